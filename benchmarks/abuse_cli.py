@@ -28,7 +28,7 @@ from pathlib import Path
 import psutil
 
 from workbench import cli
-from workbench.config import Config, load, parse
+from workbench.core.config import Config, load, parse
 from workbench.errors import WorkbenchError
 
 MOST_S = 20.0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.runs.broken_stores import break_stores
 from tests.runs.hostile import run_hostile
-from workbench.runs import store
+from workbench.runs.process import run_store
 
 STORES = int(os.environ.get("WORKBENCH_STORES", "500"))
 PROGRAMS = int(os.environ.get("WORKBENCH_PROGRAMS", "100"))
@@ -22,7 +22,7 @@ SEED = int(os.environ.get("WORKBENCH_SEED", "0"))
 @pytest.mark.timeout(3600)
 def test_broken_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = time.monotonic()
-    found = break_stores(tmp_path, STORES, SEED, lambda root: monkeypatch.setenv(store.ROOT_VARIABLE, str(root)))
+    found = break_stores(tmp_path, STORES, SEED, lambda root: monkeypatch.setenv(run_store.ROOT_VARIABLE, str(root)))
     took_s = time.monotonic() - begun
     print(
         f"{found.stores} stores, {found.readable} runs read, {found.unreadable} marked, "

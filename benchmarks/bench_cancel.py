@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from benchmarks.kernels import Kernel, install, kernel
-from workbench.runs import events, jobs, logs, processes, reaper
+from workbench.runs.log import event_log, events
+from workbench.runs.process import reaper, run_control, worker_process
 
 VERSIONS = ("7.3.0", "7.4.0")
 
@@ -38,8 +39,8 @@ SETUP = """
 import os, pathlib, time
 import ipykernel
 import workbench as wb
-from workbench.runs.request import RunOptions
-from workbench.ui.app import App
+from workbench.runs.process.request import RunOptions
+from workbench.ui.app.app import App
 
 opened = {
     "fused": wb.open("residual_chain", layers=4, device="cpu", executor="torchcompile"),
@@ -69,13 +70,13 @@ print("told", run.state, apps[{bench!r}].controls.content["run"]["state"])
 
 def reach(run_dir: Path, stage: str) -> None:
     """Wait until a run is at a stage."""
-    tail = logs.Tail(run_dir / logs.LOG_FILE)
+    tail = event_log.Tail(run_dir / event_log.LOG_FILE)
     seen: list[events.Event] = []
     give_up = time.monotonic() + REACH_S
 
     def there() -> bool:
         if stage == "starting":
-            return (run_dir / processes.WORKER_FILE).exists()
+            return (run_dir / worker_process.WORKER_FILE).exists()
         phases = [event.phase for event in seen if isinstance(event, events.Phase)]
         if stage == "building":
             return bool(phases)
@@ -94,9 +95,9 @@ def reach(run_dir: Path, stage: str) -> None:
 
 def is_gone(run_dir: Path, pid: int) -> bool:
     """Whether a run is over, and no process and no temporary file of it is left."""
-    if psutil.pid_exists(pid) or (run_dir / jobs.SCRATCH).exists():
+    if psutil.pid_exists(pid) or (run_dir / run_control.SCRATCH).exists():
         return False
-    return any(isinstance(event, events.FINAL) for event in logs.read(run_dir))
+    return any(isinstance(event, events.FINAL) for event in event_log.read(run_dir))
 
 
 def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str, index: int, busy: bool) -> float:
@@ -108,7 +109,7 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
     if not busy:
         notebook.finish(cell)
     time.sleep(random.Random(index).uniform(0.0, LINGER_S))
-    worker: dict[str, Any] = json.loads((run_dir / processes.WORKER_FILE).read_text())
+    worker: dict[str, Any] = json.loads((run_dir / worker_process.WORKER_FILE).read_text())
     begun = time.perf_counter()
     notebook.press(comms[bench], subshell, {"type": "cancel"})
     give_up = begun + 20
@@ -117,7 +118,7 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
         time.sleep(0.002)
     took_s = time.perf_counter() - begun
     assert reaper.marked(worker["mark"]) == []
-    assert isinstance(logs.read(run_dir)[-1], events.Cancelled)
+    assert isinstance(event_log.read(run_dir)[-1], events.Cancelled)
     if busy:
         go_on.touch()
         notebook.finish(cell)

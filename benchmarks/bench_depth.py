@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from workbench.runs.sweep import Point, Progress, Sweep, SweepResult, run
+from workbench.runs.sweep.sweep import Point, Progress, Sweep, SweepResult, run
 
 LAYERS = (1, 2, 4, 8, 16, 32, 64)
 POLICIES: dict[str, dict[str, str]] = {

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 import workbench
-from workbench.analysis.choice import Chooser
-from workbench.analysis.closing import SOLVED_TO
+from workbench.analysis.fit.budget_solver import Chooser
+from workbench.analysis.fit.rounding import SOLVED_TO
 from workbench.bench import Workbench
-from workbench.bench.fitting import Fitter
+from workbench.bench.fit.fitter import Fitter
 
 CLOSE = 0.01
 """Share of a budget that a peak may stay under it and still be close."""

@@ -16,9 +16,9 @@ from playwright.sync_api import Page, sync_playwright
 from tests.browser.chromium import find_chromium
 from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
-from workbench.ui.layout import compute
-from workbench.ui.names import node_ids
-from workbench.ui.payload import packed, payload
+from workbench.ui.graph.layout import compute
+from workbench.ui.graph.node_names import node_ids
+from workbench.ui.graph.payload import packed, payload
 
 LAYERS = 190
 """About 10,000 statements."""
@@ -144,7 +144,7 @@ def test_ten_thousand_statements_on_the_screen(benchmark: Any, tmp_path: Path, f
     layout = compute(graph, sites, unfolded=FOLDS[fold], views=False, composites=True)
     data = packed(payload(graph, layout, sites))
     file = tmp_path / "view.html"
-    file.write_text(page_text("graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}))
+    file.write_text(page_text("graph/graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}))
 
     def measured(page: Page) -> dict[str, Any]:
         page.evaluate(f"{_VIEW}.setZoom(1)")

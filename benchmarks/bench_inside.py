@@ -19,11 +19,12 @@ import torch
 import torch.nn.functional as F
 
 from tests.compiler.random_programs import OPS, _statement
-from workbench.compiler import facts, kernels, pipeline, stepper
+from workbench.compiler import api
+from workbench.compiler.memory import fake_execution, kernel_workspace, op_effects
 from workbench.errors import WorkbenchError
 from workbench.programs import resolve
-from workbench.runs import meters
-from workbench.runs.accuracy import Stepper
+from workbench.runs.measure import memory_meter
+from workbench.runs.measure.accuracy import Stepper
 
 FLOOR_BYTES = 512
 """What is less is bookkeeping of a kernel: some hold a few numbers."""
@@ -218,21 +219,21 @@ def by_op() -> dict[str, list[tuple[str, Callable[..., Any], list[torch.Tensor]]
     return found
 
 
-def statements_off(captured: pipeline.Capture, plan: pipeline.Plan) -> tuple[int, list[Off]]:
+def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off]]:
     """How many statements were held to a run of their own, and those that were off."""
     count, off, before = 0, [], None
     for trace in filter(None, (plan.split.forward, plan.split.backward)):
-        found = facts.facts(trace, before=before, arguments=None if before else captured.stage.arguments)
+        found = op_effects.facts(trace, before=before, arguments=None if before else captured.stage.arguments)
         for row, bsym in enumerate(trace.bound_symbols):
             if bsym.sym.is_fusion or not bsym.flat_proxy_outs or bsym.sym.name.startswith(("unpack", "python_")):
                 continue
             tensors = {
-                proxy.name: stepper.empty(proxy, found.strides[proxy.name])
+                proxy.name: fake_execution.empty(proxy, found.strides[proxy.name])
                 for proxy in bsym.flat_proxy_args
                 if proxy.name in found.strides
             }
-            text, namespace = stepper.source(bsym)
-            measured_bytes = kernels.peak_inside_bytes(text, namespace, tensors)
+            text, namespace = fake_execution.source(bsym)
+            measured_bytes = kernel_workspace.peak_inside_bytes(text, namespace, tensors)
             if measured_bytes is None:
                 continue
             given = {found.storage_of[name] for name in tensors}
@@ -245,14 +246,14 @@ def statements_off(captured: pipeline.Capture, plan: pipeline.Plan) -> tuple[int
     return count, off
 
 
-def step_off(captured: pipeline.Capture, plan: pipeline.Plan) -> list[Off]:
+def step_off(captured: api.Capture, plan: api.Plan) -> list[Off]:
     """The whole step: its peak, beyond what was there before."""
     function, args, kwargs = captured.program.build()
-    hooks = pipeline.Hooks("torch", {})
+    hooks = api.Hooks("torch", {})
     jitted = thunder.jit(function, executors=hooks.executors(), transforms=hooks.transforms())
     step = Stepper(jitted, args, kwargs)
     step.step()
-    measured = meters.measure_peak(step)
+    measured = memory_meter.measure_peak(step)
     predicted_bytes = plan.peak_bytes - plan.baseline_bytes
     measured_bytes = measured.measured_peak_bytes - measured.baseline_bytes
     return [Off("the step", predicted_bytes, measured_bytes)] if is_off(predicted_bytes, measured_bytes) else []
@@ -264,11 +265,11 @@ def test_predicted_is_measured(op: str) -> None:
     for name, function, operands in by_op()[op]:
         arguments = [operand.detach().requires_grad_() for operand in operands]
         try:
-            captured = pipeline.capture(resolve(function, *arguments, device="cpu"), "torch")
+            captured = api.capture(resolve(function, *arguments, device="cpu"), "torch")
         except WorkbenchError as error:
             refused.add(str(error).splitlines()[0][:120])
             continue
-        plan = pipeline.plan(captured, {})
+        plan = api.plan(captured, {})
         count, off = statements_off(captured, plan)
         total += count
         off += step_off(captured, plan)

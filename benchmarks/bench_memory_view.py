@@ -17,8 +17,8 @@ from playwright.sync_api import sync_playwright
 import workbench as wb
 from tests.browser.chromium import find_chromium
 from tests.ui.memory_page import Shown
-from workbench.ui.figures import Against
-from workbench.ui.memory_tab import MemoryTab
+from workbench.ui.controls.figure_strip import Against
+from workbench.ui.tabs.memory_tab import MemoryTab
 
 EVENTS = 1_000_000
 MOST_BYTES = 400_000

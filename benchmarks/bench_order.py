@@ -23,9 +23,9 @@ import workbench
 from benchmarks import bench_fit
 from tests.models import zoo
 from workbench.bench import PartsBench, Workbench
-from workbench.bench.parts import Part
+from workbench.bench.session.multi_graph import Part
 from workbench.programs import resolve
-from workbench.runs import accuracy, meters
+from workbench.runs.measure import accuracy, memory_meter
 
 BUILTIN = ("llama_builtin", "torch_adam")
 MODELS = (
@@ -49,7 +49,7 @@ def measured(name: str, bench: Workbench) -> tuple[int, dict[str, torch.Tensor |
     stepper = accuracy.Stepper(module, args, kwargs, bench.config.jit(module))
     recorded = {tensor: one.value for tensor, one in accuracy.first_step(stepper, 0).items()}
     stepper.step()
-    return meters.measure_peak(stepper).measured_peak_bytes, recorded
+    return memory_meter.measure_peak(stepper).measured_peak_bytes, recorded
 
 
 def same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:

@@ -16,10 +16,10 @@ import pytest
 import workbench as wb
 from benchmarks import slow_link
 from tests.waits.torchrun import torchrun
-from workbench.analysis.machines import H100
-from workbench.analysis.overlap import Costs, costs, simulate
-from workbench.graph import Graph, Kind
-from workbench.runs import timing
+from workbench.analysis.cost.collective_overlap import Costs, costs, simulate
+from workbench.analysis.cost.machines import H100
+from workbench.core.graph import Graph, Kind
+from workbench.runs.measure import interleaved_timing
 
 RANKS, TURNS = 2, 11
 BYTES_PER_S, LATENCY_S = 80e6, 1e-3
@@ -67,7 +67,8 @@ def test_ranking(tmp_path: Path) -> None:
     simulated = {name: step_s(bench.plan_under(choices).graph, told[0]["seconds"]) for name, choices in ORDERS.items()}
     # A step is over when the slower rank is.
     measured = {
-        name: timing.estimate(np.max([rank["samples"][name] for rank in told], axis=0).tolist()) for name in ORDERS
+        name: interleaved_timing.estimate(np.max([rank["samples"][name] for rank in told], axis=0).tolist())
+        for name in ORDERS
     }
     by_simulation = sorted(ORDERS, key=simulated.__getitem__)
     by_measurement = sorted(ORDERS, key=lambda name: measured[name].median)

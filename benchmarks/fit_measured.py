@@ -25,10 +25,10 @@ from torch import nn
 
 import workbench
 from workbench.bench import Workbench
-from workbench.bench.fitting import Fitter
-from workbench.bench.rates import of_device
-from workbench.runs import meters, timing
-from workbench.runs.accuracy import Stepper, first_step
+from workbench.bench.fit.fitter import Fitter
+from workbench.bench.session.machine_choice import of_device
+from workbench.runs.measure import interleaved_timing, memory_meter
+from workbench.runs.measure.accuracy import Stepper, first_step
 
 WITHIN = 0.02
 """How far a measured peak may be from the stated one."""
@@ -148,13 +148,13 @@ def measure(name: str, config: str | None, budget: float, scale: int, connection
         if (got - best).norm() > AS_EAGER * (wanted - best).norm():
             worst = max(worst, float((got - wanted).norm() / wanted.norm()))
     stepper.step()
-    peak = meters.measure_peak(stepper)
+    peak = memory_meter.measure_peak(stepper)
     samples, cpu_samples = [], []
     for _ in range(SAMPLES + 2):
         before_s = time.process_time()
-        samples.append(timing.time_step(stepper).wall_s)
+        samples.append(interleaved_timing.time_step(stepper).wall_s)
         cpu_samples.append(time.process_time() - before_s)
-    step, cpu_step = timing.estimate(samples[2:]), timing.estimate(cpu_samples[2:])
+    step, cpu_step = interleaved_timing.estimate(samples[2:]), interleaved_timing.estimate(cpu_samples[2:])
     connection.send(
         {
             "measured_bytes": peak.measured_peak_bytes,
@@ -255,7 +255,7 @@ def main() -> int:
     asked.add_argument("--json", type=Path)
     options = asked.parse_args()
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["thunder", "transformers", "workbench.runs.meters"]
+        ["thunder", "transformers", "workbench.runs.measure.memory_meter"]
     )
     results: dict[str, Any] = {}
     failed = 0

@@ -30,15 +30,15 @@ from typing import Any
 
 import workbench
 from benchmarks.fit_measured import LIMIT_S, MODELS, TOLERANCE, built, measured
-from workbench.bench.fitting import Fitter
-from workbench.bench.rates import of_device
+from workbench.bench.fit.fitter import Fitter
+from workbench.bench.session.machine_choice import of_device
 from workbench.errors import PlanError
-from workbench.runs import timing
-from workbench.ui.report import Lines
+from workbench.runs.measure import interleaved_timing
+from workbench.ui.pages.notebook_tables import Lines
 
 OURS, THEIRS = "fit", "torch.compile"
 STOCK = "stock"
-PREPARED = ["thunder", "transformers", "torch._dynamo", "workbench.runs.meters"]
+PREPARED = ["thunder", "transformers", "torch._dynamo", "workbench.runs.measure.memory_meter"]
 
 
 class PlanTimeUp(Exception):
@@ -133,7 +133,7 @@ def summed(rows: Rows, name: str, plans: Iterable[Mapping[str, Any]], budgets: i
         found = [row for row in rows.of(name=name, side=asked["side"], number=asked["number"]) if "error" not in row]
         if not found:
             continue
-        step = timing.estimate([sample for row in found for sample in row["cpu_samples_s"]])
+        step = interleaved_timing.estimate([sample for row in found for sample in row["cpu_samples_s"]])
         point = {
             "side": asked["side"], "number": asked["number"], "rounds": len(found),
             "measured_bytes": max(row["measured_bytes"] for row in found), "samples": step.samples,

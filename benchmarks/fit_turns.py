@@ -29,7 +29,7 @@ import torch._functorch.config as functorch
 import workbench
 from benchmarks.fit_measured import MODELS, built, step_s
 from benchmarks.fit_pytorch import OURS, Rows, candidates, picture
-from workbench.runs.accuracy import Stepper
+from workbench.runs.measure.accuracy import Stepper
 
 WARM = 4
 """Steps of each before any is measured: the first compile, the next find out what later ones may skip."""

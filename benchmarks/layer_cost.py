@@ -23,20 +23,20 @@ INTERVAL_S = 0.004
 
 STAGES = {
     ("programs/resolving.py", "resolve"): "the module is made",
-    ("compiler/dynamo.py", "whole_graph"): "Dynamo",
-    ("compiler/fx_trace.py", "_results"): "Thunder traces its graph",
-    ("compiler/names.py", "tag_origins"): "origins",
-    ("compiler/layers.py", "reduced"): "layers are left out",
-    ("compiler/hooks.py", "claimed"): "their statements are written",
-    ("compiler/stage.py", "read"): "the joint graph",
-    ("compiler/regions.py", "partition"): "partition",
-    ("compiler/fusion.py", "_cut"): "cuts",
-    ("compiler/fusion.py", "_callable_again"): "fusions are made callable",
-    ("compiler/last_pass.py", "last_pass"): "the last pass",
-    ("compiler/hooks.py", "executed"): "the split, and values freed",
-    ("compiler/validate.py", "validate"): "validation",
-    ("compiler/reader.py", "read_execution"): "the graph",
-    ("compiler/hooks.py", "sites_under"): "sites",
+    ("compiler/frontend/dynamo.py", "whole_graph"): "Dynamo",
+    ("compiler/frontend/fx_to_thunder.py", "_results"): "Thunder traces its graph",
+    ("compiler/trace/stable_ids.py", "tag_origins"): "origins",
+    ("compiler/layers/detect.py", "reduced"): "layers are left out",
+    ("compiler/pipeline/compilation.py", "claimed"): "their statements are written",
+    ("compiler/pipeline/lever_context.py", "read"): "the joint graph",
+    ("compiler/fusion/fusion_passes.py", "partition"): "partition",
+    ("compiler/fusion/executors.py", "_cut"): "cuts",
+    ("compiler/fusion/executors.py", "_callable_again"): "fusions are made callable",
+    ("compiler/fastpath/final_claim.py", "last_pass"): "the last pass",
+    ("compiler/pipeline/compilation.py", "executed"): "the split, and values freed",
+    ("compiler/trace/validate.py", "validate"): "validation",
+    ("compiler/memory/graph_builder.py", "read_execution"): "the graph",
+    ("compiler/pipeline/compilation.py", "sites_under"): "sites",
 }
 """By file and function; of several on the stack the innermost counts."""
 OTHER = "all else"
@@ -46,7 +46,7 @@ def sampled(layers: int) -> dict[str, float]:
     """CPU seconds of each stage of one opening, in this process."""
     import workbench
 
-    importlib.import_module("workbench.compiler.pipeline")
+    importlib.import_module("workbench.compiler.api")
     found: Counter[str] = Counter()
 
     def sample(_: int, frame: FrameType | None) -> None:

@@ -59,8 +59,8 @@ def opened(kind: str, way: str) -> dict[str, Any]:
     """What opening costs once everything is imported that every process imports."""
     import workbench
     import workbench.bench
-    import workbench.compiler.pipeline
-    from workbench.compiler import quick
+    import workbench.compiler.api
+    from workbench.compiler.fastpath import install
 
     given: dict[str, Any] = {"layers": 2}
     if kind == BUILT_IN:
@@ -68,7 +68,7 @@ def opened(kind: str, way: str) -> dict[str, Any]:
     else:
         program, batch = model_of(kind)
         given = {"kwargs": batch}
-    shipped = quick.as_shipped() if way == SHIPPED else contextlib.nullcontext()
+    shipped = install.as_shipped() if way == SHIPPED else contextlib.nullcontext()
     begun = time.process_time()
     with shipped:
         bench = workbench.open(program, **given, device="cpu", capture="interpreter" if way == SHIPPED else way)

@@ -19,8 +19,8 @@ import torch
 
 import workbench
 from benchmarks.fit_measured import MODELS, built, step_s
-from workbench.compiler.clocks import StatementClocks
-from workbench.runs.accuracy import Stepper
+from workbench.compiler.driver.statement_timers import StatementClocks
+from workbench.runs.measure.accuracy import Stepper
 
 
 def of_statements(stepper: Stepper, steps: int) -> dict[str, float]:

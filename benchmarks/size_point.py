@@ -37,7 +37,7 @@ def peak_rss_bytes() -> int:
 def opened_and_chosen(open_it: Callable[[], Any]) -> dict[str, Any]:
     """Opened with its stock plan, then three choices one after the other in layers that are apart."""
     # With Thunder and nvFuser: seconds that every process takes once.
-    importlib.import_module("workbench.compiler.pipeline")
+    importlib.import_module("workbench.compiler.api")
     begun = time.process_time()
     bench = open_it()
     statements = len(bench.plan.graph.statements)
@@ -123,14 +123,15 @@ def of_model(kind: str, layers: int) -> Callable[[], Any]:
 
 def of_stock(layers: int) -> dict[str, Any]:
     """Traced by ``thunder.jit`` as it is shipped, up to the traces that it would execute."""
-    from workbench.compiler import devices, quick, thunder_api
+    from workbench.compiler.fastpath import install
+    from workbench.compiler.interop import devices, thunder_api
     from workbench.programs import resolve
 
     program = resolve("llama", settings={"layers": layers, **SHAPES}, device="planned")
     assert program.fake_mode is not None
     executors = [devices.nvfuser_module().ex, *thunder_api.get_default_executors()]
     begun = time.process_time()
-    with quick.as_shipped(), devices.planned_gpu(program.fake_mode):
+    with install.as_shipped(), devices.planned_gpu(program.fake_mode):
         jitted = thunder_api.jit(program.callable, executors=executors)
         entry, _, _ = jitted._lc_cd.get_computation_and_inputs(*program.args, **program.kwargs)
     open_s = time.process_time() - begun

@@ -18,11 +18,11 @@ import torch
 import torch.distributed as dist
 
 from tests.waits.orders_on_ranks import Reordered
-from workbench.compiler import parallel
-from workbench.compiler.clocks import StatementClocks
+from workbench.compiler.driver.statement_timers import StatementClocks
+from workbench.compiler.frontend import fake_process_group
 from workbench.programs import build
-from workbench.runs.accuracy import Stepper
-from workbench.runs.timing import interleaved
+from workbench.runs.measure.accuracy import Stepper
+from workbench.runs.measure.interleaved_timing import interleaved
 
 CLOCKED_STEPS = 9
 
@@ -72,7 +72,7 @@ def main() -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder / 'tmp' / 'ranks'}", rank=rank, world_size=count)
     module, args, kwargs = build(spec["program"])
     assert isinstance(module, torch.nn.Module)
-    compiled = Reordered(parallel.Ranks(count, spec["parallel"]), module, args)
+    compiled = Reordered(fake_process_group.Ranks(count, spec["parallel"]), module, args)
     stepper = Stepper(module, args, kwargs, compiled.jitted)
     # Clocked without the slow link: what a statement takes is its own work.
     clocks = StatementClocks(compiled.jitted)

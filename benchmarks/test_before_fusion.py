@@ -11,8 +11,8 @@ import os
 import pytest
 
 import workbench as wb
-from workbench.analysis.machines import H100, PCIE
-from workbench.compiler.pipeline import Plan
+from workbench.analysis.cost.machines import H100, PCIE
+from workbench.compiler.api import Plan
 
 LAYERS = int(os.environ.get("WAITS_LAYERS", "2"))
 RANKS = 8

@@ -21,9 +21,9 @@ import pytest
 
 import workbench as wb
 from benchmarks.size_point import SHAPES
-from workbench.compiler import pipeline
-from workbench.compiler.kept import Kept
-from workbench.ui.app import App
+from workbench.compiler import api
+from workbench.compiler.trace.bsym_memo import Kept
+from workbench.ui.app.app import App
 
 CLICKS = 20
 MOVES = 12
@@ -82,7 +82,7 @@ def from_scratch_s(bench: wb.Workbench, choices: dict[str, str]) -> float:
     captured: Any = bench._captured
     alone = dataclasses.replace(captured, kept=Kept(), bases=OrderedDict(), _prover=None)
     begun = time.process_time()
-    pipeline.plan(alone, choices)
+    api.plan(alone, choices)
     return time.process_time() - begun
 
 

@@ -21,9 +21,9 @@ import pytest
 import torch
 
 import workbench
-from workbench.compiler.clocks import StatementClocks
-from workbench.runs import timing
-from workbench.runs.accuracy import Stepper
+from workbench.compiler.driver.statement_timers import StatementClocks
+from workbench.runs.measure import interleaved_timing
+from workbench.runs.measure.accuracy import Stepper
 
 TURNS = 3000
 BUDGET_S = 120.0
@@ -63,7 +63,7 @@ def test_clocks_add_less_than_two_percent_to_a_step(benchmark: Any) -> None:
     jitted = bench.config.jit(function)
     stepper = Stepper(function, args, kwargs, jitted)
     for _ in range(10):
-        timing.time_step(stepper)
+        interleaved_timing.time_step(stepper)
     clocks = StatementClocks(jitted)
 
     def with_clocks(side: int) -> float:
@@ -82,14 +82,14 @@ def test_clocks_add_less_than_two_percent_to_a_step(benchmark: Any) -> None:
     ways = {f"clocks on side {side}": functools.partial(with_clocks, side) for side in clocks.sides}
 
     def measure() -> dict[str, list[float]]:
-        return timing.interleaved({**ways, "without": without}, TURNS, BUDGET_S)
+        return interleaved_timing.interleaved({**ways, "without": without}, TURNS, BUDGET_S)
 
     found = benchmark.pedantic(measure, rounds=1)
     bare = np.asarray(found["without"])
     clocked = np.asarray([found[way] for way in ways])
     # Turn by turn: a machine that slows down and up again slows all ways of a turn alike.
     shares = clocked / bare - 1
-    overhead = timing.estimate(shares.mean(axis=0).tolist())
+    overhead = interleaved_timing.estimate(shares.mean(axis=0).tolist())
     a_statement_s = float((fastest(clocked) - fastest(bare)).sum()) / len(clocks.statements)
     benchmark.extra_info.update(
         overhead=overhead.median,

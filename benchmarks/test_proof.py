@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.analysis.plans import plan
-from workbench.analysis.equivalence import Prover, prove
-from workbench.graph import Graph
+from tests.analysis.equivalence.plans import plan
+from workbench.analysis.equivalence.prove import Prover, prove
+from workbench.core.graph import Graph
 
 pytestmark = pytest.mark.benchmark(group="proof", timer=time.process_time)
 

@@ -20,7 +20,8 @@ import psutil
 import pytest
 
 from benchmarks.kernels import Kernel, kernel
-from workbench.runs import events, logs, timing
+from workbench.runs.log import event_log, events
+from workbench.runs.measure import interleaved_timing
 
 TURNS = int(os.environ.get("WORKBENCH_TURNS", "12"))
 
@@ -31,8 +32,8 @@ LEAST_HZ = 20.0
 SETUP = """
 import workbench as wb
 from workbench.runs import jobs
-from workbench.runs.request import RunOptions
-from workbench.ui.app import App
+from workbench.runs.process.request import RunOptions
+from workbench.ui.app.app import App
 
 bench = wb.open("llama", device="cpu", executor="torch")
 app = App(bench)
@@ -63,7 +64,7 @@ class Watched:
 
     def __init__(self, notebook: Kernel, run_dir: Path, controls: str) -> None:
         self.readouts = 0
-        tail = logs.Tail(run_dir / logs.LOG_FILE)
+        tail = event_log.Tail(run_dir / event_log.LOG_FILE)
         seen: list[events.Event] = []
         worker: psutil.Process | None = None
         kernel_process = psutil.Process(notebook.pid)
@@ -127,13 +128,15 @@ def test_readouts_add_less_than_three_percent_to_a_compilation(benchmark: Any, t
                 rest = f"the kernel {found.kernel_cpu_s:.2f}, in {found.compile_s:.2f} s, {found.readouts} readouts"
                 print(f"{name}: {worker}, {rest}", flush=True)
 
-            return timing.interleaved(ways, TURNS, float("inf"), on_sample=tell)
+            return interleaved_timing.interleaved(ways, TURNS, float("inf"), on_sample=tell)
 
     found = benchmark.pedantic(measure, rounds=1)
     shown, alone = found["shown"], found["alone"]
-    share = timing.estimate([readouts_share(*turn) for turn in zip(shown, alone, strict=True)])
-    cpu = timing.ratio([each.worker_cpu_s for each in shown], [each.worker_cpu_s for each in alone], paired=True)
-    wall = timing.ratio([each.compile_s for each in shown], [each.compile_s for each in alone], paired=True)
+    share = interleaved_timing.estimate([readouts_share(*turn) for turn in zip(shown, alone, strict=True)])
+    cpu = interleaved_timing.ratio(
+        [each.worker_cpu_s for each in shown], [each.worker_cpu_s for each in alone], paired=True
+    )
+    wall = interleaved_timing.ratio([each.compile_s for each in shown], [each.compile_s for each in alone], paired=True)
     hertz = statistics.median(each.readouts / each.compile_s for each in shown)
     benchmark.extra_info.update(
         slower=share.median,

@@ -19,9 +19,9 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx
 
 import workbench
-from tests.compiler.test_remat import partitioned, thunders_find_cut, whole
-from workbench.compiler.cuts import least_cuts
-from workbench.compiler.remat import RematOptions, rematerialize
+from tests.compiler.fusion.test_rematerialize import partitioned, thunders_find_cut, whole
+from workbench.compiler.fusion.min_cut import least_cuts
+from workbench.compiler.fusion.rematerialize import RematOptions, rematerialize
 
 LAYERS = 32
 REPEATS = 3

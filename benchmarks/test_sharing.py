@@ -23,7 +23,7 @@ COMPILE = """
 import json, os, sys, time
 import torch
 import workbench
-from workbench.config import Config
+from workbench.core.config import Config
 from workbench.programs import resolve
 
 torch.set_num_threads(1)

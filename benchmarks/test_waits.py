@@ -15,9 +15,9 @@ from thunder.core.trace import from_trace
 from thunder.distributed.utils import sort_waits
 
 import workbench as wb
-from workbench.analysis.machines import H100, PCIE, Machine
-from workbench.analysis.overlap import COMMUNICATION, Overlap
-from workbench.analysis.search import CLOSE
+from workbench.analysis.cost.collective_overlap import COMMUNICATION, Overlap
+from workbench.analysis.cost.machines import H100, PCIE, Machine
+from workbench.analysis.order.collective_order_search import CLOSE
 
 LAYERS = int(os.environ.get("WAITS_LAYERS", "32"))
 RANKS = 8

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import workbench as wb
-from workbench.ui import svg
+from workbench.ui.graph import svg
 
 PICTURE = Path(__file__).with_name("picture.svg")
 

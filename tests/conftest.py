@@ -25,7 +25,8 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # Python's way
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# What a test opens is traced, and not what another left on disk; `tests/compiler/test_on_disk.py` says otherwise.
+# What a test opens is traced, and not what another left on disk; `tests/compiler/driver/test_capture_cache.py` says
+# otherwise.
 os.environ["THUNDER_WORKBENCH_CACHE"] = "off"
 
 # Inductor otherwise has each process that compiles start two others: one that imports PyTorch to try the vector

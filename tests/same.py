@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compiler.plan import Plan
-from workbench.graph import Graph, Ragged
+from workbench.compiler.planner.plan import Plan
+from workbench.core.graph import Graph, Ragged
 
 _OF_PLAN = ("census", "counts", "sites", "unmatched", "warnings", "proof", "places", "ranks")
 

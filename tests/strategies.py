@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 
-from workbench.lever import Site
+from workbench.core.lever import Site
 
 NAMESPACE = {"torch": torch, "F": F}
 MOST_ELEMENTS = 4096

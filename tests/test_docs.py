@@ -23,7 +23,11 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
     assert "WARNING" not in told.stderr
     api = (tmp_path / "site" / "api.html").read_text()
-    for name in ("workbench.bench.bench.Workbench.choose", "workbench.config.Config.jit", "workbench.runs.jobs.Run"):
+    for name in (
+        "workbench.bench.session.workbench.Workbench.choose",
+        "workbench.core.config.Config.jit",
+        "workbench.runs.process.run_control.Run",
+    ):
         assert f'id="{name}"' in api
 
 
@@ -33,7 +37,7 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     [
         ("[a page](gone.md)", "gone.md"),
         ("[a heading](index.md#gone)", "#gone"),
-        ("::: workbench.lever.Gone", "workbench.lever.Gone"),
+        ("::: workbench.core.lever.Gone", "workbench.core.lever.Gone"),
     ],
 )
 def test_a_broken_link_and_a_name_that_is_gone_fail_the_build(text: str, fault: str, tmp_path: Path) -> None:

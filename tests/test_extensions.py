@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from workbench import ui
-from workbench.bench import saving
+from workbench.bench.report import saved_plan
 
 ROOT = Path(__file__).parents[1]
 EXTENSIONS = sorted(path.parent for path in (ROOT / "extensions").glob("*/package.json"))
@@ -62,15 +62,15 @@ def test_each_is_installed_where_jupyterlab_looks() -> None:
 def test_the_page_and_python_mean_the_same_documents() -> None:
     said = dict(re.findall(r"export const (\w+) = (.+);", (TRACE_VIEW / "src" / "plan.ts").read_text()))
     assert {name: json.loads(value) for name, value in said.items()} == {
-        "MIME_TYPE": saving.MIME_TYPE,
-        "FORMAT": saving.FORMAT,
-        "FORMAT_VERSION": saving.FORMAT_VERSION,
+        "MIME_TYPE": saved_plan.MIME_TYPE,
+        "FORMAT": saved_plan.FORMAT,
+        "FORMAT_VERSION": saved_plan.FORMAT_VERSION,
     }
 
 
 def test_the_app_and_the_extension_mean_the_same_events() -> None:
     names = re.compile(r'^const \w+ = "(thunder-workbench:[a-z-]+)"', re.MULTILINE)
-    app = names.findall((Path(ui.__file__).parent / "controls.js").read_text())
+    app = names.findall((Path(ui.__file__).parent / "page" / "panels/controls.js").read_text())
     extension = names.findall((ROOT / "extensions" / "runs-panel" / "src" / "tab.ts").read_text())
     assert len(app) == 2
     assert app == extension
@@ -78,7 +78,7 @@ def test_the_app_and_the_extension_mean_the_same_events() -> None:
 
 def test_no_class_that_an_extension_styles_for_itself_is_one_of_the_app_s_own() -> None:
     # JupyterLab loads an extension's style into every page: what stood for a dead kernel marked lines of the app.
-    sources = [path.read_text() for pattern in ("*.js", "*.css") for path in Path(ui.__file__).parent.glob(pattern)]
+    sources = [path.read_text() for pattern in ("*.js", "*.css") for path in Path(ui.__file__).parent.rglob(pattern)]
     in_app = set(re.findall(r"(?<![\w-])wb-[\w-]+", "".join(sources)))
     styled = {
         name

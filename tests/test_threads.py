@@ -21,10 +21,10 @@ from torch.utils._pytree import tree_leaves
 import workbench
 from tests.amount import amount
 from workbench.bench import Workbench
-from workbench.compiler import replan
-from workbench.compiler.later import Later
-from workbench.compiler.planning_lock import PLANNING, PlanningLock, one_at_a_time
-from workbench.compiler.replan import base_of
+from workbench.compiler.planner import planner as replan
+from workbench.compiler.planner.planner import base_of
+from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.planning_lock import PLANNING, PlanningLock, one_at_a_time
 from workbench.errors import ChoiceError
 
 PATIENCE_S = 120
@@ -296,7 +296,7 @@ APP_BESIDE_A_CELL = """
 import time, sys, warnings
 warnings.filterwarnings("ignore")
 import workbench as wb
-from workbench.ui.app import App
+from workbench.ui.app.app import App
 bench = wb.open("llama", device="cpu", executor="torch")
 app = App(bench)
 time.sleep(0.5)

@@ -5,11 +5,12 @@ Nothing is imported until it is asked for: ``import workbench`` needs no GPU, no
 
 from typing import TYPE_CHECKING
 
-from workbench.lazy import attributes
+from workbench.util.lazy_import import attributes
 
 if TYPE_CHECKING:
     from workbench.bench import SideBySide, Workbench, compare, open
-    from workbench.config import Config, load
+    from workbench.core.config import Config, load
+    from workbench.core.lever import Effect, Site
     from workbench.errors import (
         ChoiceError,
         ConfigError,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         RunError,
         WorkbenchError,
     )
-    from workbench.lever import Effect, Site
     from workbench.programs import Program
 
 __all__ = [
@@ -48,14 +48,14 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "Config": "config",
-    "Effect": "lever",
+    "Config": "core.config",
+    "Effect": "core.lever",
     "Program": "programs",
-    "Site": "lever",
+    "Site": "core.lever",
     "SideBySide": "bench",
     "Workbench": "bench",
     "compare": "bench",
-    "load": "config",
+    "load": "core.config",
     "open": "bench",
 }
 

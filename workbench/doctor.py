@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 from packaging.version import Version
 
-from workbench.cuda_driver import attached
-from workbench.executor import why_no_nvfuser
+from workbench.core.executor import why_no_nvfuser
 from workbench.summary import human_bytes
+from workbench.util.cuda_driver import attached
 
 CHROMIUM_VARIABLE = "WORKBENCH_CHROMIUM"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

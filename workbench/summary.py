@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.compiler.plan import Plan
-    from workbench.runs.jobs import Run
+    from workbench.compiler.planner.plan import Plan
+    from workbench.runs.process.run_control import Run
 
 PHASES = {
     "build": "Building the program",
@@ -22,7 +22,7 @@ PHASES = {
     "clocks": "Timing statements",
     "accuracy": "Checking against unmodified Thunder",
 }
-"""What a worker is at, in words; see `workbench.runs.events.Phase`."""
+"""What a worker is at, in words; see `workbench.runs.log.events.Phase`."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -126,7 +126,7 @@ def text_summary(bench: Workbench) -> str:
     chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
     rows = _rows_of_plan(plan, bench.stock_plan, chosen, f"by {bench.capture}: {bench.capture_reason}")
     if bench.runs:
-        from workbench.runs.store import choices_of
+        from workbench.runs.process.run_store import choices_of
 
         other = "" if choices_of(bench.runs[-1]) == bench.choices else ", under other choices"
         rows.append(("latest run", run_line(bench.runs[-1]) + other))

@@ -10,9 +10,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
 from building import Extension  # noqa: E402  # in the folder above
 
-from workbench.ui.graph_view import MODULES  # noqa: E402  # this checkout's own
-from workbench.ui.panel import HERE as UI  # noqa: E402
-from workbench.ui.panel import esm  # noqa: E402
+from workbench.ui.graph.graph_view import MODULES  # noqa: E402  # this checkout's own
+from workbench.ui.widgets.panel import PAGE, esm  # noqa: E402
 
 del sys.path[:2]
 
@@ -22,8 +21,8 @@ def generated() -> dict[str, str]:
     return {
         "dom.js": f"{esm()}\nexport {{ h, panel }};\n",
         "graph_view.js": esm(*MODULES),
-        "strip.js": esm("strip.js"),
-        "style.css": (UI / "style.css").read_text(),
+        "strip.js": esm("panels/strip.js"),
+        "style.css": (PAGE / "style.css").read_text(),
     }
 
 

@@ -72,7 +72,7 @@ def serve(address: str) -> None:
     import ipywidgets  # noqa: F401
     import thunder  # noqa: F401
 
-    import workbench.ui.app  # noqa: F401
+    import workbench.ui.app.app  # noqa: F401
 
     def reap(*_: object) -> None:
         with contextlib.suppress(ChildProcessError):

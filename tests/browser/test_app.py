@@ -25,7 +25,7 @@ pipeline.plan = lambda *given: let.wait(60) and plan(*given)
 
 CONTROLS = """
 import gc
-from workbench.ui.controls import Controls
+from workbench.ui.controls.controls import Controls
 controls = next(one for one in gc.get_objects() if isinstance(one, Controls))
 """
 REASON = "The worker was killed by SIGKILL, by hand or by the system when memory ran out"

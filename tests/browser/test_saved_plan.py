@@ -10,7 +10,7 @@ import pytest
 import workbench as wb
 from tests.browser.app import GRAPH, click, figure, graph
 from tests.browser.harness import Lab
-from workbench.bench import saving
+from workbench.bench.report import saved_plan
 from workbench.summary import human_bytes
 
 pytestmark = pytest.mark.browser
@@ -65,7 +65,7 @@ def test_a_saved_plan_is_drawn_without_a_kernel(lab: Lab) -> None:
     lab.page.get_by_text("saved in format version 99; this view reads version 1").wait_for()
 
     # As a cell's output, which nobody has run here.
-    output = nbformat.v4.new_output("display_data", data={saving.MIME_TYPE: document, "text/plain": "a plan"})
+    output = nbformat.v4.new_output("display_data", data={saved_plan.MIME_TYPE: document, "text/plain": "a plan"})
     cell = nbformat.v4.new_code_cell("display(plan)", outputs=[output])
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), lab.folder / "output.ipynb")
     open_too(lab, "output.ipynb")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench import cli
-from workbench.bench.gate import FIGURES, Growth, Held
+from workbench.bench.report.regression_check import FIGURES, Growth, Held
 from workbench.errors import ConfigError
 
 Call = Callable[..., tuple[int, str, str]]

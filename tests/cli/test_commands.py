@@ -15,8 +15,8 @@ import torch
 
 from workbench import Config, cli, doctor, load
 from workbench.cli import entry
-from workbench.cuda_driver import Gpu, attached
 from workbench.errors import RunError
+from workbench.util.cuda_driver import Gpu, attached
 
 FILE = """
 import torch
@@ -490,7 +490,7 @@ def test_an_interrupted_sweep_says_how_to_go_on(call: Call, monkeypatch: pytest.
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("workbench.runs.sweep.run", interrupt)
+    monkeypatch.setattr("workbench.runs.sweep.sweep.run", interrupt)
     status, _, err = call("sweep", "mlp", "--device", "cpu", "--out", str(tmp_path / "a sweep"))
     told = f"thunder-workbench: interrupted: --out '{tmp_path}/a sweep' goes on with the points that are left"
     assert (status, err.splitlines()[-1]) == (130, told)

@@ -12,7 +12,7 @@ import workbench as wb
 from workbench import lessons
 from workbench.errors import ChoiceError, LessonError
 from workbench.lessons import exercises, predictions
-from workbench.ui.lesson import Question
+from workbench.ui.controls.lesson import Question
 
 
 class Asked:

@@ -20,9 +20,9 @@ from torch._inductor.codecache import CppPythonBindingsCodeCache
 from torch._inductor.exc import CppCompileError
 
 from tests.levers import proof
-from workbench.compiler import fusion
-from workbench.compiler.keys import fusion_key
-from workbench.compiler.overwritten import seen_twice
+from workbench.compiler.fusion import executors
+from workbench.compiler.fusion.inductor_write_hazards import seen_twice
+from workbench.compiler.trace.fingerprints import fusion_key
 
 _OWNER = SimpleNamespace(executor=SimpleNamespace(name="region"))
 _now = AsyncCompile.cpp_pybinding
@@ -175,10 +175,10 @@ def _build(kernels: list[Kernel]) -> None:
 def regions(*, compiled: bool, one_by_one: bool = False) -> Iterator[Regions]:
     """Inside, regions are made once for each structure; they run as they are until they are compiled."""
     made = Regions(compiled=compiled, one_by_one=one_by_one)
-    fusion.make_compiled = made.make
+    executors.make_compiled = made.make
     try:
         yield made
     finally:
-        fusion.make_compiled = make_compiled
+        executors.make_compiled = make_compiled
         if compiled:
             torch._dynamo.reset()

@@ -38,12 +38,13 @@ import workbench
 from tests.levers.batched import NoCppError, regions
 from tests.strategies import LARGEST, Masks, RandomProgram, choices_for, drawn
 from workbench.bench import Workbench
-from workbench.compiler import exact, pipeline
-from workbench.compiler.keys import fusion_key
+from workbench.compiler import api
+from workbench.compiler.planner import kernel_identity
+from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.errors import ChoiceError, PlanError
-from workbench.runs import accuracy, differences
-from workbench.runs.accuracy import Stepper
-from workbench.runs.differences import Recorded
+from workbench.runs.measure import accuracy, tensor_diff
+from workbench.runs.measure.accuracy import Stepper
+from workbench.runs.measure.tensor_diff import Recorded
 
 SEED = 3
 TORCH, REGIONS, INDUCTOR = "torch", "regions", "inductor"
@@ -144,11 +145,11 @@ class Known:
         self.program, self.eager, self.double = with_telling_inputs(program)
         self.function, args, kwargs = self.program.build()
         try:
-            self.jitted = pipeline.unmodified(self.function)
+            self.jitted = api.unmodified(self.function)
             self.stock = accuracy.first_step(Stepper(self.function, args, kwargs, self.jitted, seed=SEED), SEED)
         except Exception as error:
             raise Unusable(f"Thunder refuses: {type(error).__name__}") from error
-        self.kernels = set(exact.kernels_of(self.jitted))
+        self.kernels = set(kernel_identity.kernels_of(self.jitted))
         self.entry = self.jitted._lc_cs.interpreter_cache[-1]
         self.share = max((self.share_of(name, self.stock) for name in self.double), default=0.0)
 
@@ -172,10 +173,10 @@ class Known:
         largest: dict[str, float] = {}
         own = {}
         for name, entry in self.double.items():
-            own[name] = differences.size_of(entry.value)
+            own[name] = tensor_diff.size_of(entry.value)
             largest[entry.kind] = max(largest.get(entry.kind, 0.0), own[name])
         return {
-            name: max(own[name], differences.FLOOR * largest[entry.kind], torch.finfo(torch.float64).tiny)
+            name: max(own[name], tensor_diff.FLOOR * largest[entry.kind], torch.finfo(torch.float64).tiny)
             for name, entry in self.double.items()
         }
 
@@ -190,7 +191,7 @@ class Known:
         least = torch.finfo(torch.float32).eps
         return max(min(FACTOR * max(self.share, least), COARSE), 4 * self.share)
 
-    def run(self, plan: pipeline.Plan) -> Step:
+    def run(self, plan: api.Plan) -> Step:
         """One step of a plan, in the place of unmodified Thunder's traces: same prologue, autograd and epilogue."""
         split = plan.split
         _inplace_copy_sanity_check(split.forward)
@@ -216,8 +217,8 @@ class Known:
         """The tensors that are not nearly unmodified Thunder's, in words."""
         return ", ".join(
             f"{error.name} is {error.max_rel_error:.3g} of its size from unmodified Thunder"
-            for error in differences.compare(step, self.stock, "unmodified Thunder")
-            if error.max_rel_error > COARSE * differences.FLOOR and not error.ok
+            for error in tensor_diff.compare(step, self.stock, "unmodified Thunder")
+            if error.max_rel_error > COARSE * tensor_diff.FLOOR and not error.ok
         )
 
 
@@ -236,7 +237,7 @@ class Subject:
         _, args, kwargs = known.program.build()
         self.bench = workbench.open(known.function, *args, executor=EXECUTORS[mode], capture="interpreter", **kwargs)
 
-    def run(self, plan: pipeline.Plan) -> Step:
+    def run(self, plan: api.Plan) -> Step:
         """What one step of a plan gives."""
         return self.known.run(plan)
 
@@ -249,7 +250,7 @@ class Subject:
     def base_kernels(self) -> set[str]:
         return set(kernels(self.bench.stock_plan))
 
-    def wrong(self, plan: pipeline.Plan) -> tuple[str, str]:
+    def wrong(self, plan: api.Plan) -> tuple[str, str]:
         """What was demanded of the plan, and how it fails, in words; empty where it does not."""
         known, ran, step = self.known, set(kernels(plan)), self.run(plan)
         # Regions that are not compiled run the very functions of which they are made.
@@ -262,17 +263,17 @@ class Subject:
         return "tolerance against double precision", known.far(step)
 
 
-def kernels(plan: pipeline.Plan) -> dict[str, str]:
-    return exact.kernels(trace for trace in (plan.split.forward, plan.split.backward) if trace is not None)
+def kernels(plan: api.Plan) -> dict[str, str]:
+    return kernel_identity.kernels(trace for trace in (plan.split.forward, plan.split.backward) if trace is not None)
 
 
 def other_bits(step: Step, expected: Step, against: str) -> str:
     """Names of the tensors that are not bit by bit the same, in words."""
-    names = sorted(differences.other_bits(step, expected))
+    names = sorted(tensor_diff.other_bits(step, expected))
     return f"{', '.join(names)} has other bits than under {against}" if names else ""
 
 
-def signature(plan: pipeline.Plan) -> tuple[Any, ...]:
+def signature(plan: api.Plan) -> tuple[Any, ...]:
     """Equal for plans that run the same."""
     traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
     statements = tuple(

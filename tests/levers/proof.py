@@ -20,11 +20,12 @@ from thunder.core.proxies import TensorProxy
 import workbench
 from tests.strategies import refused_choices
 from workbench.bench import Workbench
-from workbench.compiler import facts, pipeline, stepper
+from workbench.compiler import api
+from workbench.compiler.memory import fake_execution, op_effects
+from workbench.core.graph import BACKWARD, ValueFlag
 from workbench.errors import ChoiceError
-from workbench.graph import BACKWARD, ValueFlag
-from workbench.runs import accuracy, meters
-from workbench.runs.differences import RELATIVE_TOLERANCE, Recorded, compare
+from workbench.runs.measure import accuracy, memory_meter
+from workbench.runs.measure.tensor_diff import RELATIVE_TOLERANCE, Recorded, compare
 
 type Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 
@@ -135,7 +136,7 @@ def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes
     must where the peak is the moment at which the backward starts, which no statement stands for: `stepped_bytes` then.
     """
     plan = bench.plan
-    measured = meters.measure_peak(run)
+    measured = memory_meter.measure_peak(run)
     taken, predicted = measured.measured_peak_bytes - measured.baseline_bytes, plan.peak_bytes - plan.baseline_bytes
     copied, handed_back = _copied_after(bench), _handed_back(bench)
     slack = max(0.01 * measured.measured_peak_bytes, FLOOR_BYTES)
@@ -158,7 +159,9 @@ def _copied_after(bench: Workbench) -> int:
     split, graph = bench.plan.split, bench.plan.graph
     if split.backward is None:
         return 0
-    found = facts.facts(split.backward, before=facts.facts(split.forward, arguments=bench._captured.stage.arguments))
+    found = op_effects.facts(
+        split.backward, before=op_effects.facts(split.forward, arguments=bench._captured.stage.arguments)
+    )
     values = graph.values
     copied = 0
     gradients = [g for g in split.backward.bound_symbols[-1].flat_proxy_args if isinstance(g, TensorProxy)]
@@ -183,7 +186,7 @@ def predicted_as_stepped(bench: Workbench) -> int | None:
     its traces.
     """
     split, stage = bench.plan.split, bench._captured.stage
-    stepped = stepper.step(split.forward, split.backward, arguments=stage.arguments, beside=stage.beside)
+    stepped = fake_execution.step(split.forward, split.backward, arguments=stage.arguments, beside=stage.beside)
     plan = bench.plan
     unread_bytes = sum(tensor.untyped_storage().nbytes() for tensor in stage.unread.values())
     assert plan.baseline_bytes == stepped.baseline_bytes + unread_bytes
@@ -215,10 +218,10 @@ def state(bench: Workbench) -> tuple[Any, ...]:
 
 def planned_anew(bench: Workbench) -> tuple[Any, ...]:
     """The state that the choices in force give when nothing of any plan is kept: a plan is never held to itself."""
-    return _state(bench.choices, pipeline.replan(bench._captured, bench.choices)[0])
+    return _state(bench.choices, api.replan(bench._captured, bench.choices)[0])
 
 
-def _state(choices: Mapping[str, str], plan: pipeline.Plan) -> tuple[Any, ...]:
+def _state(choices: Mapping[str, str], plan: api.Plan) -> tuple[Any, ...]:
     figures = (plan.peak_bytes, plan.saved_bytes, plan.saved_tensors, plan.flops, plan.census)
     sides = [side for side in (plan.split.forward, plan.split.backward) if side is not None]
     return dict(choices), [statements(side) for side in sides], figures, plan.sites

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import workbench
-from tests.compiler.test_stepper import WITHIN, assert_arithmetic_equals_stepper, measured_peak
+from tests.compiler.memory.test_fake_execution import WITHIN, assert_arithmetic_equals_stepper, measured_peak
 from workbench.bench import Workbench
-from workbench.compiler import aten, pipeline
-from workbench.compiler.thunder_api import get_default_executors
+from workbench.compiler import api
+from workbench.compiler.interop.thunder_api import get_default_executors
+from workbench.compiler.lowering import aten_cpu
 from workbench.errors import DeviceError
 from workbench.programs import resolve
 
@@ -121,7 +122,7 @@ def told(*shape: int) -> torch.Tensor:
     ids=["of a batch", "transposed", "every second", "expanded", "nothing seen", "other bytes"],
 )
 def test_what_a_mask_adds_is_what_where_gives_bit_for_bit(mask: torch.Tensor, dtype: torch.dtype) -> None:
-    found = aten.added(mask, torch.empty(0, dtype=dtype))
+    found = aten_cpu.added(mask, torch.empty(0, dtype=dtype))
     wanted = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask.clone(), -torch.inf)
     assert found.dtype is wanted.dtype
     assert torch.equal(found, wanted)
@@ -280,7 +281,7 @@ class Attending(torch.nn.Module):
 @pytest.mark.slow
 def test_the_predicted_peak_of_attention_is_the_measured_one() -> None:
     program = resolve(Attending(), drawn(2, 64, 32, seed=0), visible(2, 1, 64, 64))
-    plan = assert_arithmetic_equals_stepper(pipeline.capture(program, EXECUTOR), {})
+    plan = assert_arithmetic_equals_stepper(api.capture(program, EXECUTOR), {})
     assert ATTENTION in plan.graph.statements.name
     assert plan.peak_bytes == pytest.approx(measured_peak(program, EXECUTOR, {}), rel=WITHIN)
 

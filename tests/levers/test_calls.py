@@ -18,7 +18,7 @@ import thunder
 import torch
 
 import workbench
-from workbench.config import Config
+from workbench.core.config import Config
 from workbench.errors import ConfigWarning, GradientError
 
 type Call = Callable[..., torch.Tensor]

@@ -19,10 +19,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import workbench
 from tests.nvfuser import replays
 from workbench.cli import main
-from workbench.compiler import devices
-from workbench.compiler.replay import replay
+from workbench.compiler.interop import devices
+from workbench.compiler.planner.cpu_replay import replay
+from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ChoiceError
-from workbench.executor import why_no_nvfuser
 from workbench.programs import resolve
 
 needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser())

@@ -12,7 +12,7 @@ import torch
 from tests.levers import fuzz
 from tests.levers.fuzz import INDUCTOR, REGIONS, TORCH
 from tests.strategies import Input, RandomProgram
-from workbench.compiler import offload
+from workbench.compiler.memory import offload
 
 SETS = 4
 SEED = 3002

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 
 import workbench
 from tests.amount import amount
+from tests.compiler.memory.test_fake_execution import WITHIN, assert_arithmetic_equals_stepper, measured_peak
 from tests.compiler.random_programs import RandomProgram, random_programs
-from tests.compiler.test_stepper import WITHIN, assert_arithmetic_equals_stepper, measured_peak
-from workbench.compiler import fusion, neighbours, pipeline
-from workbench.compiler.pipeline import Plan
-from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, TraceCtx, devices, dtypes, prims, tracectx
+from workbench.compiler import api
+from workbench.compiler.api import Plan
+from workbench.compiler.fusion import executors, merge_regions
+from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, devices, dtypes, prims, tracectx
 from workbench.programs import resolve
 
 EXECUTOR = "torchcompile_aten"
@@ -48,7 +49,7 @@ def fusions(plan: Plan) -> int:
 def planned_apart(function: Callable[..., Any], args: tuple[Any, ...], choices: Mapping[str, str]) -> Plan:
     """The plan with regions as Thunder's partition gives them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusion, "made_one", apart)
+        patch.setattr(executors, "made_one", apart)
         return workbench.open(function, *args, device="cpu", executor=EXECUTOR).plan_under(choices)
 
 
@@ -124,7 +125,7 @@ def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
     """Names of statements by group, of groups of which some are regions."""
     are_regions = [groups[at] for at in regions_at]
     held = [{p.name for b in group for p in (*b.flat_proxy_args, *b.flat_proxy_outs)} for group in groups]
-    return [[b.sym.name for b in group] for group in neighbours.made_one(groups, are_regions.__contains__, held)]
+    return [[b.sym.name for b in group] for group in merge_regions.made_one(groups, are_regions.__contains__, held)]
 
 
 def test_no_region_goes_past_what_writes_in_place() -> None:
@@ -185,9 +186,9 @@ def test_no_peak_is_higher_for_regions_made_one_whatever_is_recomputed() -> None
 @pytest.mark.usefixtures("no_compiler")
 def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     program = resolve("llama", device="cpu", layers=1)
-    together = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
-    monkeypatch.setattr(fusion, "made_one", apart)
-    separate = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
+    together = api.plan(api.capture(program, EXECUTOR), {})
+    monkeypatch.setattr(executors, "made_one", apart)
+    separate = api.plan(api.capture(program, EXECUTOR), {})
     assert together.proof.proven
     assert fusions(together) < fusions(separate)
     assert together.peak_bytes < separate.peak_bytes
@@ -196,7 +197,7 @@ def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_the_predicted_peak_of_regions_made_one_is_the_measured_one() -> None:
     program = resolve("llama", device="cpu", layers=1)
-    plan = assert_arithmetic_equals_stepper(pipeline.capture(program, EXECUTOR), {})
+    plan = assert_arithmetic_equals_stepper(api.capture(program, EXECUTOR), {})
     assert plan.peak_bytes == pytest.approx(measured_peak(program, EXECUTOR, {}), rel=WITHIN)
 
 
@@ -210,12 +211,12 @@ def test_random_programs_keep_their_statements_in_an_order_in_which_they_can_run
     seen: list[tuple[Groups, Groups, list[bool]]] = []
 
     def noted(groups: Groups, is_region: Callable[[list[BoundSymbol]], bool], held: Any) -> Groups:
-        found = neighbours.made_one(groups, is_region, held)
+        found = merge_regions.made_one(groups, is_region, held)
         seen.append((groups, found, [is_region(group) for group in groups]))
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusion, "made_one", noted)
+        patch.setattr(executors, "made_one", noted)
         function, args = program.build()
         bench = workbench.open(function, *args, device="cpu", executor=EXECUTOR)
         assert bench.plan.proof.proven

@@ -14,13 +14,13 @@ import torch
 import workbench
 from workbench.bench import Workbench
 from workbench.cli import main
+from workbench.core.executor import executor_names, unregister
 from workbench.errors import ConfigError, DeviceError
-from workbench.executor import executor_names, unregister
 
 TOY = '''
 """Executor `tanhs`: every tanh alone in a region of torch.compile, on a CPU."""
 
-from workbench.executor import Executor, register
+from workbench.core.executor import Executor, register
 
 
 @register
@@ -31,7 +31,7 @@ class Tanhs(Executor):
         return "" if device == "cpu" else "tanhs are fused on a CPU only"
 
     def executors(self, stock, control):
-        from workbench.compiler.fusion import RegionExecutor
+        from workbench.compiler.fusion.executors import RegionExecutor
 
         class Regions(RegionExecutor):
             def can_fuse(self, bsym):

@@ -16,11 +16,11 @@ import torch
 import workbench
 from workbench.bench import Workbench
 from workbench.cli import main
-from workbench.compiler import pipeline
-from workbench.compiler.plan import Plan
+from workbench.compiler import api
+from workbench.compiler.planner.plan import Plan
+from workbench.core.lever import unregister
 from workbench.errors import ChoiceError, PlanError
-from workbench.lever import unregister
-from workbench.ui.app import App
+from workbench.ui.app.app import App
 
 TOY = '''
 """Lever `toy`: tanh as Thunder makes it, handed on by a shallow copy, or, which no proof knows, negated twice.
@@ -28,9 +28,9 @@ TOY = '''
 And when the forward frees what it no longer needs, which is planned from the split.
 """
 
-from workbench.compiler.replan import read_again
-from workbench.compiler.thunder_api import BoundSymbolTag, TraceTag, from_trace, prims, tracectx
-from workbench.lever import Lever, Setting, Site, register
+from workbench.compiler.planner.planner import read_again
+from workbench.compiler.interop.thunder_api import BoundSymbolTag, TraceTag, from_trace, prims, tracectx
+from workbench.core.lever import Lever, Setting, Site, register
 
 
 def _tanhs(stage):
@@ -181,7 +181,7 @@ def test_it_plans_from_the_split_what_it_says_is_quick(bench: Workbench) -> None
     bench.choose({"toy.all": "hand_on"})
     before = bench.plan
     bench.choose({"toy.free": "late"})
-    anew, _ = pipeline.replan(bench._captured, bench.choices)
+    anew, _ = api.replan(bench._captured, bench.choices)
     assert "edit" in {stage.name for stage in anew.stages}
     assert "edit" not in {stage.name for stage in bench.plan.stages}
     assert bench.plan.text() == anew.text() != before.text()

@@ -12,9 +12,9 @@ import torch
 
 import workbench
 from workbench.bench import Part, PartsBench, Workbench
+from workbench.core.graph import Kind, StatementFlag
 from workbench.errors import ChoiceError
-from workbench.graph import Kind, StatementFlag
-from workbench.runs.request import RunOptions
+from workbench.runs.process.request import RunOptions
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import workbench
-from tests.compiler import test_repeats as stacks
-from tests.compiler.test_layers import Over, batch
+from tests.compiler.frontend import test_module_reuse as stacks
+from tests.compiler.layers.test_layers import Over, batch
 from tests.levers import proof
 from workbench.bench import Workbench
-from workbench.compiler.devices import copy_bandwidth
-from workbench.compiler.offload import ARRIVE, RELOAD
+from workbench.compiler.interop.devices import copy_bandwidth
+from workbench.compiler.memory.offload import ARRIVE, RELOAD
 from workbench.errors import ChoiceError
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import workbench
-from workbench.compiler.pipeline import jit
-from workbench.executor import why_no_nvfuser
+from workbench.compiler.api import jit
+from workbench.core.executor import why_no_nvfuser
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import workbench
 from tests.models import trial, zoo
-from workbench.config import installed_versions
+from workbench.core.config import installed_versions
+from workbench.core.executor import why_no_nvfuser
 from workbench.errors import WorkbenchError
-from workbench.executor import why_no_nvfuser
 
 CHOICES = 10
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"

@@ -8,7 +8,7 @@ import pytest
 
 import workbench
 from tests.models import trial, zoo
-from workbench.executor import why_no_nvfuser
+from workbench.core.executor import why_no_nvfuser
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning")
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import workbench
 from tests.models import zoo
-from workbench.config import Config
+from workbench.core.config import Config
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning", "ignore:.*:UserWarning"

@@ -11,7 +11,7 @@ from pathlib import Path
 import workbench
 from tests.models import zoo
 from workbench.errors import ChoiceError
-from workbench.runs import accuracy, meters
+from workbench.runs.measure import accuracy, memory_meter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def run(name: str, folder: Path, choices: int) -> Outcome:
         choices=len(bench.choices),
         open_s=open_s,
         predicted_bytes=bench.plan.peak_bytes,
-        measured_bytes=meters.measure_peak(stepper).measured_peak_bytes,
+        measured_bytes=memory_meter.measure_peak(stepper).measured_peak_bytes,
         replayed=replayed,
         accurate=checked.ok,
         against=checked.against,

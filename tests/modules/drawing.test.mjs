@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { load } from "./load.mjs";
 
-const { Drawing } = load(["dom.js", "graph_scene.js", "graph_places.js", "graph_arcs.js", "graph_drawing.js"], ["Drawing"]);
+const { Drawing } = load(["dom.js", "graph/graph_scene.js", "graph/graph_places.js", "graph/graph_arcs.js", "graph/graph_drawing.js"], ["Drawing"]);
 
 /** The words of a source line from `start` to `end`, beside a module's box from 60 to 84, and where they stand. */
 function words(start, end) {

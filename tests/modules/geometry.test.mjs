@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { data, load } from "./load.mjs";
 
 const { Places, scene, distanceTo, HEAD, NARROWEST } = load(
-  ["dom.js", "graph_scene.js", "graph_places.js"], ["Places", "scene", "distanceTo", "HEAD", "NARROWEST"]);
+  ["dom.js", "graph/graph_scene.js", "graph/graph_places.js"], ["Places", "scene", "distanceTo", "HEAD", "NARROWEST"]);
 
 function view(width = 900, zoom = 1) {
   const made = new Places();

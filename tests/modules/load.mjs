@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 
-const UI = new URL("../../workbench/ui/", import.meta.url);
+const UI = new URL("../../workbench/ui/page/", import.meta.url);
 
 /** @param {string[]} files @param {string[]} names @returns {any} what the files call by these names */
 export function load(files, names) {

@@ -6,7 +6,7 @@ import { deflateSync } from "node:zlib";
 
 import { data, load } from "./load.mjs";
 
-const { scene, firstBelow, unpacked } = load(["dom.js", "graph_scene.js"], ["scene", "firstBelow", "unpacked"]);
+const { scene, firstBelow, unpacked } = load(["dom.js", "graph/graph_scene.js"], ["scene", "firstBelow", "unpacked"]);
 
 test("every name leads to what stands for it, an alias to the mark that it shares", () => {
   const made = scene(data());

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.executor import why_no_nvfuser
+from workbench.core.executor import why_no_nvfuser
 
 
 @pytest.hookimpl(trylast=True)

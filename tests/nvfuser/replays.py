@@ -10,11 +10,11 @@ from torch.utils import _pytree as pytree
 
 import workbench
 from workbench.bench import Workbench
-from workbench.compiler import pipeline
-from workbench.compiler.fusion_code import count_sets, definition
-from workbench.compiler.replay import Replayed as Replayed
-from workbench.compiler.replay import replay as replay
-from workbench.compiler.validate import validate
+from workbench.compiler import api
+from workbench.compiler.fusion.fusion_source import count_sets, definition
+from workbench.compiler.planner.cpu_replay import Replayed as Replayed
+from workbench.compiler.planner.cpu_replay import replay as replay
+from workbench.compiler.trace.validate import validate
 from workbench.programs import resolve
 
 
@@ -31,7 +31,7 @@ class Eager:
 def eager(program: Any, *args: Any, **settings: Any) -> Eager:
     """Run a program's step on the CPU."""
     made = resolve(program, *args, device="cpu", **settings)
-    named = pipeline.capture(made, "torch").stage.arguments
+    named = api.capture(made, "torch").stage.arguments
     before = {name: tensor.detach().clone() for name, tensor in named.items()}
     outputs = pytree.tree_leaves(made.callable(*made.args, **made.kwargs))
     tensors = [output for output in outputs if isinstance(output, torch.Tensor)]

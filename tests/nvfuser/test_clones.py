@@ -10,7 +10,7 @@ import thunder
 import torch
 
 from tests.nvfuser import replays
-from workbench.compiler import devices
+from workbench.compiler.interop import devices
 from workbench.programs import resolve
 
 type Outputs = tuple[torch.Tensor, ...]
@@ -65,7 +65,7 @@ def test_a_clone_keeps_what_it_was_when_its_memory_is_written(program: Callable[
 
 
 def test_unmodified_thunder_with_nvfuser_writes_over_a_clone() -> None:
-    """The day that this fails, `workbench.compiler.clones` can go."""
+    """The day that this fails, `workbench.compiler.fusion.nvfuser_clone_hazards` can go."""
     known = replays.eager(of_what_is_written, *given())
     program = resolve(of_what_is_written, *given(), device="planned")
     assert program.fake_mode is not None

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 import workbench
 from tests.nvfuser import replays
+from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ProgramError
-from workbench.executor import why_no_nvfuser
 
 pytestmark = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser())
 

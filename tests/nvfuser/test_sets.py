@@ -10,7 +10,7 @@ import torch
 
 import workbench
 from workbench.bench import Workbench
-from workbench.compiler.fusion_code import count_sets, definition
+from workbench.compiler.fusion.fusion_source import count_sets, definition
 from workbench.errors import ChoiceError, PlanError
 
 POLICIES = ("always", "never", "direct_only", "alias_aware")

@@ -16,7 +16,7 @@ from torch import nn
 import workbench
 from workbench.errors import ConfigWarning, ProgramError
 from workbench.programs import modes
-from workbench.runs import accuracy
+from workbench.runs.measure import accuracy
 
 X = torch.ones(2, 4)
 

@@ -15,7 +15,7 @@ import torch
 import workbench
 from workbench.errors import ProgramError
 from workbench.programs import sending
-from workbench.runs.request import RunOptions
+from workbench.runs.process.request import RunOptions
 
 _READER = """\
 import json, pathlib, sys, cloudpickle, torch

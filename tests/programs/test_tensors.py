@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 import workbench
-from workbench.allocators import allocated_bytes
-from workbench.analysis.memory import Prediction
+from workbench.analysis.memory.allocator import allocated_bytes
+from workbench.analysis.memory.liveness import Prediction
 from workbench.programs import placement
 from workbench.programs.tensors import held
-from workbench.runs import meters
-from workbench.runs.accuracy import Stepper
+from workbench.runs.measure import memory_meter
+from workbench.runs.measure.accuracy import Stepper
 
 
 class Pair(NamedTuple):
@@ -189,6 +189,6 @@ def test_the_peak_with_what_no_statement_reads_is_the_one_measured(capture: str)
     bench = workbench.open(module, x, unused, device="cpu", capture=capture)
     stepper = Stepper(module, (x, unused), {}, bench.config.jit(module))
     stepper.step()
-    peak = meters.measure_peak(stepper)
+    peak = memory_meter.measure_peak(stepper)
     assert peak.baseline_bytes == bench.plan.baseline_bytes
     assert peak.measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=1e-3)

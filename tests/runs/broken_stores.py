@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError
-from workbench.runs import clocks, compare, events, jobs, logs, processes, request, snapshot, store, sweep
-from workbench.runs.jobs import Run
-from workbench.runs.request import RunOptions
-from workbench.ui.alive import measured_content
-from workbench.ui.compile_tab import Waterfall
-from workbench.ui.experiments import Experiments
-from workbench.ui.timeline import timeline_content
+from workbench.runs.log import event_log, events
+from workbench.runs.measure import memory_snapshot, statement_times
+from workbench.runs.process import request, run_control, run_store, worker_process
+from workbench.runs.process.request import RunOptions
+from workbench.runs.process.run_control import Run
+from workbench.runs.sweep import compare, sweep
+from workbench.ui.tabs.compile_tab import Waterfall
+from workbench.ui.tabs.experiments import Experiments
+from workbench.ui.tabs.peak_table import measured_content
+from workbench.ui.tabs.timeline_tab import timeline_content
 
 MLP = {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0}
 
@@ -236,7 +239,7 @@ def make_run(root: Path, name: str, *, log: bool = True, ranks: int = 1, options
         options=options,
     )
     if log:
-        (run_dir / logs.LOG_FILE).write_bytes(b"".join(logs.encode(event) for event in EVENTS))
+        (run_dir / event_log.LOG_FILE).write_bytes(b"".join(event_log.encode(event) for event in EVENTS))
     (run_dir / "output.log").write_text("the last line\n")
     return run_dir
 
@@ -254,23 +257,27 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
     (run_dir / "config.py").write_text(executed)
     (run_dir / "program.pkl").write_bytes(PICKLE % os.fsencode(root.parent / "executed"))
     (run_dir / "output.log").write_text("the last line\n")
-    mark = processes.new_mark(run_dir.resolve()) if draw.random() < 0.8 else draw.choice(["", "0", "/", "a" * 32])
-    note = dataclasses.replace(processes.Note.of(bystander, mark), pid=draw.choice([bystander, bystander, 1, 0, -1]))
+    mark = worker_process.new_mark(run_dir.resolve()) if draw.random() < 0.8 else draw.choice(["", "0", "/", "a" * 32])
+    note = dataclasses.replace(
+        worker_process.Note.of(bystander, mark), pid=draw.choice([bystander, bystander, 1, 0, -1])
+    )
     (run_dir / "worker.json").write_text(json.dumps(dataclasses.asdict(note)))
     breakable = [run_dir / name for name in BREAKABLE if (run_dir / name).exists()]
     if on_ranks:
         for rank in range(2):
             folder = run_dir / f"rank{rank}"
             folder.mkdir()
-            (folder / logs.LOG_FILE).write_bytes(b"".join(logs.encode(e) for e in EVENTS[: draw.randrange(3, 19)]))
-            breakable.append(folder / logs.LOG_FILE)
+            (folder / event_log.LOG_FILE).write_bytes(
+                b"".join(event_log.encode(e) for e in EVENTS[: draw.randrange(3, 19)])
+            )
+            breakable.append(folder / event_log.LOG_FILE)
     for _ in range(draw.randint(1, 3)):
         path = draw.choice(breakable)
         if path.is_file() and not path.is_symlink() and path.stat().st_size:
             # What is no JSON has no values to exchange.
             with contextlib.suppress(ValueError, RecursionError):
                 draw.choice(WAYS)(path, draw)
-    for log in run_dir.glob(f"rank*/{logs.LOG_FILE}"):
+    for log in run_dir.glob(f"rank*/{event_log.LOG_FILE}"):
         # Long ago: else the ranks are taken to go on elsewhere, and are followed.
         os.utime(log, (0, 0), follow_symlinks=False)
     if draw.random() < 0.1:
@@ -292,7 +299,7 @@ def state_of(folder: Path) -> dict[str, str]:
 def exercise_store(root: Path, target: Path) -> tuple[int, int]:
     """Do with a store all that the workbench does; runs that could be read, and those that could not."""
     before = {name: state_of(root / name) for name in ("whole-1", "whole-2")}
-    runs, unreadable = store.listing(root)
+    runs, unreadable = run_store.listing(root)
     names = {run.run_dir.name for run in runs}
     assert {"whole-1", "whole-2"} <= names
     assert all("\n" not in reason and reason.isprintable() for reason in unreadable.values())
@@ -301,24 +308,24 @@ def exercise_store(root: Path, target: Path) -> tuple[int, int]:
     assert whole.events == EVENTS
     for run in runs:
         use(run, whole, target)
-    for folder in [*store.folders(root), root / "loop", root / "none"]:
+    for folder in [*run_store.folders(root), root / "loop", root / "none"]:
         for named in (folder, folder.name):
             with contextlib.suppress(WorkbenchError):
-                store.open(named, root)
+                run_store.open(named, root)
     experiments = Experiments(Built(), on_pinned=lambda: None, act=lambda act: act())  # type: ignore[arg-type]
     experiments._load()
     assert not experiments.content["loading"]
     assert {"whole-1", "whole-2"} <= {row["name"] for row in experiments.content["rows"]}
     json.dumps(experiments.content)
     experiments.close()
-    for folder in store.folders(root):
+    for folder in run_store.folders(root):
         if folder.name.startswith("whole"):
             continue
         for act in (
-            lambda folder=folder: store.pin(folder),
-            lambda folder=folder: store.pin(folder, False),
-            lambda folder=folder: store.rename(folder, "renamed"),
-            lambda folder=folder: jobs.start(folder) if was_run(folder) else None,
+            lambda folder=folder: run_store.pin(folder),
+            lambda folder=folder: run_store.pin(folder, False),
+            lambda folder=folder: run_store.rename(folder, "renamed"),
+            lambda folder=folder: run_control.start(folder) if was_run(folder) else None,
         ):
             with contextlib.suppress(WorkbenchError):
                 act()
@@ -328,14 +335,14 @@ def exercise_store(root: Path, target: Path) -> tuple[int, int]:
 
 def was_run(folder: Path) -> bool:
     """Whether starting it is refused for sure: it was run before."""
-    return (folder / logs.LOG_FILE).exists()
+    return (folder / event_log.LOG_FILE).exists()
 
 
 def use(run: Run, other: Run, target: Path) -> None:
     """Ask a run for all that it tells, as the command line and the tabs do."""
     written = json.dumps(run.to_json(), allow_nan=False)
     assert isinstance(written, str)
-    assert run.state in (*jobs.FINAL_STATES, "starting", "compiling", "running")
+    assert run.state in (*run_control.FINAL_STATES, "starting", "compiling", "running")
     assert run.error is None or run.error.isprintable()
     assert run.name.isprintable()
     for warning in run.warnings:
@@ -344,7 +351,7 @@ def use(run: Run, other: Run, target: Path) -> None:
     _ = (run.detail, run.output, run.phase, run.timeline, run.ranks, run.statements, run.against)
     compare.compare(other, run).to_json()
     compare.compare(run, other).to_json()
-    json.dumps(clocks.chrome_trace(run))
+    json.dumps(statement_times.chrome_trace(run))
     timeline_content(run.statements, {})
     measured_content(run, {})
     waterfall = Waterfall()
@@ -354,7 +361,7 @@ def use(run: Run, other: Run, target: Path) -> None:
         waterfall.take(event)
     waterfall.content()
     with contextlib.suppress(WorkbenchError):
-        snapshot.write(run, target / "snapshot.pickle")
+        memory_snapshot.write(run, target / "snapshot.pickle")
     with contextlib.suppress(WorkbenchError):
         run.command(2)
     run.cancel()

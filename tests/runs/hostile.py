@@ -12,8 +12,9 @@ from pathlib import Path
 from tests.runs.broken_stores import Found, held, until_released
 from tests.runs.test_jobs import QUICK, begin
 from workbench.errors import WorkbenchError
-from workbench.runs import events, jobs, reaper, request, store
-from workbench.runs.request import RunOptions
+from workbench.runs.log import events
+from workbench.runs.process import reaper, request, run_control, run_store
+from workbench.runs.process.request import RunOptions
 
 LEFT = "subprocess.Popen(['sleep', '{token}']{more})"
 
@@ -165,7 +166,7 @@ def run_hostile(folder: Path, seed: int, bystander: subprocess.Popen[bytes]) -> 
         run.cancel()
     ended = f"{program.name}: {run.state}, {run.error}"
     finals = [event for event in run.events if isinstance(event, events.FINAL)]
-    if run.state not in jobs.FINAL_STATES or len(finals) != 1:
+    if run.state not in run_control.FINAL_STATES or len(finals) != 1:
         faults.append(f"it is {run.state} and has {len(finals)} terminal events")
     if run.state == "failed" and not (run.error and run.error.isprintable()):
         faults.append(f"no clear message: {run.error!r}")
@@ -179,7 +180,7 @@ def run_hostile(folder: Path, seed: int, bystander: subprocess.Popen[bytes]) -> 
     if bystander.poll() is not None:
         faults.append("an unrelated process was killed")
     if run.run_dir.exists() and (run.run_dir / request.REQUEST_FILE).exists():
-        again = store.open(run.run_dir)
+        again = run_store.open(run.run_dir)
         if "log" not in program.name and "run's folder" not in program.name and again.state != run.state:
             faults.append(f"opened again it is {again.state}, {again.error}")
     found = Found()

@@ -9,13 +9,13 @@ import pytest
 
 from tests.runs.broken_stores import break_stores
 from tests.runs.hostile import BODIES, run_hostile
-from workbench.runs import store
+from workbench.runs.process import run_store
 
 pytestmark = pytest.mark.slow
 
 
 def test_broken_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = break_stores(tmp_path, 25, 10_000, lambda root: monkeypatch.setenv(store.ROOT_VARIABLE, str(root)))
+    found = break_stores(tmp_path, 25, 10_000, lambda root: monkeypatch.setenv(run_store.ROOT_VARIABLE, str(root)))
     assert found.faults == []
     assert found.stores == 25
     assert found.readable >= 50

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 import workbench
-from workbench.compiler import exact
-from workbench.config import Config
+from workbench.compiler.planner import kernel_identity
+from workbench.core.config import Config
 from workbench.errors import ProgramError
-from workbench.runs import accuracy, differences
-from workbench.runs.accuracy import Accuracy, Parts, Stepper
+from workbench.runs.measure import accuracy, tensor_diff
+from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
 
 
 def outcome(build: Callable[[], Parts], change: Callable[[Any], Any] = lambda callable_: callable_) -> Accuracy:
@@ -159,7 +159,7 @@ def test_as_much_as_eager_itself_is_off_is_no_error(shift: float, ok: bool) -> N
 
     checked = outcome(build, lambda _: lambda x: (x * 1e3 + 1e7) - 1e7 + shift)
     share = max(tensor.max_rel_error for tensor in checked.tensors if tensor.against == "eager")
-    assert share > differences.RELATIVE_TOLERANCE[torch.float32]
+    assert share > tensor_diff.RELATIVE_TOLERANCE[torch.float32]
     assert checked.ok is ok
 
 
@@ -304,8 +304,8 @@ def test_checking_one_way_leaves_nothing_for_the_next() -> None:
     ],
 )
 def test_special_values(ours: torch.Tensor, theirs: torch.Tensor, ok: bool) -> None:
-    recorded = [{"output": differences.Recorded("output", tensor)} for tensor in (ours, theirs)]
-    (error,) = differences.compare(*recorded, "reference")
+    recorded = [{"output": tensor_diff.Recorded("output", tensor)} for tensor in (ours, theirs)]
+    (error,) = tensor_diff.compare(*recorded, "reference")
     assert error.ok is ok
     assert not math.isnan(error.max_abs_error)
 
@@ -349,15 +349,15 @@ def test_a_step_draws_the_same_cotangents_each_time_and_leaves_the_random_state(
     ],
 )
 def test_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None, same: bool) -> None:
-    assert differences.same_bits(ours, theirs) is same
+    assert tensor_diff.same_bits(ours, theirs) is same
 
 
 def test_where_every_bit_counts_a_signed_zero_is_an_error_beyond_any_tolerance() -> None:
-    recorded = [{"output": differences.Recorded("output", torch.tensor([sign * 0.0]))} for sign in (1, -1)]
-    (error,) = differences.compare(*recorded, "reference", exact=True)
+    recorded = [{"output": tensor_diff.Recorded("output", torch.tensor([sign * 0.0]))} for sign in (1, -1)]
+    (error,) = tensor_diff.compare(*recorded, "reference", exact=True)
     assert (error.ok, error.bitwise, error.tolerance, error.max_abs_error) == (False, False, 0.0, 0.0)
     assert error.severity == math.inf
-    (allowed,) = differences.compare(*recorded, "reference", exact=True, unsteady={"output"})
+    (allowed,) = tensor_diff.compare(*recorded, "reference", exact=True, unsteady={"output"})
     assert (allowed.ok, allowed.bitwise) == (True, False)
 
 
@@ -365,7 +365,7 @@ def stepped(run: Callable[..., Any], build: Callable[[], Parts]) -> tuple[dict[s
     """What a compiled program gives, and the kernels that it ran."""
     original, args, kwargs = build()
     compiled = run(original)
-    return accuracy.first_step(Stepper(original, args, kwargs, compiled), 0), exact.kernels_of(compiled)
+    return accuracy.first_step(Stepper(original, args, kwargs, compiled), 0), kernel_identity.kernels_of(compiled)
 
 
 @pytest.mark.slow
@@ -391,7 +391,7 @@ def test_a_region_is_another_kernel_and_gets_a_tolerance_whose_size_is_told(monk
     checked = accuracy.check(recorded, product, kernels=kernels)
     assert (checked.ok, checked.bitwise) == (True, False)
     assert checked.changed_kernels == ("TorchCompile0", "TorchCompile1")
-    assert checked.relative_tolerance == {"float32": differences.RELATIVE_TOLERANCE[torch.float32]}
+    assert checked.relative_tolerance == {"float32": tensor_diff.RELATIVE_TOLERANCE[torch.float32]}
     assert checked.words == (
         "2 kernels are not unmodified Thunder's (TorchCompile0, TorchCompile1): "
         "RELATIVE_TOLERANCE 0.0001 (float32) of the largest element"

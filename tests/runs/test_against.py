@@ -15,12 +15,15 @@ import torch
 from torch.cuda import _memory_viz
 
 import workbench as wb
-from workbench.compiler import pipeline
+from workbench.compiler import api
 from workbench.errors import ChoiceError, RunError
-from workbench.runs import events, graphed, jobs, logs, request, snapshot, worker
-from workbench.runs.jobs import Run
-from workbench.runs.meters import Allocation, Change
-from workbench.runs.request import RunOptions
+from workbench.runs.log import event_log, events
+from workbench.runs.measure import cuda_graph, memory_snapshot
+from workbench.runs.measure.memory_meter import Allocation, Change
+from workbench.runs.process import request, run_control
+from workbench.runs.process.request import RunOptions
+from workbench.runs.process.run_control import Run
+from workbench.runs.worker import worker
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,7 @@ class Seen:
         self.phases: dict[str, str] = {}
         self._now = ""
 
-    def phase(self, log: logs.EventLog, name: str) -> None:
+    def phase(self, log: event_log.EventLog, name: str) -> None:
         self.phases[name] = self._now
 
     @contextlib.contextmanager
@@ -90,7 +93,7 @@ def test_what_a_run_compiled_is_not_compiled_again_to_compare_with_and_to_time_b
         asked, options=RunOptions(samples=1, measure_peak=False, clocks=False), variants={"thunder": None}
     )
     compiled_for: list[str] = []
-    unmodified = pipeline.unmodified
+    unmodified = api.unmodified
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         compiled_for.append(seen._now)
@@ -98,10 +101,10 @@ def test_what_a_run_compiled_is_not_compiled_again_to_compare_with_and_to_time_b
 
     seen = Seen()
     monkeypatch.setattr(request, "read", lambda _: again)
-    monkeypatch.setattr(pipeline, "unmodified", noted)
+    monkeypatch.setattr(api, "unmodified", noted)
     monkeypatch.setattr(worker, "_phase", seen.phase)
     monkeypatch.setattr(worker, "fusions_of", lambda device: seen)
-    worker.run_program(run.run_dir, logs.EventLog(tmp_path / "events.jsonl"))
+    worker.run_program(run.run_dir, event_log.EventLog(tmp_path / "events.jsonl"))
     # What compiling costs is measured with nothing shared; nor is anything timed inside.
     assert seen.phases == {"build": "", "compile": "kept", "warmup": "", "time": "", "accuracy": ""}
     assert compiled_for == ["shared", "shared"]
@@ -143,7 +146,7 @@ def test_a_way_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> None:
         variants={"theirs": "exit(5)"},
         options=RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=False, threads=2),
     )
-    run = jobs.start(folder).wait(120)
+    run = run_control.start(folder).wait(120)
     assert run.state == "failed"
     assert (run.error or "").startswith("theirs, to be timed interleaved with the run: theirs:1: code in it")
 
@@ -165,7 +168,7 @@ def test_what_is_alive_is_told_of_the_prediction_and_of_the_measurement(run: Run
 
 @pytest.mark.slow
 def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, tmp_path: Path) -> None:
-    snap = pickle.loads(snapshot.write(run, tmp_path / "snapshot.pickle").read_bytes())
+    snap = pickle.loads(memory_snapshot.write(run, tmp_path / "snapshot.pickle").read_bytes())
     live = most = 0
     for entry in snap["device_traces"][0]:
         live += {"alloc": 1, "free_requested": -1}.get(entry["action"], 0) * entry["size"]
@@ -183,7 +186,7 @@ def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, 
 def test_a_snapshot_frees_what_was_freed_and_keeps_what_was_left() -> None:
     changes = [Change(1000, 64, 0xA), Change(2000, 32, 0xB), Change(3000, -64, 0xA)]
     allocated = [(Allocation(0xA, 64, 0, 0, 2, True), []), (Allocation(0xB, 32, 0, 1, 3, True), [])]
-    snap = snapshot.of_events(changes, allocated, [(0xC, 16, "weight")])
+    snap = memory_snapshot.of_events(changes, allocated, [(0xC, 16, "weight")])
     actions = [(entry["action"], entry["addr"], entry["time_us"]) for entry in snap["device_traces"][0]]
     assert actions == [("alloc", 0xA, 1), ("alloc", 0xB, 2), ("free_requested", 0xA, 3), ("free_completed", 0xA, 3)]
     assert [(segment["address"], segment["total_size"]) for segment in snap["segments"]] == [(0xB, 32), (0xC, 16)]
@@ -192,12 +195,12 @@ def test_a_snapshot_frees_what_was_freed_and_keeps_what_was_left() -> None:
 def test_a_run_without_a_snapshot_says_how_to_take_one(bench: wb.Workbench, tmp_path: Path) -> None:
     run = Run(request.prepare(tmp_path / "run", bench.program))
     with pytest.raises(RunError, match=r"run it with RunOptions\(memory_snapshot=True\)"):
-        snapshot.write(run, tmp_path / "s.pickle")
+        memory_snapshot.write(run, tmp_path / "s.pickle")
 
 
 def test_a_step_on_the_cpu_is_no_cuda_graph() -> None:
     with pytest.raises(RunError, match="the program is on cpu"):
-        graphed.GraphedStepper(torch.tanh, (torch.ones(4),), {})
+        cuda_graph.GraphedStepper(torch.tanh, (torch.ones(4),), {})
 
 
 def test_why_a_step_cannot_be_captured_is_what_went_wrong_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,19 +223,19 @@ def test_why_a_step_cannot_be_captured_is_what_went_wrong_first(monkeypatch: pyt
         finally:
             raise RuntimeError("operation failed due to a previous error during capture")
 
-    monkeypatch.setattr(graphed.GraphedStepper, "device", property(lambda _: torch.device("cuda")), raising=False)
+    monkeypatch.setattr(cuda_graph.GraphedStepper, "device", property(lambda _: torch.device("cuda")), raising=False)
     for name, made in {"Stream": mock.MagicMock(), "stream": mock.MagicMock(), "current_stream": mock.MagicMock(),
                        "CUDAGraph": mock.MagicMock(), "graph": Ending}.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, made)
     with pytest.raises(RunError, match="as a CUDA graph: CUBLAS_STATUS_NOT_INITIALIZED when calling"):
-        graphed.GraphedStepper(lambda x: x.sum(), (torch.ones(2),), {})
+        cuda_graph.GraphedStepper(lambda x: x.sum(), (torch.ones(2),), {})
     assert captured == {"capture_error_mode": "thread_local"}
 
 
 @pytest.mark.gpu
 def test_a_step_as_a_cuda_graph_gives_what_the_step_gives() -> None:
     x = torch.ones(64, device="cuda", requires_grad=True)
-    stepper = graphed.GraphedStepper(lambda x: torch.tanh(x).sum(), (x,), {})
+    stepper = cuda_graph.GraphedStepper(lambda x: torch.tanh(x).sum(), (x,), {})
     x.data.fill_(0.5)
     outputs = stepper.step()
     stepper.synchronize()
@@ -245,10 +248,10 @@ def test_a_run_on_cuda_is_timed_as_a_graph_and_tells_what_is_reserved(tmp_path: 
         wait=True, folder=tmp_path / "run", options=RunOptions(samples=5, cuda_graph=True, memory_snapshot=True)
     )
     assert run.ok, (run.error, run.detail)
-    assert list(run.against) == [graphed.NAME]
+    assert list(run.against) == [cuda_graph.NAME]
     memory = run.memory
     assert memory["reserved_bytes"] is not None
     assert memory["measured_peak_bytes"] is not None
     assert memory["reserved_bytes"] >= memory["measured_peak_bytes"] - (memory["baseline_bytes"] or 0)
     assert memory["fragmented_bytes"] is not None
-    assert (run.run_dir / snapshot.SNAPSHOT_FILE).exists()
+    assert (run.run_dir / memory_snapshot.SNAPSHOT_FILE).exists()

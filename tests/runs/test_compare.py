@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from workbench.errors import RunError
-from workbench.runs import events, logs, request, store
-from workbench.runs.compare import Difference, compare
-from workbench.runs.jobs import Run
-from workbench.runs.logs import EventLog
+from workbench.runs.log import event_log, events
+from workbench.runs.log.event_log import EventLog
+from workbench.runs.process import request, run_store
+from workbench.runs.process.run_control import Run
+from workbench.runs.sweep.compare import Difference, compare
 
 
 class Anything:
@@ -32,7 +33,7 @@ def recorded(
 ) -> Run:
     """A finished run with these step times, and more in its log."""
     request.prepare(folder, Anything(), predicted_peak_bytes=1000)
-    log = EventLog(folder / logs.LOG_FILE)
+    log = EventLog(folder / event_log.LOG_FILE)
     step_s = float(np.median(samples_s))
     times = {"step_s": step_s, "samples_s": samples_s, "noise": noise, "yardstick_s": yardstick_s}
     log.write(events.StepTimes(t_s=1.0, **times))
@@ -43,7 +44,7 @@ def recorded(
     )
     for event in (*more, events.Finished(t_s=2.0)):
         log.write(event)
-    return store.open(folder)
+    return run_store.open(folder)
 
 
 def around(center: float, count: int = 30) -> list[float]:

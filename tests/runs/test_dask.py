@@ -19,12 +19,13 @@ from distributed import Client, LocalCluster
 from tests.cli.schemas import held
 from workbench import cli
 from workbench.errors import RunError
-from workbench.runs import elsewhere, jobs
+from workbench.runs.process import run_control
+from workbench.runs.sweep import dask_runs
 
 
 def test_an_address_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elsewhere, "CONNECT_S", 0.2)
-    nowhere = elsewhere.dask("tcp://127.0.0.1:1")
+    monkeypatch.setattr(dask_runs, "CONNECT_S", 0.2)
+    nowhere = dask_runs.dask("tcp://127.0.0.1:1")
     with pytest.raises(RunError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "), nowhere:
         raise AssertionError("it has no workers")
 
@@ -49,19 +50,19 @@ with elsewhere.folder() as made:
     ) as process:
         assert process.stdout is not None
         left = Path(process.stdout.readline().strip())
-        with elsewhere.folder() as first:
+        with dask_runs.folder() as first:
             assert left.is_dir()
             process.kill()
             process.wait()
             assert left.is_dir()
-            with elsewhere.folder() as second:
+            with dask_runs.folder() as second:
                 assert set(tmp_path.iterdir()) == {first, second}
     assert list(tmp_path.iterdir()) == []
 
 
 def points_of(pid: int) -> list[psutil.Process]:
     """The cold processes that a worker waits for."""
-    return [child for child in psutil.Process(pid).children() if "workbench.runs.sweep_point" in child.cmdline()]
+    return [child for child in psutil.Process(pid).children() if "workbench.runs.sweep.sweep_point" in child.cmdline()]
 
 
 def kill_a_busy_worker(client: Client, killed: list[psutil.Process]) -> None:
@@ -96,4 +97,4 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capf
     for point in document["points"]:
         assert point["ok"], point["error"]
         assert Path(point["run_dir"]).is_relative_to(tmp_path / "out")
-        assert jobs.follow(Path(point["run_dir"])).wait().step_s == point["figures"]["step_s"]
+        assert run_control.follow(Path(point["run_dir"])).wait().step_s == point["figures"]["step_s"]

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from workbench.runs import events, logs, stages
-from workbench.runs.events import Finished, Phase, Stage
-from workbench.runs.logs import EventLog, Tail
-from workbench.runs.stages import Interval
+from workbench.runs.log import compile_stages, event_log, events
+from workbench.runs.log.compile_stages import Interval
+from workbench.runs.log.event_log import EventLog, Tail
+from workbench.runs.log.events import Finished, Phase, Stage
 
 
 def test_what_is_written_is_read_back_in_order(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / logs.LOG_FILE)
+    log = EventLog(tmp_path / event_log.LOG_FILE)
     written = [Phase(t_s=0.0, phase="build"), Stage(t_s=1.5, name="interpret", seconds=1.25), Finished(t_s=2.0)]
     for event in written:
         log.write(event)
-    assert logs.read(tmp_path) == written
+    assert event_log.read(tmp_path) == written
 
 
 def test_a_torn_last_line_is_left_out_and_read_when_it_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / logs.LOG_FILE
-    whole, torn = logs.encode(Phase(t_s=0.0, phase="build")), logs.encode(Finished(t_s=1.0))
+    path = tmp_path / event_log.LOG_FILE
+    whole, torn = event_log.encode(Phase(t_s=0.0, phase="build")), event_log.encode(Finished(t_s=1.0))
     path.write_bytes(whole + torn[:9])
     tail = Tail(path)
     assert tail.read() == [Phase(t_s=0.0, phase="build")]
@@ -37,10 +37,10 @@ def test_a_torn_last_line_is_left_out_and_read_when_it_is_whole(tmp_path: Path) 
 
 
 def test_a_record_added_after_a_torn_line_is_read(tmp_path: Path) -> None:
-    path = tmp_path / logs.LOG_FILE
-    path.write_bytes(logs.encode(Phase(t_s=0.0, phase="build")) + b'{"type":"pha')
-    logs.append(path, Finished(t_s=1.0))
-    assert logs.read(tmp_path) == [Phase(t_s=0.0, phase="build"), Finished(t_s=1.0)]
+    path = tmp_path / event_log.LOG_FILE
+    path.write_bytes(event_log.encode(Phase(t_s=0.0, phase="build")) + b'{"type":"pha')
+    event_log.append(path, Finished(t_s=1.0))
+    assert event_log.read(tmp_path) == [Phase(t_s=0.0, phase="build"), Finished(t_s=1.0)]
 
 
 BROKEN_LINES = {
@@ -64,31 +64,31 @@ BROKEN_LINES = {
 
 @pytest.mark.parametrize("line", BROKEN_LINES.values(), ids=BROKEN_LINES)
 def test_lines_that_are_no_records_are_skipped_and_counted(tmp_path: Path, line: bytes) -> None:
-    path = tmp_path / logs.LOG_FILE
-    path.write_bytes(line + b"\n" + logs.encode(Finished(t_s=1.0)))
+    path = tmp_path / event_log.LOG_FILE
+    path.write_bytes(line + b"\n" + event_log.encode(Finished(t_s=1.0)))
     tail = Tail(path)
     assert tail.read() == [Finished(t_s=1.0)]
     assert tail.skipped == 1
 
 
 def test_records_of_a_later_version_are_passed_over_and_are_no_damage(tmp_path: Path) -> None:
-    path = tmp_path / logs.LOG_FILE
-    path.write_bytes(b'{"type":"later"}\n{ "t_s": 1, "type": "later"}\n' + logs.encode(Finished(t_s=1.0)))
+    path = tmp_path / event_log.LOG_FILE
+    path.write_bytes(b'{"type":"later"}\n{ "t_s": 1, "type": "later"}\n' + event_log.encode(Finished(t_s=1.0)))
     tail = Tail(path)
     assert tail.read() == [Finished(t_s=1.0)]
     assert tail.skipped == 0
 
 
 def test_a_line_without_end_is_skipped_and_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LINE_BYTES", 1000)
-    monkeypatch.setattr(logs, "_CHUNK_BYTES", 100)
-    path = tmp_path / logs.LOG_FILE
+    monkeypatch.setattr(event_log, "LINE_BYTES", 1000)
+    monkeypatch.setattr(event_log, "_CHUNK_BYTES", 100)
+    path = tmp_path / event_log.LOG_FILE
     path.write_bytes(b"x" * 5000)
     tail = Tail(path)
     assert tail.read() == []
     assert len(tail._began) <= 1000
     with path.open("ab") as log:
-        log.write(b"x\n" + logs.encode(Finished(t_s=1.0)))
+        log.write(b"x\n" + event_log.encode(Finished(t_s=1.0)))
     assert tail.read() == [Finished(t_s=1.0)]
     assert tail.skipped == 1
 
@@ -114,67 +114,67 @@ NO_FILES = (fifo, folder, loop, device)
 
 @pytest.mark.parametrize("make", NO_FILES)
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    make(tmp_path / logs.LOG_FILE)
+    make(tmp_path / event_log.LOG_FILE)
     with pytest.raises(OSError):  # noqa: PT011  # each says in its own words what it is
-        logs.read(tmp_path)
+        event_log.read(tmp_path)
     with pytest.raises(OSError):  # noqa: PT011
-        logs.append(tmp_path / logs.LOG_FILE, Finished(t_s=1.0))
+        event_log.append(tmp_path / event_log.LOG_FILE, Finished(t_s=1.0))
 
 
 def test_a_log_that_is_held_open_is_read_though_it_was_deleted(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / logs.LOG_FILE)
-    tail = Tail(tmp_path / logs.LOG_FILE, keep_open=True)
+    log = EventLog(tmp_path / event_log.LOG_FILE)
+    tail = Tail(tmp_path / event_log.LOG_FILE, keep_open=True)
     assert tail.read() == []
-    (tmp_path / logs.LOG_FILE).unlink()
+    (tmp_path / event_log.LOG_FILE).unlink()
     log.write(Finished(t_s=1.0))
     assert tail.read() == [Finished(t_s=1.0)]
     tail.close()
 
 
 def test_a_text_that_no_file_can_hold_is_written_as_well_as_it_can_be(tmp_path: Path) -> None:
-    EventLog(tmp_path / logs.LOG_FILE).write(Phase(t_s=1.0, phase="größer \udcff"))
-    assert logs.read(tmp_path) == [Phase(t_s=1.0, phase="größer ?")]
+    EventLog(tmp_path / event_log.LOG_FILE).write(Phase(t_s=1.0, phase="größer \udcff"))
+    assert event_log.read(tmp_path) == [Phase(t_s=1.0, phase="größer ?")]
 
 
 def test_a_log_whose_descriptor_the_program_closed_goes_on_and_spares_the_programs_files(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / logs.LOG_FILE)
+    log = EventLog(tmp_path / event_log.LOG_FILE)
     os.close(log._file)
     log.write(Phase(t_s=0.0, phase="build"))
     own = os.open(tmp_path / "own", os.O_WRONLY | os.O_CREAT)
     os.dup2(own, log._file)
     log.write(Finished(t_s=1.0))
-    assert logs.read(tmp_path) == [Phase(t_s=0.0, phase="build"), Finished(t_s=1.0)]
+    assert event_log.read(tmp_path) == [Phase(t_s=0.0, phase="build"), Finished(t_s=1.0)]
     assert (tmp_path / "own").read_bytes() == b""
 
 
 def test_reading_a_log_takes_little_more_than_reading_its_json(tmp_path: Path) -> None:
     sample, step = events.MemorySample(t_s=1.0, rss_bytes=1 << 30), events.Step(t_s=1.0, seconds=0.01, warmup=False)
-    lines = [logs.encode(event) for event in (sample, step)] * 5_000
-    (tmp_path / logs.LOG_FILE).write_bytes(b"".join(lines))
+    lines = [event_log.encode(event) for event in (sample, step)] * 5_000
+    (tmp_path / event_log.LOG_FILE).write_bytes(b"".join(lines))
 
     def took_s(act: Callable[[], object]) -> float:
         begun_s = time.process_time()
         act()
         return time.process_time() - begun_s
 
-    logs.read(tmp_path)
+    event_log.read(tmp_path)
     json_s = min(took_s(lambda: [json.loads(line) for line in lines]) for _ in range(5))
-    assert min(took_s(lambda: logs.read(tmp_path)) for _ in range(5)) < 3 * json_s
+    assert min(took_s(lambda: event_log.read(tmp_path)) for _ in range(5)) < 3 * json_s
 
 
 def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / logs.LOG_FILE).write_bytes(b'{"type":"phase","t_s":1.0,"phase":"build","new":3}\n')
-    assert logs.read(tmp_path) == [Phase(t_s=1.0, phase="build")]
+    (tmp_path / event_log.LOG_FILE).write_bytes(b'{"type":"phase","t_s":1.0,"phase":"build","new":3}\n')
+    assert event_log.read(tmp_path) == [Phase(t_s=1.0, phase="build")]
 
 
 def test_a_run_that_wrote_nothing_has_no_events(tmp_path: Path) -> None:
-    assert logs.read(tmp_path) == []
+    assert event_log.read(tmp_path) == []
 
 
 def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
-    EventLog(tmp_path / logs.LOG_FILE)
+    EventLog(tmp_path / event_log.LOG_FILE)
     with pytest.raises(FileExistsError):
-        EventLog(tmp_path / logs.LOG_FILE)
+        EventLog(tmp_path / event_log.LOG_FILE)
 
 
 def test_a_writer_without_space_says_so_and_ends(tmp_path: Path) -> None:
@@ -182,38 +182,38 @@ def test_a_writer_without_space_says_so_and_ends(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         os.dup2(writing, 2)
-        log = EventLog(tmp_path / logs.LOG_FILE)
+        log = EventLog(tmp_path / event_log.LOG_FILE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
         log.write(Finished(t_s=0.0))
         os._exit(0)
     os.close(writing)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == logs.EXIT_LOG_UNWRITABLE
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == event_log.EXIT_LOG_UNWRITABLE
     assert b"File too large" in os.read(reading, 1000)
     os.close(reading)
 
 
 def test_each_moment_goes_to_the_innermost_stage() -> None:
-    shares, attributed = stages.attribute(
+    shares, attributed = compile_stages.attribute(
         [Interval("forward", 1.0, 5.0), Interval("fuse", 2.0, 3.0), Interval("fuse", 3.5, 4.0)], 0.0, 8.0
     )
     assert shares == [
         {"name": "forward", "seconds": 2.5},
         {"name": "fuse", "seconds": 1.5},
-        {"name": stages.UNATTRIBUTED, "seconds": 4.0},
+        {"name": compile_stages.UNATTRIBUTED, "seconds": 4.0},
     ]
     assert attributed == 0.5
 
 
 def test_what_lies_outside_the_window_does_not_count() -> None:
-    shares, attributed = stages.attribute([Interval("a", -1.0, 1.0), Interval("b", 9.0, 10.0)], 0.0, 4.0)
-    assert shares == [{"name": "a", "seconds": 1.0}, {"name": stages.UNATTRIBUTED, "seconds": 3.0}]
+    shares, attributed = compile_stages.attribute([Interval("a", -1.0, 1.0), Interval("b", 9.0, 10.0)], 0.0, 4.0)
+    assert shares == [{"name": "a", "seconds": 1.0}, {"name": compile_stages.UNATTRIBUTED, "seconds": 3.0}]
     assert attributed == 0.25
 
 
 def test_the_parts_of_a_fusion_are_told_apart() -> None:
     parts = {"definition": 1.0, "Dynamo": 2.0, "first launch": 0.5}
     end = events.FusionEnd(t_s=10.0, name="F0", index=0, count=1, seconds=3.5, parts=parts)
-    assert stages.intervals_of(end) == [
+    assert compile_stages.intervals_of(end) == [
         Interval("fusions: definition", 6.5, 7.5),
         Interval("fusions: Dynamo", 7.5, 9.5),
         Interval("fusions: first launch", 9.5, 10.0),
@@ -221,12 +221,12 @@ def test_the_parts_of_a_fusion_are_told_apart() -> None:
 
 
 def test_no_time_at_all_is_attributed_to_nothing() -> None:
-    assert stages.attribute([], 1.0, 1.0) == ([], 0.0)
+    assert compile_stages.attribute([], 1.0, 1.0) == ([], 0.0)
 
 
 def test_the_rest_of_a_stretch_is_what_nothing_else_covers(tmp_path: Path) -> None:
-    recorder = stages.Recorder(EventLog(tmp_path / logs.LOG_FILE))
+    recorder = compile_stages.Recorder(EventLog(tmp_path / event_log.LOG_FILE))
     recorder.intervals = [Interval("a", 1.0, 2.0), Interval("b", 3.0, 9.0)]
     recorder.rest_of("rest", 0.0, 4.0)
     assert recorder.intervals[2:] == [Interval("rest", 0.0, 1.0), Interval("rest", 2.0, 3.0)]
-    assert [event.seconds for event in logs.read(tmp_path) if isinstance(event, Stage)] == [1.0, 1.0]
+    assert [event.seconds for event in event_log.read(tmp_path) if isinstance(event, Stage)] == [1.0, 1.0]

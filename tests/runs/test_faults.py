@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.runs.test_jobs import QUICK, TRACED_FOR, assert_nothing_left, begin, until
-from workbench.runs import events, request, store
-from workbench.runs.jobs import Run
+from workbench.runs.log import events
+from workbench.runs.process import request, run_store
+from workbench.runs.process.run_control import Run
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +110,7 @@ def kill(run: Run) -> None:
     assert run.error is not None
     assert run.error.startswith("the worker was killed by SIGKILL")
     # Whatever line it was at: what is there is read, in the order of each of the two threads that wrote it.
-    *lived, end = store.open(run.run_dir).events
+    *lived, end = run_store.open(run.run_dir).events
     assert isinstance(end, events.Failed)
     for wrote in (True, False):
         moments = [event.t_s for event in lived if isinstance(event, events.MemorySample) is wrote]

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from workbench.errors import RunError
-from workbench.runs import events, files, jobs, logs, processes, reaper, request, store
-from workbench.runs.events import Event, Failed, Finished, Phase
-from workbench.runs.jobs import Run
-from workbench.runs.request import RunOptions
+from workbench.runs.log import event_log, events, untrusted_files
+from workbench.runs.log.events import Event, Failed, Finished, Phase
+from workbench.runs.process import reaper, request, run_control, run_store, worker_process
+from workbench.runs.process.request import RunOptions
+from workbench.runs.process.run_control import Run
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -61,7 +62,7 @@ class Acted:
 def prepared(folder: Path, *log: Event, options: RunOptions | None = None) -> Path:
     run_dir = request.prepare(folder / "run", Nothing(), name="run", options=options)
     for event in log:
-        logs.append(run_dir / logs.LOG_FILE, event)
+        event_log.append(run_dir / event_log.LOG_FILE, event)
     return run_dir.resolve()
 
 
@@ -80,19 +81,19 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def tell(run: Run, event: Event) -> None:
-    logs.append(run.run_dir / logs.LOG_FILE, event)
+    event_log.append(run.run_dir / event_log.LOG_FILE, event)
 
 
 @pytest.mark.parametrize("error", [RecursionError("too deep"), MemoryError(), SystemExit(3), KeyboardInterrupt()])
 def test_a_follower_that_breaks_ends_the_run_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def breaks(_: logs.Tail) -> list[Event]:
+    def breaks(_: event_log.Tail) -> list[Event]:
         raise error
 
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     with monkeypatch.context() as patched:
-        patched.setattr(logs.Tail, "read", breaks)
+        patched.setattr(event_log.Tail, "read", breaks)
         run, worker = live(run_dir)
         run.wait(120)
     assert worker.killed
@@ -109,7 +110,7 @@ def test_descriptors_that_run_out_for_a_while_do_not_end_a_run(tmp_path: Path, m
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     run, worker = Run(run_dir), Acted()
     with monkeypatch.context() as patched:
-        patched.setattr(logs.files, "open_regular", none_left)
+        patched.setattr(event_log.untrusted_files, "open_regular", none_left)
         run._attach(worker)  # type: ignore[arg-type]
         until(lambda: run._unreadable != "")
     until(lambda: run.phase == "build")
@@ -122,22 +123,22 @@ def test_descriptors_that_run_out_for_a_while_do_not_end_a_run(tmp_path: Path, m
 def test_a_log_that_is_a_folder_is_one_clear_reason(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path)
     run, worker = live(run_dir)
-    (run_dir / logs.LOG_FILE).mkdir()
+    (run_dir / event_log.LOG_FILE).mkdir()
     worker.ended.set()
     assert run.wait(120).error == "the event log cannot be read: it is a folder"
-    assert store.open(run_dir).error == run.error
+    assert run_store.open(run_dir).error == run.error
 
 
 def test_lines_that_are_damaged_are_skipped_and_told_of(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     run, worker = live(run_dir)
-    with (run_dir / logs.LOG_FILE).open("ab") as log:
+    with (run_dir / event_log.LOG_FILE).open("ab") as log:
         log.write(b"[" * 100_000 + b"\n\xff\n")
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
     assert run.wait(120).state == "done"
     assert run.warnings == ("2 lines of the event log could not be read, and what they reported is left out",)
-    assert store.open(run_dir).to_json()["warnings"] == list(run.warnings)
+    assert run_store.open(run_dir).to_json()["warnings"] == list(run.warnings)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_a_worker_that_says_that_it_is_done_has_to_end_so(tmp_path: Path, status
     run, worker = live(run_dir, status)
     worker.ended.set()
     assert run.wait(120).state == state
-    assert (store.open(run_dir).state, store.open(run_dir).error) == (run.state, run.error)
+    assert (run_store.open(run_dir).state, run_store.open(run_dir).error) == (run.state, run.error)
     if status == 3:
         assert run.error == "the worker wrote that the run was done, and ended by itself with exit status 3 after that"
 
@@ -159,7 +160,7 @@ def test_a_run_that_was_done_when_it_was_cancelled_stays_done(tmp_path: Path) ->
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="time"), Finished(t_s=1.0))
     run, _ = live(run_dir)
     run.cancel()
-    assert run.state == store.open(run_dir).state == "done"
+    assert run.state == run_store.open(run_dir).state == "done"
 
 
 @pytest.mark.parametrize("error", [ValueError("broken view"), SystemExit(3), KeyboardInterrupt()])
@@ -233,11 +234,11 @@ def test_who_does_not_observe_any_more_is_told_no_more(tmp_path: Path) -> None:
 
 def test_a_run_that_is_followed_knows_its_new_name(tmp_path: Path) -> None:
     run, worker = live(prepared(tmp_path))
-    store.rename(run.run_dir, "better")
+    run_store.rename(run.run_dir, "better")
     assert run.name == "better"
     worker.ended.set()
     run.wait(120)
-    store.rename(run.run_dir, "best")
+    run_store.rename(run.run_dir, "best")
     assert run.name == "best"
 
 
@@ -248,7 +249,7 @@ def test_who_only_looks_on_has_the_reason_of_who_started_the_worker(tmp_path: Pa
     worker.is_child = False
     run._attach(worker)  # type: ignore[arg-type]
     worker.ended.set()
-    time.sleep(10 * jobs.FOLLOW_INTERVAL_S)
+    time.sleep(10 * run_control.FOLLOW_INTERVAL_S)
     tell(run, Failed(t_s=1.0, reason="the worker was killed by SIGKILL"))
     run.wait(120)
     assert run.error == "the worker was killed by SIGKILL"
@@ -285,21 +286,21 @@ def gone() -> int:
 
 def test_a_process_without_the_mark_is_not_taken_for_the_runs(tmp_path: Path, start: Start) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"), options=GREEDY)
-    unrelated = start(**{reaper.MARK: processes.new_mark(run_dir)})
+    unrelated = start(**{reaper.MARK: worker_process.new_mark(run_dir)})
     until(lambda: reaper.MARK.encode() in Path(f"/proc/{unrelated.pid}/environ").read_bytes())
-    processes.Note.of(unrelated.pid, processes.new_mark(run_dir)).write(run_dir)
-    assert [run.state for run in store.runs(tmp_path)] == ["failed"]
+    worker_process.Note.of(unrelated.pid, worker_process.new_mark(run_dir)).write(run_dir)
+    assert [run.state for run in run_store.runs(tmp_path)] == ["failed"]
     time.sleep(0.2)
     assert unrelated.poll() is None
 
 
 def test_limits_are_kept_by_who_started_a_run_and_by_no_one_else(tmp_path: Path, start: Start) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"), options=GREEDY)
-    mark = processes.new_mark(run_dir)
+    mark = worker_process.new_mark(run_dir)
     worker = start(**{reaper.MARK: mark})
     until(lambda: worker.pid in reaper.marked(mark))
-    processes.Note.of(worker.pid, mark).write(run_dir)
-    (run,) = store.runs(tmp_path)
+    worker_process.Note.of(worker.pid, mark).write(run_dir)
+    (run,) = run_store.runs(tmp_path)
     time.sleep(0.2)
     assert run.state == "starting"
     assert worker.poll() is None
@@ -310,19 +311,19 @@ def test_limits_are_kept_by_who_started_a_run_and_by_no_one_else(tmp_path: Path,
 
 def test_what_left_its_session_ends_when_the_run_of_a_killed_kernel_is_opened(tmp_path: Path, start: Start) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
-    mark = processes.new_mark(run_dir)
+    mark = worker_process.new_mark(run_dir)
     left = [start(**{reaper.MARK: mark}) for _ in range(2)]
     until(lambda: len(reaper.marked(mark)) == 2)
-    note = dataclasses.replace(processes.Note.of(os.getpid(), mark), pid=gone())
+    note = dataclasses.replace(worker_process.Note.of(os.getpid(), mark), pid=gone())
     note.write(run_dir)
     (run_dir / request.SCRATCH).mkdir()
     shutil.copytree(run_dir, tmp_path / "copy")
-    assert store.open(tmp_path / "copy").state == "failed"
+    assert run_store.open(tmp_path / "copy").state == "failed"
     assert [child.poll() for child in left] == [None, None]
-    assert "it and the process that followed it were killed" in (store.open(run_dir).error or "")
+    assert "it and the process that followed it were killed" in (run_store.open(run_dir).error or "")
     assert [child.wait(120) for child in left] == [-9, -9]
     assert not (run_dir / request.SCRATCH).exists()
-    assert not (run_dir / processes.WORKER_FILE).exists()
+    assert not (run_dir / worker_process.WORKER_FILE).exists()
 
 
 @pytest.mark.parametrize(
@@ -339,19 +340,19 @@ def test_what_left_its_session_ends_when_the_run_of_a_killed_kernel_is_opened(tm
 )
 def test_a_note_that_is_none_ends_nothing(tmp_path: Path, text: str) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
-    (run_dir / processes.WORKER_FILE).write_text(text)
+    (run_dir / worker_process.WORKER_FILE).write_text(text)
     (run_dir / request.SCRATCH).mkdir()
-    assert "cannot be looked for" in (store.open(run_dir).error or "")
+    assert "cannot be looked for" in (run_store.open(run_dir).error or "")
     assert (run_dir / request.SCRATCH).exists()
 
 
 def test_a_process_of_another_machine_is_not_looked_for_here(tmp_path: Path, start: Start) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
-    mark = processes.new_mark(run_dir)
+    mark = worker_process.new_mark(run_dir)
     worker = start(**{reaper.MARK: mark})
     until(lambda: worker.pid in reaper.marked(mark))
-    dataclasses.replace(processes.Note.of(worker.pid, mark), machine="another").write(run_dir)
-    assert "on another machine" in (store.open(run_dir).error or "")
+    dataclasses.replace(worker_process.Note.of(worker.pid, mark), machine="another").write(run_dir)
+    assert "on another machine" in (run_store.open(run_dir).error or "")
     assert worker.poll() is None
 
 
@@ -368,7 +369,7 @@ def test_a_run_that_is_over_holds_no_descriptor(tmp_path: Path) -> None:
         pipe = subprocess.PIPE
         child = subprocess.Popen([sys.executable, "-c", ""], stdin=pipe, stdout=pipe, start_new_session=True)
         run = Run(run_dir)
-        run._attach(processes.Worker(run_dir, child.pid, processes.new_mark(run_dir), child))
+        run._attach(worker_process.Worker(run_dir, child.pid, worker_process.new_mark(run_dir), child))
         assert run.wait(120).state == "done"
         held.append(run)
     until(lambda: descriptors() == before)
@@ -384,7 +385,7 @@ def test_a_worker_that_cannot_be_followed_is_not_left_behind(tmp_path: Path, mon
     run_dir = prepared(tmp_path)
     monkeypatch.setattr(os, "pidfd_open", none_left)
     with pytest.raises(RunError, match=r"cannot be followed: .*Too many open files"):
-        jobs.start(run_dir)
+        run_control.start(run_dir)
     assert not Path(f"/proc/{started[0]}").exists()
     assert descriptors() == before
 
@@ -396,14 +397,14 @@ def full(*_: Any) -> None:
 def test_a_disk_that_is_full_at_the_end_loses_nothing_that_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="time")), status=logs.EXIT_LOG_UNWRITABLE)
+    run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="time")), status=event_log.EXIT_LOG_UNWRITABLE)
     monkeypatch.setattr(worker, "output", lambda: "the event log could not be written: No space left on device\n")
-    monkeypatch.setattr(logs, "append", full)
-    monkeypatch.setattr(files, "write", full)
+    monkeypatch.setattr(event_log, "append", full)
+    monkeypatch.setattr(untrusted_files, "write", full)
     worker.ended.set()
     assert run.wait(120).error == "the event log could not be written: No space left on device"
     assert run.phase == "time"
-    assert store.open(run.run_dir).phase == "time"
+    assert run_store.open(run.run_dir).phase == "time"
 
 
 def test_a_disk_that_is_full_at_the_start_is_one_clear_error_and_leaves_no_process(
@@ -411,11 +412,11 @@ def test_a_disk_that_is_full_at_the_start_is_one_clear_error_and_leaves_no_proce
 ) -> None:
     run_dir = prepared(tmp_path)
     marks: list[str] = []
-    monkeypatch.setattr(processes, "new_mark", lambda folder: marks.append(f"{'0' * 32}:{folder}") or marks[-1])
-    monkeypatch.setattr(files, "write", full)
+    monkeypatch.setattr(worker_process, "new_mark", lambda folder: marks.append(f"{'0' * 32}:{folder}") or marks[-1])
+    monkeypatch.setattr(untrusted_files, "write", full)
     before = descriptors()
     with pytest.raises(RunError, match="cannot be written: No space left on device"):
-        jobs.start(run_dir)
+        run_control.start(run_dir)
     assert reaper.marked(marks[0]) == []
     assert not (run_dir / request.SCRATCH).exists()
     until(lambda: descriptors() == before)
@@ -423,13 +424,13 @@ def test_a_disk_that_is_full_at_the_start_is_one_clear_error_and_leaves_no_proce
 
 def test_a_run_that_says_how_it_failed_is_one_line_of_plain_text(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path, Failed(t_s=1.0, reason="one\x1b[31m\ntwo\x00\x9b"))
-    assert store.open(run_dir).error == "one [31m two"
+    assert run_store.open(run_dir).error == "one [31m two"
 
 
 def test_a_check_without_its_tensors_is_told_of(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path, events.AccuracyChecked(t_s=1.0, ok=False, max_error=1.0, against="a", worst="w"))
-    logs.append(run_dir / logs.LOG_FILE, Finished(t_s=2.0))
-    run = store.open(run_dir)
+    event_log.append(run_dir / event_log.LOG_FILE, Finished(t_s=2.0))
+    run = run_store.open(run_dir)
     assert not run.ok
     assert "does not have the tensors" in (run.error or "")
 
@@ -438,5 +439,5 @@ def test_what_adds_up_to_infinity_is_not_told_as_a_number(tmp_path: Path) -> Non
     parts = {"Dynamo": 1e308, "Inductor": 1e308}
     end = events.FusionEnd(t_s=1.5e308, name="F0", index=0, count=1, seconds=0.0, parts=parts)
     run_dir = prepared(tmp_path, end, Finished(t_s=2.0))
-    told = json.dumps(store.open(run_dir).to_json(), allow_nan=False)
+    told = json.dumps(run_store.open(run_dir).to_json(), allow_nan=False)
     assert json.loads(told)["stages"] == [{"name": "fusions: Dynamo", "seconds": None}]

@@ -18,11 +18,14 @@ import pytest
 import torch
 
 from workbench import programs
-from workbench.config import Config
+from workbench.core.config import Config
 from workbench.errors import ProgramError, RunError
-from workbench.runs import clocks, events, jobs, logs, reaper, request, store, worker
-from workbench.runs.jobs import Run
-from workbench.runs.request import RunOptions
+from workbench.runs.log import event_log, events
+from workbench.runs.measure import statement_times
+from workbench.runs.process import reaper, request, run_control, run_store
+from workbench.runs.process.request import RunOptions
+from workbench.runs.process.run_control import Run
+from workbench.runs.worker import worker
 
 pytestmark = pytest.mark.slow
 
@@ -42,13 +45,13 @@ class File:
 
 
 def begin(folder: Path, source: str, options: RunOptions = QUICK) -> Run:
-    return jobs.start(request.prepare(folder / "run", File(source), options=options))
+    return run_control.start(request.prepare(folder / "run", File(source), options=options))
 
 
 def until(run: Run, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert run.state not in jobs.FINAL_STATES, (run.error, run.detail)
+        assert run.state not in run_control.FINAL_STATES, (run.error, run.detail)
         assert time.monotonic() < deadline, run.state
         time.sleep(0.005)
 
@@ -58,11 +61,11 @@ def assert_nothing_left(run: Run) -> None:
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
     assert not psutil.pid_exists(run._worker.pid)
-    assert not (run.run_dir / jobs.SCRATCH).exists()
+    assert not (run.run_dir / run_control.SCRATCH).exists()
     assert {path.name for path in run.run_dir.iterdir()} <= {
         "request.json", "events.jsonl", "output.log", "program.pkl", "config.py"
     }  # fmt: skip
-    again = store.open(run.run_dir)
+    again = run_store.open(run.run_dir)
     assert again is not run
     assert (again.state, again.error, again.events) == (run.state, run.error, run.events)
 
@@ -79,7 +82,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
         predicted_peak_bytes=12345,
         options=RunOptions(samples=5, threads=2),
     )
-    return jobs.start(folder).wait(120)
+    return run_control.start(folder).wait(120)
 
 
 def test_a_run_tells_what_it_measured(finished: Run) -> None:
@@ -167,12 +170,12 @@ def test_the_measured_peak_is_one_statements(finished: Run) -> None:
 
 
 def test_a_run_is_a_trace_for_perfetto(finished: Run, tmp_path: Path) -> None:
-    written = json.loads(clocks.write_chrome_trace(finished, tmp_path / "trace.json").read_text())
+    written = json.loads(statement_times.write_chrome_trace(finished, tmp_path / "trace.json").read_text())
     spans = [event for event in written["traceEvents"] if event["ph"] == "X"]
     assert {span["tid"] for span in spans} >= {"stages", "host, forward", "host, backward"}
     assert all(span["dur"] >= 0 for span in spans)
     with pytest.raises(RunError, match="cannot be written"):
-        clocks.write_chrome_trace(finished, tmp_path / "missing" / "trace.json")
+        statement_times.write_chrome_trace(finished, tmp_path / "missing" / "trace.json")
 
 
 def test_memory_is_sampled_while_it_compiles(finished: Run) -> None:
@@ -192,7 +195,7 @@ def test_an_observer_of_a_finished_run_is_told_everything(finished: Run) -> None
 
 
 def test_a_run_is_rebuilt_from_its_folder_alone(finished: Run) -> None:
-    again = store.open(finished.run_dir)
+    again = run_store.open(finished.run_dir)
     assert again.to_json() == finished.to_json()
     assert again.accuracy == finished.accuracy
     assert again.timeline == finished.timeline
@@ -200,7 +203,7 @@ def test_a_run_is_rebuilt_from_its_folder_alone(finished: Run) -> None:
 
 def test_a_folder_is_run_once(finished: Run) -> None:
     with pytest.raises(RunError, match="was run before"):
-        jobs.start(finished.run_dir)
+        run_control.start(finished.run_dir)
 
 
 def test_cancelling_a_finished_run_changes_nothing(finished: Run) -> None:
@@ -212,7 +215,9 @@ def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
     config = Config(program="mlp", executor="torch", device="cpu")
     program = programs.resolve("mlp", device="cpu", settings={"layers": 2})
     options = dataclasses.replace(QUICK, check_accuracy=True)
-    run = jobs.start(request.prepare(tmp_path / "run", program, config_text=config.text(), options=options)).wait(120)
+    run = run_control.start(
+        request.prepare(tmp_path / "run", program, config_text=config.text(), options=options)
+    ).wait(120)
     assert run.ok, (run.error, run.detail)
     assert {"interpret", "grad", "claim", "split", "generate code", "first forward", "first backward"} <= {
         stage["name"] for stage in run.stages
@@ -225,7 +230,9 @@ def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
 
 def test_a_config_that_holds_code_fails_the_run_and_is_not_executed(tmp_path: Path) -> None:
     text = f"open({str(tmp_path / 'executed')!r}, 'w')"
-    run = jobs.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(120)
+    run = run_control.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(
+        120
+    )
     assert run.state == "failed"
     assert "config.py" in (run.error or "")
     assert not (tmp_path / "executed").exists()
@@ -294,14 +301,14 @@ def test_cancel_while_it_compiles(tmp_path: Path) -> None:
 def test_cancel_while_it_runs(tmp_path: Path) -> None:
     run = begin(tmp_path, MANY_STEPS, dataclasses.replace(QUICK, samples=10**9, sampling_s=60.0))
     until(run, lambda: run.phase == "time")
-    assert jobs.follow(run.run_dir) is run
+    assert run_control.follow(run.run_dir) is run
     cancel(run)
 
 
 def test_threads_ask_for_the_lock_sooner_while_a_run_is_followed(tmp_path: Path) -> None:
     before_s = sys.getswitchinterval()
     for run in [begin(tmp_path / name, SLOW_BUILD) for name in ("first", "second")]:
-        until(run, lambda: sys.getswitchinterval() == pytest.approx(jobs.SWITCH_INTERVAL_S))
+        until(run, lambda: sys.getswitchinterval() == pytest.approx(run_control.SWITCH_INTERVAL_S))
         cancel(run)
     deadline = time.monotonic() + 120
     while sys.getswitchinterval() != before_s:
@@ -312,11 +319,11 @@ def test_threads_ask_for_the_lock_sooner_while_a_run_is_followed(tmp_path: Path)
 def test_a_switch_interval_that_somebody_sets_while_a_run_is_followed_stays() -> None:
     before_s = sys.getswitchinterval()
     try:
-        with jobs._PROMPT, jobs._PROMPT:
+        with run_control._PROMPT, run_control._PROMPT:
             sys.setswitchinterval(0.002)
         assert sys.getswitchinterval() == 0.002
-        with jobs._PROMPT:
-            assert sys.getswitchinterval() == pytest.approx(jobs.SWITCH_INTERVAL_S)
+        with run_control._PROMPT:
+            assert sys.getswitchinterval() == pytest.approx(run_control.SWITCH_INTERVAL_S)
         assert sys.getswitchinterval() == 0.002
     finally:
         sys.setswitchinterval(before_s)
@@ -393,11 +400,11 @@ def test_a_program_that_raises_is_told_to_all_with_its_warnings_and_its_children
         (-signal.SIGRTMIN - 1, "the worker was killed by signal 35"),
         (3, "the worker ended by itself with exit status 3 before the run was done"),
         (None, "the worker ended and nobody wrote why: its kernel was shut down, or both were killed"),
-        (logs.EXIT_LOG_UNWRITABLE, "last line"),
+        (event_log.EXIT_LOG_UNWRITABLE, "last line"),
     ],
 )
 def test_the_status_of_a_worker_is_put_into_words(status: int | None, reason: str) -> None:
-    assert jobs._reason(status, "first line\nlast line\n\n") == reason
+    assert run_control._reason(status, "first line\nlast line\n\n") == reason
 
 
 def explained(error: BaseException, cause: BaseException | None = None) -> str:
@@ -450,10 +457,10 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", script, str(folder)])
     try:
         deadline = time.monotonic() + 120
-        while not any(isinstance(event, events.Phase) for event in logs.read(folder)):
+        while not any(isinstance(event, events.Phase) for event in event_log.read(folder)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        run = store.open(folder)
+        run = run_store.open(folder)
         assert run.state == "starting"
         os.kill(parent.pid, signal.SIGKILL)
         run.wait(120)
@@ -463,8 +470,8 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     assert run.state == "failed"
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
-    assert not (folder / jobs.SCRATCH).exists()
-    assert "without a terminal event" in (store.open(folder).error or "")
+    assert not (folder / run_control.SCRATCH).exists()
+    assert "without a terminal event" in (run_store.open(folder).error or "")
 
 
 def test_another_process_can_cancel(tmp_path: Path) -> None:
@@ -479,4 +486,4 @@ def test_another_process_can_cancel(tmp_path: Path) -> None:
 def test_nothing_runs_on_a_planned_device(tmp_path: Path) -> None:
     program = programs.resolve("mlp", device="planned")
     with pytest.raises(RunError, match="planned device"):
-        jobs.start(request.prepare(tmp_path / "run", program))
+        run_control.start(request.prepare(tmp_path / "run", program))

@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 import workbench
-from workbench.compiler.clocks import Clocked, Tick
-from workbench.runs import logs, meters
-from workbench.runs.accuracy import Stepper
-from workbench.runs.events import MemorySample
-from workbench.runs.logs import EventLog
-from workbench.runs.meters import Change
-from workbench.runs.request import RunOptions
+from workbench.compiler.driver.statement_timers import Clocked, Tick
+from workbench.runs.log import event_log
+from workbench.runs.log.event_log import EventLog
+from workbench.runs.log.events import MemorySample
+from workbench.runs.measure import memory_meter
+from workbench.runs.measure.accuracy import Stepper
+from workbench.runs.measure.memory_meter import Change
+from workbench.runs.process.request import RunOptions
 
 FLOAT_BYTES = 4
 
@@ -33,7 +34,7 @@ def test_the_peak_of_an_mlp_is_the_one_counted_by_hand() -> None:
     model, x = nn.Sequential(*layers), torch.randn(batch, narrow)
     stepper = Stepper(model, (x,), {})
     stepper.step()
-    peak = meters.measure_peak(stepper)
+    peak = memory_meter.measure_peak(stepper)
 
     weights = blocks * 2 * narrow * wide
     assert peak.baseline_bytes == (weights + batch * narrow) * FLOAT_BYTES
@@ -51,7 +52,7 @@ def test_the_peak_of_an_mlp_is_the_one_counted_by_hand() -> None:
 
 def test_the_peak_of_a_function_without_grad() -> None:
     x = torch.randn(1000)
-    peak = meters.measure_peak(Stepper(lambda x: torch.tanh(torch.exp(x)), (x,), {}))
+    peak = memory_meter.measure_peak(Stepper(lambda x: torch.tanh(torch.exp(x)), (x,), {}))
     assert (peak.baseline_bytes, peak.measured_peak_bytes) == (4000, 12000)
 
 
@@ -63,18 +64,18 @@ def test_an_input_given_twice_counts_once() -> None:
 def test_thinning_out_keeps_the_highest_point() -> None:
     times, live = [float(i) for i in range(1000)], [i % 7 for i in range(1000)]
     live[501] = 99
-    thin_times, thin_live = meters.thin_out(times, live, 100)
+    thin_times, thin_live = memory_meter.thin_out(times, live, 100)
     assert len(thin_times) == len(thin_live) <= 100
     assert thin_live[thin_times.index(501.0)] == 99
     assert thin_times == sorted(thin_times)
 
 
 def test_memory_is_sampled_twenty_times_a_second_and_more(tmp_path: Path) -> None:
-    sampler = meters.MemorySampler(EventLog(tmp_path / logs.LOG_FILE), 0.025)
+    sampler = memory_meter.MemorySampler(EventLog(tmp_path / event_log.LOG_FILE), 0.025)
     sampler.start()
     time.sleep(0.5)
     sampler.stop()
-    samples = [event for event in logs.read(tmp_path) if isinstance(event, MemorySample)]
+    samples = [event for event in event_log.read(tmp_path) if isinstance(event, MemorySample)]
     assert len(samples) >= 10
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
     assert [s.t_s for s in samples] == sorted(s.t_s for s in samples)
@@ -87,17 +88,17 @@ def test_memory_is_sampled_while_a_call_keeps_the_interpreter_to_itself(
     stats = {"allocated_bytes.all": 3, "reserved_bytes.all": 5, "inactive_split_bytes.all": 2}
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {f"{key}.current": value for key, value in stats.items()})
-    log = EventLog(tmp_path / logs.LOG_FILE)
-    sampler = meters.MemorySampler(log, 0.025, apart=True)
+    log = EventLog(tmp_path / event_log.LOG_FILE)
+    sampler = memory_meter.MemorySampler(log, 0.025, apart=True)
     sampler.start()
     give_up_s = time.monotonic() + 30
-    while not logs.read(tmp_path) and time.monotonic() < give_up_s:
+    while not event_log.read(tmp_path) and time.monotonic() < give_up_s:
         time.sleep(0.01)
     begun_s = log.now_s()
     ctypes.PyDLL(None).usleep(900_000)
     ended_s = log.now_s()
     sampler.stop()
-    samples = [event for event in logs.read(tmp_path) if isinstance(event, MemorySample)]
+    samples = [event for event in event_log.read(tmp_path) if isinstance(event, MemorySample)]
     within = [sample for sample in samples if begun_s <= sample.t_s <= ended_s]
     assert len(within) >= 10
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
@@ -106,18 +107,18 @@ def test_memory_is_sampled_while_a_call_keeps_the_interpreter_to_itself(
     # It has ended, and nothing comes behind how a run ended.
     count = len(samples)
     time.sleep(0.2)
-    assert len(logs.read(tmp_path)) == count
+    assert len(event_log.read(tmp_path)) == count
 
 
 def test_memory_is_sampled_on_where_the_meter_ended(tmp_path: Path) -> None:
-    sampler = meters.MemorySampler(EventLog(tmp_path / logs.LOG_FILE), 0.025, apart=True)
+    sampler = memory_meter.MemorySampler(EventLog(tmp_path / event_log.LOG_FILE), 0.025, apart=True)
     assert sampler._meter is not None
     sampler._meter.kill()
     sampler._meter.wait()
     sampler.start()
     time.sleep(0.5)
     sampler.stop()
-    assert len(logs.read(tmp_path)) >= 8
+    assert len(event_log.read(tmp_path)) >= 8
 
 
 def test_what_is_allocated_is_told_by_statement() -> None:
@@ -125,7 +126,7 @@ def test_what_is_allocated_is_told_by_statement() -> None:
     ticks = [(-1, False), (0, False), (0, True), (1, False), (1, True)]
     moments = [(5, 1), (12, 100), (25, -30), (31, 40), (33, -40), (34, 7), (45, -7)]
     changes = [Change(at_ns, nbytes, 0) for at_ns, nbytes in moments]
-    live, peak = meters.by_statement(changes, 1000, ticks, [10, 20, 30, 40, 50])
+    live, peak = memory_meter.by_statement(changes, 1000, ticks, [10, 20, 30, 40, 50])
     assert live == [1071, 1071]
     assert peak == [1101, 1111]
 
@@ -134,7 +135,7 @@ def test_what_is_alive_at_the_peak_is_told_with_who_allocated_it() -> None:
     ticks = [(-1, False), (0, False), (0, True), (1, False)]
     moments = [(5, 1, 0xA), (12, 100, 0xB), (25, -100, 0xB), (31, 70, 0xB), (33, 40, 0xC), (45, -40, 0xC)]
     changes = [Change(*moment) for moment in moments]
-    at_ns, alive = meters.alive_at_peak(changes, ticks, [10, 20, 30, 40])
+    at_ns, alive = memory_meter.alive_at_peak(changes, ticks, [10, 20, 30, 40])
     assert at_ns == 33
     assert [(each.nbytes, each.statement) for each in alive] == [(70, 1), (40, 1), (1, -1)]
 
@@ -143,14 +144,14 @@ def test_what_a_statement_takes_in_passing_is_no_value_of_it() -> None:
     """An address that is given out again within the statement, to a value, and one that is freed after it."""
     ticks = [(-1, False), (0, False), (0, True)]
     moments = [(12, 10, 0xA), (13, -10, 0xA), (14, 20, 0xA), (15, 30, 0xB), (25, -30, 0xB)]
-    found = meters.allocations([Change(*moment) for moment in moments], ticks, [10, 20, 30])
+    found = memory_meter.allocations([Change(*moment) for moment in moments], ticks, [10, 20, 30])
     assert [(each.nbytes, each.statement, each.end, each.outlives_statement) for each in found] == [
         (10, 0, 1, False), (20, 0, 5, True), (30, 0, 4, True)
     ]  # fmt: skip
 
 
 def test_without_allocations_nothing_is_alive_at_the_peak() -> None:
-    assert meters.alive_at_peak([], [], [])[1] == []
+    assert memory_meter.alive_at_peak([], [], [])[1] == []
 
 
 @pytest.mark.slow
@@ -173,7 +174,7 @@ def test_on_cuda_statements_are_measured_by_the_allocators_events(monkeypatch: p
     for name, given in {"memory_allocated": held, "max_memory_allocated": peak, "memory_stats": stats}.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, given=given: given)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
-    monkeypatch.setattr(meters, "observe_step", lambda *_: (changes, []))
+    monkeypatch.setattr(memory_meter, "observe_step", lambda *_: (changes, []))
     statements = (Clocked("relu", 0, ("a",), "f.py:1"), Clocked("matmul", 0, ("b",), "f.py:2"))
     clocks: Any = SimpleNamespace(
         ticks=ticks, times_ns=[10, 20, 30, 40], statements=statements, complete=lambda: True, addresses={1: (0xB,)}
@@ -181,7 +182,7 @@ def test_on_cuda_statements_are_measured_by_the_allocators_events(monkeypatch: p
     stepper: Any = SimpleNamespace(
         device=torch.device("cuda"), clear_grads=int, synchronize=int, baseline_bytes=lambda: 2048
     )
-    found = meters.measure_peak(stepper, clocks)
+    found = memory_meter.measure_peak(stepper, clocks)
     assert found.method == "cuda allocator"
     assert found.statement_peak_bytes == [2048 + 512, 2048 + 1536]
     assert max(found.statement_peak_bytes) == found.measured_peak_bytes

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from workbench.programs.builtin.sequence_parallel import Deception, HostStream
-from workbench.runs.ranking import rank
+from workbench.runs.measure.sync_ranking import rank
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_without_syncs_the_slower_variant_seems_faster_and_the_ranking_says_so(d
 
 def test_a_flip_whose_truth_is_within_the_noise_says_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"a": [(1.0, s) for s in (1.0, 1.2, 1.05, 1.1)], "b": [(0.1, s) for s in (1.2, 1.0, 1.12, 1.1)]}
-    monkeypatch.setattr("workbench.runs.timing.interleaved", lambda *_, **__: rows)
+    monkeypatch.setattr("workbench.runs.measure.interleaved_timing.interleaved", lambda *_, **__: rows)
     found = rank({"a": lambda: None, "b": lambda: None}, lambda: None)
     assert found.deceives
     assert found.words.startswith("without syncs b seems 10 times as fast as a; its work takes 1.03 times as long (")

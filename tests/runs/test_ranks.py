@@ -16,26 +16,27 @@ import pytest
 import torch
 
 from workbench.errors import RunError
-from workbench.runs import events, logs, ranks, request, store
-from workbench.runs.events import Event
-from workbench.runs.rank_worker import other_rows
+from workbench.runs.log import event_log, events
+from workbench.runs.log.events import Event
+from workbench.runs.process import rank_launcher, request, run_store
+from workbench.runs.worker.rank_worker import other_rows
 
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:8447"
 
 
 def tell(run_dir: Path, rank: int, *told: Event, begun_s: float = 100.0) -> None:
     """Write a rank's log."""
-    folder = ranks.folder_of(run_dir, rank)
+    folder = rank_launcher.folder_of(run_dir, rank)
     folder.mkdir()
-    path = folder / logs.LOG_FILE
+    path = folder / event_log.LOG_FILE
     for event in (events.Started(t_s=0.0, pid=1, time_s=begun_s), *told):
-        logs.append(path, event)
+        event_log.append(path, event)
 
 
 def gathered(run_dir: Path, count: int, statuses: dict[int, int] | None = None) -> list[Event]:
     """The run's log, on a clock that began at 90 s."""
     found: list[Event] = []
-    end = ranks.Gathering(run_dir, count, found.append, 90.0).finish(60.0, statuses)
+    end = rank_launcher.Gathering(run_dir, count, found.append, 90.0).finish(60.0, statuses)
     return [*found, end]
 
 
@@ -92,14 +93,14 @@ def test_tensors_are_in_the_order_of_the_ranks_whichever_told_first(tmp_path: Pa
     found: list[Event] = []
     for rank in range(3):
         tell(tmp_path, rank)
-    gathering = ranks.Gathering(tmp_path, 3, found.append, 90.0)
-    first, second, third = (ranks.folder_of(tmp_path, rank) / logs.LOG_FILE for rank in range(3))
+    gathering = rank_launcher.Gathering(tmp_path, 3, found.append, 90.0)
+    first, second, third = (rank_launcher.folder_of(tmp_path, rank) / event_log.LOG_FILE for rank in range(3))
     for path, event in ((second, tensor("b")), (second, checked(True, 0.5)), (first, tensor("a"))):
-        logs.append(path, event)
+        event_log.append(path, event)
         gathering.read()
-    logs.append(third, tensor("c"))
+    event_log.append(third, tensor("c"))
     for path in (third, first):
-        logs.append(path, checked(True, 0.25))
+        event_log.append(path, checked(True, 0.25))
         gathering.read()
     *tensors, accuracy = found
     assert isinstance(accuracy, events.AccuracyChecked)
@@ -127,7 +128,7 @@ def test_the_rank_that_failed_first_is_to_blame_and_not_those_that_lost_it(tmp_p
 def test_a_rank_that_was_killed_is_to_blame_before_those_that_say_that_they_lost_it(tmp_path: Path) -> None:
     tell(tmp_path, 0, events.Failed(t_s=1.0, reason=LOST))
     tell(tmp_path, 1)
-    (ranks.folder_of(tmp_path, 1) / "output.log").write_text("its last line\n")
+    (rank_launcher.folder_of(tmp_path, 1) / "output.log").write_text("its last line\n")
     *_, first, second, last = gathered(tmp_path, 2, {0: 1, 1: -signal.SIGKILL})
     assert isinstance(first, events.RankEnded)
     assert isinstance(second, events.RankEnded)
@@ -141,7 +142,7 @@ def test_a_rank_that_was_killed_is_to_blame_before_those_that_say_that_they_lost
 def test_ranks_cancelled_from_elsewhere_are_cancelled(tmp_path: Path) -> None:
     for rank in range(2):
         tell(tmp_path, rank, events.Cancelled(t_s=1.0))
-    log = ranks.ExternallyLaunched(tmp_path, 2)
+    log = rank_launcher.ExternallyLaunched(tmp_path, 2)
     assert log.going_on
     assert isinstance(log.read()[-1], events.Cancelled)
     assert log.over
@@ -154,15 +155,15 @@ def test_ranks_elsewhere_that_wrote_nothing_for_an_hour_are_not_waited_for(tmp_p
     run_dir = request.prepare(tmp_path / "run", program, ranks=2, parallel="ddp")
     for rank in range(2):
         tell(run_dir, rank, events.Phase(t_s=1.0, phase="build"))
-        os.utime(ranks.folder_of(run_dir, rank) / logs.LOG_FILE, (0, 0))
-    run = store.open(run_dir)
+        os.utime(rank_launcher.folder_of(run_dir, rank) / event_log.LOG_FILE, (0, 0))
+    run = run_store.open(run_dir)
     assert run.error == "the ranks wrote nothing for an hour, and did not say how they ended"
     assert run.phase == "build"
 
 
 def test_a_rank_whose_log_is_no_file_is_named(tmp_path: Path) -> None:
     tell(tmp_path, 0, events.Finished(t_s=1.0))
-    (ranks.folder_of(tmp_path, 1) / logs.LOG_FILE).mkdir(parents=True)
+    (rank_launcher.folder_of(tmp_path, 1) / event_log.LOG_FILE).mkdir(parents=True)
     *_, last = gathered(tmp_path, 2)
     assert isinstance(last, events.Failed)
     assert last.reason == "rank 1: its log cannot be read: it is a folder"
@@ -170,25 +171,25 @@ def test_a_rank_whose_log_is_no_file_is_named(tmp_path: Path) -> None:
 
 def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(ranks, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(rank_launcher, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     sample = events.MemorySample(t_s=2.0, rss_bytes=1)
     tell(tmp_path, 0, sample)
     tell(tmp_path, 1, sample)
     tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # imports, or waits for the others, and samples nothing yet
     tell(tmp_path, 3, sample, events.Finished(t_s=3.0))
-    log = ranks.ExternallyLaunched(tmp_path, 4)
+    log = rank_launcher.ExternallyLaunched(tmp_path, 4)
     assert not any(isinstance(event, events.Warned) for event in log.read())
-    clock[0] += ranks.SILENT_S - 1
-    logs.append(ranks.folder_of(tmp_path, 0) / logs.LOG_FILE, sample)
+    clock[0] += rank_launcher.SILENT_S - 1
+    event_log.append(rank_launcher.folder_of(tmp_path, 0) / event_log.LOG_FILE, sample)
     assert not any(isinstance(event, events.Warned) for event in log.read())
     clock[0] += 2
     (warned,) = log.read()
     assert isinstance(warned, events.Warned)
     assert warned.message.startswith("rank 1 has reported nothing for 120 s, since 2.0 s of the run: ")
     assert log.read() == []
-    logs.append(ranks.folder_of(tmp_path, 1) / logs.LOG_FILE, sample)
+    event_log.append(rank_launcher.folder_of(tmp_path, 1) / event_log.LOG_FILE, sample)
     log.read()
-    clock[0] += ranks.SILENT_S + 1
+    clock[0] += rank_launcher.SILENT_S + 1
     again = [event.message[:7] for event in log.read() if isinstance(event, events.Warned)]
     assert again == ["rank 0 ", "rank 1 "]
     assert not log.over
@@ -208,16 +209,16 @@ def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, m
 def test_a_rank_elsewhere_keeps_the_limits_itself(limit: str, does: str, told: str, tmp_path: Path) -> None:
     script = (
         "import pathlib, sys, threading, time\n"
-        "from workbench.runs.rank_worker import keep_limits\n"
-        "from workbench.runs.request import RunOptions\n"
+        "from workbench.runs.worker.rank_worker import keep_limits\n"
+        "from workbench.runs.process.request import RunOptions\n"
         f"watch = threading.Thread(target=keep_limits, args=(pathlib.Path(sys.argv[1]), RunOptions({limit})))\n"
         "watch.start(); time.sleep(0.2); assert watch.is_alive()\n"
         f"{does}\ntime.sleep(60)"
     )
     tell(tmp_path, 0)
-    folder = ranks.folder_of(tmp_path, 0)
+    folder = rank_launcher.folder_of(tmp_path, 0)
     assert subprocess.run([sys.executable, "-c", script, str(folder)], timeout=100).returncode == 1
-    (last,) = (event for event in logs.read(folder) if isinstance(event, events.Failed))
+    (last,) = (event for event in event_log.read(folder) if isinstance(event, events.Failed))
     assert re.fullmatch(told, last.reason)
 
 
@@ -232,8 +233,8 @@ def test_other_ranks_get_rows_of_the_same_data() -> None:
 
 
 def test_ranks_divide_among_machines(tmp_path: Path) -> None:
-    assert ranks.torchrun_arguments(tmp_path, 8, machines=2, host="one")[:4] == [
+    assert rank_launcher.torchrun_arguments(tmp_path, 8, machines=2, host="one")[:4] == [
         "--nnodes", "2", "--nproc-per-node", "4"
     ]  # fmt: skip
     with pytest.raises(RunError, match="8 ranks do not divide among 3 machines"):
-        ranks.torchrun_arguments(tmp_path, 8, machines=3, host="one")
+        rank_launcher.torchrun_arguments(tmp_path, 8, machines=3, host="one")

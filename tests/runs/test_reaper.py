@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.runs import reaper
+from workbench.runs.process import reaper
 
 Start = Callable[..., subprocess.Popen[bytes]]
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.runs.test_events import NO_FILES
 from workbench.errors import RunError
-from workbench.runs import events, jobs, logs, processes, request, store
+from workbench.runs.log import event_log, events
+from workbench.runs.process import request, run_control, run_store, worker_process
 
 
 class Nothing:
@@ -25,13 +26,13 @@ class Nothing:
 
 @pytest.fixture(autouse=True)
 def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(store.ROOT_VARIABLE, str(tmp_path / "runs"))
+    monkeypatch.setenv(run_store.ROOT_VARIABLE, str(tmp_path / "runs"))
 
 
 def make(name: str, *log: events.Event, created_s: float = 0.0) -> Path:
-    folder = request.prepare(store.new_folder(name), Nothing(), name=name)
+    folder = request.prepare(run_store.new_folder(name), Nothing(), name=name)
     request.write(folder, dataclasses.replace(request.read(folder), created_s=created_s))
-    (folder / logs.LOG_FILE).write_bytes(b"".join(logs.encode(event) for event in log))
+    (folder / event_log.LOG_FILE).write_bytes(b"".join(event_log.encode(event) for event in log))
     return folder
 
 
@@ -39,108 +40,110 @@ DONE = events.Finished(t_s=1.0)
 
 
 def test_there_are_no_runs_at_first() -> None:
-    assert store.runs() == []
+    assert run_store.runs() == []
 
 
 def test_without_being_told_runs_are_kept_in_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(store.ROOT_VARIABLE)
+    monkeypatch.delenv(run_store.ROOT_VARIABLE)
     monkeypatch.chdir(tmp_path)
-    assert store.root() == tmp_path / ".workbench" / "runs"
+    assert run_store.root() == tmp_path / ".workbench" / "runs"
 
 
 def test_runs_are_listed_pinned_first_then_latest_first() -> None:
     for name, created_s in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
         make(name, DONE, created_s=created_s)
-    store.pin("a")
-    assert [run.name for run in store.runs()] == ["a", "c", "b"]
-    store.pin("a", False)
-    assert [run.name for run in store.runs()] == ["c", "b", "a"]
+    run_store.pin("a")
+    assert [run.name for run in run_store.runs()] == ["a", "c", "b"]
+    run_store.pin("a", False)
+    assert [run.name for run in run_store.runs()] == ["c", "b", "a"]
 
 
 def test_folders_of_one_name_and_second_differ() -> None:
-    assert len({store.new_folder("a/b c") for _ in range(3)}) == 3
+    assert len({run_store.new_folder("a/b c") for _ in range(3)}) == 3
 
 
 def test_a_run_is_found_by_its_name_and_its_folder() -> None:
     folder = make("a", DONE)
-    assert store.open("a").run_dir == store.open(folder).run_dir == store.open(folder.name).run_dir == folder
+    assert (
+        run_store.open("a").run_dir == run_store.open(folder).run_dir == run_store.open(folder.name).run_dir == folder
+    )
 
 
 def test_a_run_can_be_named_anew() -> None:
     folder = make("a", DONE)
-    store.rename("a", "better")
-    assert store.open("better").run_dir == folder
+    run_store.rename("a", "better")
+    assert run_store.open("better").run_dir == folder
     with pytest.raises(RunError, match="must not be empty"):
-        store.rename("better", " ")
+        run_store.rename("better", " ")
 
 
 def test_a_note_is_kept_beside_a_run() -> None:
     folder = make("a", DONE)
-    assert store.note_of(folder) == ""
-    store.annotate("a", "  the one with\nevery second layer ")
-    assert store.note_of(folder) == "the one with every second layer"
+    assert run_store.note_of(folder) == ""
+    run_store.annotate("a", "  the one with\nevery second layer ")
+    assert run_store.note_of(folder) == "the one with every second layer"
     with pytest.raises(RunError, match="2000 characters at most, given 2001"):
-        store.annotate("a", "x" * 2001)
-    store.annotate("a", " ")
-    assert store.note_of(folder) == ""
+        run_store.annotate("a", "x" * 2001)
+    run_store.annotate("a", " ")
+    assert run_store.note_of(folder) == ""
     assert not list(folder.glob("note*"))
 
 
 def test_a_note_that_cannot_be_read_is_none() -> None:
     folder = make("a", DONE)
     (folder / "note.txt").write_bytes(b"\xff one")
-    assert store.note_of(folder).endswith(" one")
+    assert run_store.note_of(folder).endswith(" one")
     (folder / "note.txt").unlink()
     (folder / "note.txt").mkdir()
-    assert store.note_of(folder) == ""
+    assert run_store.note_of(folder) == ""
     with pytest.raises(RunError, match="note"):
-        store.annotate("a", "two")
+        run_store.annotate("a", "two")
 
 
 def test_a_name_of_two_runs_is_asked_back() -> None:
     make("a", DONE)
     make("a", DONE)
     with pytest.raises(RunError, match="2 runs are called 'a'"):
-        store.open("a")
+        run_store.open("a")
 
 
 def test_an_unknown_run_is_answered_with_those_there_are() -> None:
     folder = make("a", DONE)
     with pytest.raises(RunError, match=f"no run 'z'.*{folder.name}"):
-        store.open("z")
+        run_store.open("z")
 
 
 def test_a_deleted_run_is_gone_and_a_pinned_one_stays() -> None:
     folder = make("a", DONE)
-    store.pin("a")
+    run_store.pin("a")
     with pytest.raises(RunError, match="is pinned"):
-        store.delete("a")
-    store.pin("a", False)
-    store.delete("a")
+        run_store.delete("a")
+    run_store.pin("a", False)
+    run_store.delete("a")
     assert not folder.exists()
-    assert store.runs() == []
+    assert run_store.runs() == []
 
 
 def test_a_run_without_a_terminal_event_has_failed() -> None:
     folder = make("a", events.Phase(t_s=1.0, phase="compile"))
-    assert store.open(folder).state == "failed"
-    assert "without a terminal event" in (store.open(folder).error or "")
+    assert run_store.open(folder).state == "failed"
+    assert "without a terminal event" in (run_store.open(folder).error or "")
 
 
 def test_a_run_that_never_began_has_failed() -> None:
     folder = make("a")
-    assert "never started" in (store.open(folder).error or "")
+    assert "never started" in (run_store.open(folder).error or "")
 
 
 def test_temporary_files_of_a_run_that_no_one_followed_to_its_end_are_removed() -> None:
     folder = make("a", events.Phase(t_s=1.0, phase="compile"))
-    processes.Note.of(os.getpid(), processes.new_mark(folder)).write(folder)
-    (folder / jobs.SCRATCH).mkdir()
-    (folder / jobs.SCRATCH / "left").touch()
-    store.open(folder)
-    assert not (folder / jobs.SCRATCH).exists()
+    worker_process.Note.of(os.getpid(), worker_process.new_mark(folder)).write(folder)
+    (folder / run_control.SCRATCH).mkdir()
+    (folder / run_control.SCRATCH / "left").touch()
+    run_store.open(folder)
+    assert not (folder / run_control.SCRATCH).exists()
 
 
 WHOLE = {
@@ -176,13 +179,13 @@ def test_a_broken_request_is_one_clear_error_and_hides_no_other_run(text: str | 
     good, bad = make("a", DONE), make("b", DONE)
     (bad / request.REQUEST_FILE).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(RunError, match=request.REQUEST_FILE) as raised:
-        store.open(bad)
+        run_store.open(bad)
     assert "\n" not in str(raised.value)
-    assert [run.run_dir for run in store.runs()] == [good]
-    assert store.listing()[1] == {bad: str(raised.value)}
-    assert store.open("a").run_dir == good
+    assert [run.run_dir for run in run_store.runs()] == [good]
+    assert run_store.listing()[1] == {bad: str(raised.value)}
+    assert run_store.open("a").run_dir == good
     with pytest.raises(RunError, match="there is no run 'b'"):
-        store.open("b")
+        run_store.open("b")
 
 
 @pytest.mark.parametrize("make_other", NO_FILES)
@@ -191,8 +194,8 @@ def test_a_request_that_is_no_file_is_one_clear_error(make_other: Callable[[Path
     (bad / request.REQUEST_FILE).unlink()
     make_other(bad / request.REQUEST_FILE)
     with pytest.raises(RunError, match=request.REQUEST_FILE):
-        store.open(bad)
-    runs, unreadable = store.listing()
+        run_store.open(bad)
+    runs, unreadable = run_store.listing()
     assert ([run.run_dir for run in runs], list(unreadable)) == ([good], [bad])
 
 
@@ -209,7 +212,7 @@ def test_a_run_of_another_user_is_marked_and_hides_no_other() -> None:
             os.seteuid(65534)
         else:
             bad.chmod(0)
-        runs, unreadable = store.listing()
+        runs, unreadable = run_store.listing()
         fine = [run.run_dir for run in runs] == [good] and "permission denied" in unreadable[bad]
         os._exit(0 if fine else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -219,15 +222,15 @@ def test_a_run_of_another_user_is_marked_and_hides_no_other() -> None:
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nosuchuser", "\udcff", "", ".."])
 def test_a_name_of_any_kind_is_answered_in_one_line(name: str) -> None:
     with pytest.raises(RunError, match="there is no run"):
-        store.open(name)
+        run_store.open(name)
 
 
 def test_a_folder_that_leads_to_itself_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(RunError, match="no run"):
-        store.open(tmp_path / "loop")
+        run_store.open(tmp_path / "loop")
     with pytest.raises(RunError, match="no run"):
-        jobs.follow(tmp_path / "loop")
+        run_control.follow(tmp_path / "loop")
 
 
 def test_what_a_link_leads_to_is_not_written_to(tmp_path: Path) -> None:
@@ -239,10 +242,10 @@ def test_what_a_link_leads_to_is_not_written_to(tmp_path: Path) -> None:
     before = (tmp_path / "request").read_text()
     for name in (".request.json.new", "output.log", "worker.json"):
         (folder / name).symlink_to(thesis)
-    store.rename(folder, "better")
-    store.pin(folder)
-    store.pin(folder, False)
-    assert store.open("better").name == "better"
+    run_store.rename(folder, "better")
+    run_store.pin(folder)
+    run_store.pin(folder, False)
+    assert run_store.open("better").name == "better"
     assert thesis.read_text() == "all of it"
     assert (tmp_path / "request").read_text() == before
 
@@ -252,7 +255,7 @@ def test_a_link_to_a_folder_is_not_deleted_through(tmp_path: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
     with pytest.raises(RunError, match="cannot be changed"):
-        store.delete(link)
+        run_store.delete(link)
     assert (folder / request.REQUEST_FILE).exists()
 
 
@@ -260,7 +263,7 @@ def test_a_link_to_a_folder_is_not_deleted_through(tmp_path: Path) -> None:
 def test_a_name_that_a_terminal_would_obey_is_refused(name: str) -> None:
     folder = make("a", DONE)
     with pytest.raises(RunError, match="plain text"):
-        store.rename(folder, name)
+        run_store.rename(folder, name)
 
 
 def test_a_folder_in_use_is_not_taken(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from tests.runs.test_events import NO_FILES
 from workbench.errors import RunError
-from workbench.runs import jobs, sweep
-from workbench.runs.sweep import Point, Progress, Sweep, SweepResult
-from workbench.ui import sweep_plot
+from workbench.runs.process import run_control
+from workbench.runs.sweep import sweep
+from workbench.runs.sweep.sweep import Point, Progress, Sweep, SweepResult
+from workbench.ui.pages import sweep_plot
 
 LAYERS = Sweep(program="residual_chain", settings={"layers": ["1", "2"]})
 
@@ -100,7 +101,7 @@ def test_points_are_carried_out_by_workers_and_their_runs_brought_back(tmp_path:
         (point,) = sweep.run(wanted, tmp_path, executor=pool, on_progress=told.append).points
     assert point.ok, point.error
     assert Path(point.run_dir).is_relative_to(tmp_path)
-    assert jobs.follow(Path(point.run_dir)).wait().step_s == point.figures["step_s"]
+    assert run_control.follow(Path(point.run_dir)).wait().step_s == point.figures["step_s"]
     assert [progress.done for progress in told] == [0, 1]
     assert sweep.run(wanted, tmp_path).points == (point,)
 

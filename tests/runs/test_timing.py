@@ -14,21 +14,23 @@ import pytest
 import torch
 
 from workbench.programs import resolve
-from workbench.runs import events, jobs, logs, timing
-from workbench.runs.accuracy import Stepper
-from workbench.runs.clocks import CLOCKED_STEPS, Kernel, gaps, launch_bound, turns_of
-from workbench.runs.request import prepare
+from workbench.runs.log import event_log, events
+from workbench.runs.measure import interleaved_timing
+from workbench.runs.measure.accuracy import Stepper
+from workbench.runs.measure.statement_times import CLOCKED_STEPS, Kernel, gaps, launch_bound, turns_of
+from workbench.runs.process import run_control
+from workbench.runs.process.request import prepare
 
 
 def test_an_interval_holds_the_true_median_as_often_as_it_says() -> None:
     draw = np.random.default_rng(1)
-    held = [(e := timing.estimate(draw.lognormal(0.0, 0.3, 25))).low <= 1.0 <= e.high for _ in range(60)]
+    held = [(e := interleaved_timing.estimate(draw.lognormal(0.0, 0.3, 25))).low <= 1.0 <= e.high for _ in range(60)]
     assert sum(held) / len(held) > 0.85
 
 
 def test_few_samples_give_their_range() -> None:
-    assert timing.estimate([2.0, 1.0]) == timing.Estimate(1.5, 1.0, 2.0, 2)
-    assert timing.estimate([3.0] * 9) == timing.Estimate(3.0, 3.0, 3.0, 9)
+    assert interleaved_timing.estimate([2.0, 1.0]) == interleaved_timing.Estimate(1.5, 1.0, 2.0, 2)
+    assert interleaved_timing.estimate([3.0] * 9) == interleaved_timing.Estimate(3.0, 3.0, 3.0, 9)
 
 
 def test_a_ratio_of_samples_taken_in_turns_is_narrower() -> None:
@@ -36,32 +38,34 @@ def test_a_ratio_of_samples_taken_in_turns_is_narrower() -> None:
     draw = np.random.default_rng(2)
     speed = draw.lognormal(0.0, 0.5, 40)
     one, other = 1.1 * speed * draw.lognormal(0, 0.01, 40), speed * draw.lognormal(0, 0.01, 40)
-    paired, apart = timing.ratio(one, other, paired=True), timing.ratio(one, other)
+    paired, apart = interleaved_timing.ratio(one, other, paired=True), interleaved_timing.ratio(one, other)
     assert paired.low < 1.1 < paired.high
     assert paired.high - paired.low < apart.high - apart.low
 
 
 def test_variants_take_turns_in_an_order_drawn_anew() -> None:
     order: list[str] = []
-    found = timing.interleaved({"a": lambda: 1, "b": lambda: 2}, 20, 60.0, on_sample=lambda name, _: order.append(name))
+    found = interleaved_timing.interleaved(
+        {"a": lambda: 1, "b": lambda: 2}, 20, 60.0, on_sample=lambda name, _: order.append(name)
+    )
     assert found == {"a": [1] * 20, "b": [2] * 20}
     turns = {tuple(order[i : i + 2]) for i in range(0, 40, 2)}
     assert turns == {("a", "b"), ("b", "a")}
 
 
 def test_at_least_three_turns_are_taken_however_short_the_budget() -> None:
-    assert timing.interleaved({"a": lambda: 1}, 10, 0.0) == {"a": [1] * timing.LEAST_SAMPLES}
+    assert interleaved_timing.interleaved({"a": lambda: 1}, 10, 0.0) == {"a": [1] * interleaved_timing.LEAST_SAMPLES}
 
 
 def test_a_step_on_the_cpu_has_three_numbers_of_which_two_are_one() -> None:
-    found = timing.time_step(Stepper(torch.tanh, (torch.ones(4),), {}))
+    found = interleaved_timing.time_step(Stepper(torch.tanh, (torch.ones(4),), {}))
     assert 0 < found.host_s <= found.wall_s == found.device_s
     assert found.yardstick_s > 0
 
 
 def test_noise_is_a_share_of_the_machines_own_time() -> None:
-    assert timing.noise([1.0] * 10) == 0.0
-    assert timing.noise([0.9, 1.0, 1.1] * 10) == pytest.approx(0.1)
+    assert interleaved_timing.noise([1.0] * 10) == 0.0
+    assert interleaved_timing.noise([0.9, 1.0, 1.1] * 10) == pytest.approx(0.1)
 
 
 def test_a_device_waits_at_the_head_and_in_bubbles() -> None:
@@ -92,7 +96,7 @@ def test_the_cpu_time_of_other_processes_is_seen_and_the_own_is_not() -> None:
         # The least of a few: this machine may have other load, too.
         found = []
         for _ in range(3):
-            watch = timing.LoadWatch()
+            watch = interleaved_timing.LoadWatch()
             until = time.perf_counter() + 0.5
             while time.perf_counter() < until:
                 work()
@@ -118,12 +122,12 @@ def test_step_times_beside_other_load_are_marked(
     tmp_path: Path, other_cores: float | None, free_cores: float | None, marked: bool
 ) -> None:
     folder = prepare(tmp_path / "run", resolve("mlp", device="cpu"))
-    log = logs.EventLog(folder / logs.LOG_FILE)
+    log = event_log.EventLog(folder / event_log.LOG_FILE)
     log.write(events.Started(t_s=0.0, pid=1, time_s=1.0))
     given = {} if other_cores is None else {"other_cores": other_cores, "free_cores": free_cores}
     log.write(events.StepTimes(t_s=1.0, step_s=0.2, samples_s=[0.2] * 3, **given))
     log.write(events.Finished(t_s=2.0))
-    run = jobs.follow(folder)
+    run = run_control.follow(folder)
     said = f"measured beside other load: other processes used {other_cores:.1f} cores meanwhile" if marked else ""
     assert run.beside_load == said
     assert run.to_json()["beside_load"] == said

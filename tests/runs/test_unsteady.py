@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import workbench
-from workbench.compiler.clocks import StatementClocks
-from workbench.runs import clocks as clocking
-from workbench.runs import events, meters, snapshot
-from workbench.runs.accuracy import Stepper
-from workbench.runs.request import RunOptions
+from workbench.compiler.driver.statement_timers import StatementClocks
+from workbench.runs.log import events
+from workbench.runs.measure import memory_meter, memory_snapshot
+from workbench.runs.measure import statement_times as clocking
+from workbench.runs.measure.accuracy import Stepper
+from workbench.runs.process.request import RunOptions
 
 
 class Counts(torch.nn.Module):
@@ -57,10 +58,10 @@ def test_what_no_step_repeats_has_a_peak_and_no_statements_times(program: type[t
     stepper = Stepper(module, (x,), {}, bench.config.jit(module))
     for _ in range(2):
         stepper.step()
-    peak = meters.measure_peak(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
+    peak = memory_meter.measure_peak(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
     assert peak.measured_peak_bytes > peak.baseline_bytes
     assert peak.statement_live_bytes == []
-    taken = snapshot.take(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
+    taken = memory_snapshot.take(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
     assert taken["device_traces"]
     clocks = StatementClocks(stepper.run)
     with pytest.raises(clocking.UnsteadyError, match=r"test_unsteady\.py:\d+ .* holds no more\. What changes"):
@@ -92,7 +93,7 @@ def test_a_program_that_is_compiled_again_once_is_timed() -> None:
     module.eval()
     stepper.step()
     clocks = StatementClocks(stepper.run, time.time_ns, frees=True)
-    assert len(meters.measure_peak(stepper, clocks).statement_live_bytes) == len(clocks.statements)
+    assert len(memory_meter.measure_peak(stepper, clocks).statement_live_bytes) == len(clocks.statements)
 
 
 @pytest.mark.slow

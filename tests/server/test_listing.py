@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from workbench.errors import RunError
-from workbench.runs import events, logs, processes, reaper, request, store
+from workbench.runs.log import event_log, events
+from workbench.runs.process import reaper, request, run_store, worker_process
 from workbench.server import listing as room
 from workbench.server.listing import Listing
 from workbench.server.places import Places
@@ -30,9 +31,9 @@ class Nothing:
 
 
 def make(place: Path, name: str, *log: events.Event, created_s: float = 1.0) -> Path:
-    folder = request.prepare(store.new_folder(name, place), Nothing(), name=name)
+    folder = request.prepare(run_store.new_folder(name, place), Nothing(), name=name)
     request.write(folder, dataclasses.replace(request.read(folder), created_s=created_s))
-    (folder / logs.LOG_FILE).write_bytes(b"".join(logs.encode(event) for event in log))
+    (folder / event_log.LOG_FILE).write_bytes(b"".join(event_log.encode(event) for event in log))
     return folder
 
 
@@ -68,7 +69,7 @@ def test_what_is_deleted_is_listed_no_more(tmp_path: Path, listing: Listing) -> 
     listing.scan([tmp_path])
     before = listing.since(0)
     assert before is not None
-    store.delete(folder)
+    run_store.delete(folder)
     listing.scan([tmp_path])
     after = listing.since(before["version"])
     assert after is not None
@@ -102,10 +103,10 @@ def test_a_live_run_is_followed_and_cancelled_without_the_process_that_started_i
     tmp_path: Path, listing: Listing
 ) -> None:
     folder = make(tmp_path, "live", events.Phase(t_s=0.1, phase="compile"))
-    mark = processes.new_mark(folder)
+    mark = worker_process.new_mark(folder)
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, reaper.MARK: mark}, start_new_session=True)
     try:
-        processes.Note.of(child.pid, mark).write(folder)
+        worker_process.Note.of(child.pid, mark).write(folder)
         listing.scan([tmp_path])
         first = listing.since(0)
         assert first is not None
@@ -114,8 +115,8 @@ def test_a_live_run_is_followed_and_cancelled_without_the_process_that_started_i
             events.FusionBegin(t_s=0.4, name="fusion", index=1, count=3),
             *(events.MemorySample(t_s=0.5 + n / 20, rss_bytes=100 + n) for n in range(3)),
         ]
-        with (folder / logs.LOG_FILE).open("ab") as log:
-            log.write(b"".join(logs.encode(event) for event in sampled))
+        with (folder / event_log.LOG_FILE).open("ab") as log:
+            log.write(b"".join(event_log.encode(event) for event in sampled))
         run = until(listing, lambda run: run["memory_bytes"] == 102)
         assert (run["state"], run["doing"], run["fusion"]) == ("running", "Compiling", "fusion")
         assert (run["fusions_done"], run["fusions"], run["most_bytes"]) == (1, 3, 102)
@@ -137,18 +138,18 @@ def test_three_live_runs_are_read_out_at_20_hz_at_once(tmp_path: Path, listing: 
     try:
         for name in ("one", "two", "three"):
             folder = make(tmp_path, name, events.Phase(t_s=0.1, phase="compile"))
-            mark = processes.new_mark(folder)
+            mark = worker_process.new_mark(folder)
             environment = {**os.environ, reaper.MARK: mark}
             children.append(subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True))
-            processes.Note.of(children[-1].pid, mark).write(folder)
+            worker_process.Note.of(children[-1].pid, mark).write(folder)
             folders.append(folder)
         listing.scan([tmp_path])
 
         def write() -> None:
             for n in range(count):
                 for folder in folders:
-                    with (folder / logs.LOG_FILE).open("ab") as log:
-                        log.write(logs.encode(events.MemorySample(t_s=1.0 + n / 20, rss_bytes=1000 + n)))
+                    with (folder / event_log.LOG_FILE).open("ab") as log:
+                        log.write(event_log.encode(events.MemorySample(t_s=1.0 + n / 20, rss_bytes=1000 + n)))
                 time.sleep(seconds / count)
 
         writer = threading.Thread(target=write)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import workbench as wb
-from workbench.ui.app import App
+from workbench.ui.app.app import App
 
 
 def legal(bench) -> wb.Site:

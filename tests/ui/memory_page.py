@@ -9,8 +9,8 @@ from typing import Any
 from playwright.sync_api import Page
 
 from tests.ui.page import page as page_text
-from workbench.ui.memory_tab import MemoryTab
-from workbench.ui.plotting import LIBRARY
+from workbench.ui.tabs.memory_tab import MemoryTab
+from workbench.ui.widgets.plotting import LIBRARY
 
 
 class Shown:

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from workbench.ui.graph_view import MODULES
-from workbench.ui.panel import esm
+from workbench.ui.graph.graph_view import MODULES
+from workbench.ui.widgets.panel import esm
 
-UI = Path(__file__).parents[2] / "workbench" / "ui"
+UI = Path(__file__).parents[2] / "workbench" / "ui" / "page"
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>Thunder Workbench</title>
 <style>{css}</style>
@@ -69,7 +69,7 @@ def page(
 ) -> str:
     """The page's text: `module` of ``workbench/ui``, one or several, mounted with the traits in `state`."""
     modules = (module,) if isinstance(module, str) else module
-    source = esm(*(MODULES if module == "graph_view.js" else modules))
+    source = esm(*(MODULES if module == "graph/graph_view.js" else modules))
     return _PAGE.format(
         css="".join((UI / name).read_text() for name in ("style.css", *([css] if css else []))),
         light="false" if dark else "true",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.graph import (
+from workbench.core.graph import (
     BACKWARD,
     FORWARD,
     Graph,
@@ -17,7 +17,7 @@ from workbench.graph import (
     ValueFlag,
     Values,
 )
-from workbench.lever import Site
+from workbench.core.lever import Site
 
 
 class Builder:

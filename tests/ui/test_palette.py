@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-UI = Path(__file__).parents[2] / "workbench" / "ui"
+UI = Path(__file__).parents[2] / "workbench" / "ui" / "page"
 ENOUGH = 4.5
 INKS = ("ink", "muted", "accent", "good", "bad", "saved", "again", "away")
 
@@ -34,7 +34,7 @@ def panels(dark: bool) -> dict[str, str]:
 
 def canvas(dark: bool) -> dict[str, list[str]]:
     """Colours of ``graph_scene.js``."""
-    source = (UI / "graph_scene.js").read_text()
+    source = (UI / "graph/graph_scene.js").read_text()
     block = re.search(rf"const {'DARK' if dark else 'LIGHT'} = \{{(.*?)\}};", source, re.DOTALL)
     assert block is not None
     found = re.findall(r"(\w+): (\[[^\]]*\]|\"#[0-9a-f]{6}\")", block.group(1))

@@ -202,7 +202,7 @@ def main() -> None:
     """Be the ranks, which go through the cases; one that fails says so and ends, and with it the other one."""
     # Once, before there are ranks: each would import them at its first case.
     from tests.waits import forked
-    from workbench.compiler import parallel, pipeline  # noqa: F401
+    from workbench.compiler import api  # noqa: F401
 
     folder, count, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     # Regions run as the functions they are made of: what is tested is what stands between them, and in which order.

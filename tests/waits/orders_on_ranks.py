@@ -27,11 +27,12 @@ from thunder.common import transform_to_torch_types
 from torch import Tensor, nn
 
 from tests.waits import forked
-from workbench.compiler import parallel, pipeline
-from workbench.compiler.validate import validate
+from workbench.compiler import api
+from workbench.compiler.frontend import fake_process_group
+from workbench.compiler.trace.validate import validate
 from workbench.levers.collectives import site_ids
 from workbench.levers.waits import Waits
-from workbench.runs import accuracy, differences, training
+from workbench.runs.measure import accuracy, rank_training, tensor_diff
 
 ISSUE = ("stock", "earliest", "consumer", "just_in_time", "in_flight(2)")
 WAIT = ("stock", "late", "early")
@@ -81,10 +82,10 @@ class Reordered:
         The program.
     """
 
-    def __init__(self, shared: parallel.Ranks, module: nn.Module, args: tuple[Any, ...]) -> None:
-        hooks = pipeline.Hooks("torch", {}, parallel=shared.parallel)
+    def __init__(self, shared: fake_process_group.Ranks, module: nn.Module, args: tuple[Any, ...]) -> None:
+        hooks = api.Hooks("torch", {}, parallel=shared.parallel)
         first, *rest = hooks.transforms()
-        group = parallel.transforms(shared, torch.device("cpu"), dist.group.WORLD)
+        group = fake_process_group.transforms(shared, torch.device("cpu"), dist.group.WORLD)
         self.jitted = thunder.jit(module, executors=hooks.executors(), transforms=[first, *group, *rest])
         self._start = {name: tensor.detach().clone() for name, tensor in self._state()}
         self.jitted(*args)
@@ -132,13 +133,13 @@ class Reordered:
 
 
 def compared(
-    name: str, ours: training.Trained, references: dict[str, training.Trained], *, exact: bool = False
+    name: str, ours: rank_training.Trained, references: dict[str, rank_training.Trained], *, exact: bool = False
 ) -> dict[str, Any]:
     """The outcome of one order; `exact` where every bit has to be unmodified Thunder's."""
     errors = [
         error
         for against, expected in references.items()
-        for error in differences.compare(
+        for error in tensor_diff.compare(
             ours.tensors, expected.tensors, against, exact=exact and against == accuracy.THUNDER
         )
     ]
@@ -183,30 +184,32 @@ def leave() -> None:
     dist.destroy_process_group()
 
 
-def trained(kinds: Sequence[parallel.Parallel], *drawn: int) -> list[dict[str, Any]]:
+def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[dict[str, Any]]:
     """The outcome of each of the `orders` under each way to share, among the ranks that this one has joined.
 
     ZeRO-3 trains what stock Thunder's ZeRO-2 trains: Thunder has no other.
     """
     rank, count = dist.get_rank(), dist.get_world_size()
     build_own = functools.partial(build, rank)
-    eager = training.train(training.replicated, build_own)
-    found = [{"ranks": count, **compared(ALONE, training.train(lambda module: module, build_own), {"eager": eager})}]
-    stocks: dict[bool, training.Trained] = {}
+    eager = rank_training.train(rank_training.replicated, build_own)
+    found = [
+        {"ranks": count, **compared(ALONE, rank_training.train(lambda module: module, build_own), {"eager": eager})}
+    ]
+    stocks: dict[bool, rank_training.Trained] = {}
     for kind in kinds:
-        shared = parallel.Ranks(count, kind)
+        shared = fake_process_group.Ranks(count, kind)
 
-        def stock(module: nn.Module, shared: parallel.Ranks = shared) -> Any:
-            transforms = parallel.transforms(shared, torch.device("cpu"), dist.group.WORLD)
-            return pipeline.unmodified(module, transforms)
+        def stock(module: nn.Module, shared: fake_process_group.Ranks = shared) -> Any:
+            transforms = fake_process_group.transforms(shared, torch.device("cpu"), dist.group.WORLD)
+            return api.unmodified(module, transforms)
 
-        sharded = kind in parallel.SHARDED
+        sharded = kind in fake_process_group.SHARDED
         if sharded not in stocks:
-            stocks[sharded] = training.train(stock, build_own)
+            stocks[sharded] = rank_training.train(stock, build_own)
         compiled = Reordered(shared, *build(rank)[:2])
-        assert ("all_gather" in compiled.entry.backward_traces[-1].python()) == (kind == parallel.ZERO3)
+        assert ("all_gather" in compiled.entry.backward_traces[-1].python()) == (kind == fake_process_group.ZERO3)
         for name, choices in orders(compiled, *drawn):
-            ours = training.train(functools.partial(under, compiled, choices), build_own)
+            ours = rank_training.train(functools.partial(under, compiled, choices), build_own)
             # Only buckets send other messages.
             exact = "waits.bucket" not in choices
             outcome = compared(name, ours, {accuracy.THUNDER: stocks[sharded], "eager": eager}, exact=exact)

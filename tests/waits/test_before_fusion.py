@@ -11,10 +11,11 @@ import thunder
 import torch
 
 import workbench as wb
-from workbench.compiler import parallel, reorder
-from workbench.compiler.pipeline import Plan
+from workbench.compiler.api import Plan
+from workbench.compiler.frontend import fake_process_group
+from workbench.compiler.pipeline import collective_order
+from workbench.core.graph import FORWARD, Kind
 from workbench.errors import ChoiceError
-from workbench.graph import FORWARD, Kind
 
 pytestmark = pytest.mark.slow
 
@@ -65,10 +66,10 @@ def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, iss
     plan = planned._planner.plan({**ORDER, **BEFORE, "waits.issue": issue})
     trace = dict(plan.steps.value)["choices before fusion"][0]
     position = {id(bsym): at for at, bsym in enumerate(trace.bound_symbols)}
-    schedule = reorder.joint_schedule(stage.claimed, stage)
+    schedule = collective_order.joint_schedule(stage.claimed, stage)
     at = [position[id(bsym)] for bsym in schedule.statements]
     assert all(at[e] < at[i] for i, before in enumerate(schedule.before) for e in before)
-    compute = [at[i] for i, role in enumerate(schedule.roles) if role is reorder.Role.COMPUTE]
+    compute = [at[i] for i, role in enumerate(schedule.roles) if role is collective_order.Role.COMPUTE]
     assert compute == sorted(compute)
 
 
@@ -111,7 +112,7 @@ def test_an_exported_config_compiles_to_the_planned_traces(
     bench = wb.open(module, x, ranks=2, parallel="fsdp", device="cpu", executor="torchcompile", capture=way)
     bench.choose({**ORDER, **BEFORE, "waits:inner_3_weight>all_gather!wait": "early"})
     config = wb.load(bench.export(tmp_path / "cut.py"))
-    with parallel.fake_group(parallel.Ranks(2, "fsdp"), module, "cpu") as shared:
+    with fake_process_group.fake_group(fake_process_group.Ranks(2, "fsdp"), module, "cpu") as shared:
         jitted = config.jit(module, transforms=shared)
         jitted(x)
         traces = [thunder.last_traces(jitted)[-1], thunder.last_backward_traces(jitted)[-1]]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from tests.amount import amount
-from workbench.analysis.overlap import layer_of
-from workbench.compiler import buckets, reorder
-from workbench.compiler.buckets import Rule, grouped, pack, pack_scatter, unpack, unpack_gather
-from workbench.compiler.pipeline import Plan
+from workbench.analysis.cost.collective_overlap import layer_of
+from workbench.compiler.api import Plan
+from workbench.compiler.pipeline import bucketing, collective_order
+from workbench.compiler.pipeline.bucketing import Rule, grouped, pack, pack_scatter, unpack, unpack_gather
 from workbench.errors import ChoiceError
 
 ORDERED = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
@@ -32,11 +32,11 @@ def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor
     return made
 
 
-def schedules(bench: wb.Workbench) -> list[reorder.Schedule]:
+def schedules(bench: wb.Workbench) -> list[collective_order.Schedule]:
     """Forward and backward, without buckets."""
     split = bench.stock_plan.split
     stage = bench._captured.stage
-    return [reorder.schedule(trace, stage) for trace in (split.forward, split.backward)]
+    return [collective_order.schedule(trace, stage) for trace in (split.forward, split.backward)]
 
 
 def planned_under(bench: wb.Workbench, choices: dict[str, str]) -> Plan:
@@ -87,7 +87,7 @@ def test_no_bucket_is_larger_than_asked_for_and_none_could_take_the_next(sharded
         places = [c.place for bucket in found for c in bucket]
         assert len(places) == len(set(places))
         for bucket in found:
-            assert sum(buckets._full_bytes(schedule, c) for c in bucket) <= limit
+            assert sum(bucketing._full_bytes(schedule, c) for c in bucket) <= limit
     if limit == 10**6:
         assert [len(grouped(s, Rule(limit_bytes=limit))) for s in schedules(sharded)] == [1, 1]
 

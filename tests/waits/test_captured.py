@@ -15,10 +15,10 @@ from thunder.core.pytree import tree_flatten
 from torch import Tensor, nn
 
 import workbench as wb
-from tests.compiler.test_dynamo import assert_same, constant
-from workbench.compiler import among_ranks, parallel
-from workbench.compiler.names import is_statement
-from workbench.compiler.plan import Plan
+from tests.compiler.frontend.test_dynamo import assert_same, constant
+from workbench.compiler.frontend import fake_process_group, sharded_graphs
+from workbench.compiler.planner.plan import Plan
+from workbench.compiler.trace.stable_ids import is_statement
 from workbench.errors import ConfigWarning, ProgramError
 
 WAYS = ("dynamo", "interpreter")
@@ -177,7 +177,7 @@ def test_a_parameter_that_is_given_back_is_refused_by_name() -> None:
         small(GivesBack)
     config = small(Counts).config
     module = GivesBack()
-    with parallel.fake_group(parallel.Ranks(2, "fsdp"), module, "cpu") as shared:
+    with fake_process_group.fake_group(fake_process_group.Ranks(2, "fsdp"), module, "cpu") as shared:
         jitted = config.jit(module, transforms=shared)
         with pytest.raises(ProgramError, match=r"its parameter inner\.weight back"):
             jitted(torch.ones(2, 4))
@@ -190,7 +190,7 @@ def test_parts_are_for_one_process() -> None:
 
 def test_a_buffer_that_is_replaced_is_the_one_that_is_read_and_saved() -> None:
     config, module = small(Counts).config, Counts()
-    with parallel.fake_group(parallel.Ranks(2, "fsdp"), module, "cpu") as shared:
+    with fake_process_group.fake_group(fake_process_group.Ranks(2, "fsdp"), module, "cpu") as shared:
         jitted = config.jit(module, transforms=shared)
         assert not hasattr(jitted, "_lc_cs"), "nothing is compiled yet"
         for calls in (1.0, 2.0):
@@ -207,8 +207,8 @@ def test_what_a_rank_moves_to_its_device_is_left_to_the_interpreter() -> None:
     module = Counts()
     elsewhere = SimpleNamespace(device=torch.device("meta"))
     here = [SimpleNamespace(device=torch.device("cpu")), SimpleNamespace(device=None), SimpleNamespace()]
-    assert among_ranks.moved(module, [elsewhere])
-    assert not among_ranks.moved(module, here)
+    assert sharded_graphs.moved(module, [elsewhere])
+    assert not sharded_graphs.moved(module, here)
 
 
 @pytest.mark.slow

@@ -29,9 +29,10 @@ from tests.waits.orders_on_ranks import ALONE, Net
 from workbench import cli
 from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import RunError
-from workbench.runs import events, jobs, logs, ranks, reaper, request, store
-from workbench.runs.jobs import Run
-from workbench.runs.request import RunOptions
+from workbench.runs.log import event_log, events
+from workbench.runs.process import rank_launcher, reaper, request, run_control, run_store
+from workbench.runs.process.request import RunOptions
+from workbench.runs.process.run_control import Run
 
 POLICIES, PLACEMENTS = amount(2, 6, 6), amount(1, 4, 4)
 LLAMA = {"layers": 1, "dim": 8, "heads": 2, "vocab": 11, "sequence": 4, "batch": 1}
@@ -80,7 +81,7 @@ TAKES_MORE_THAN_THERE_IS = """
 def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
     """Start a small module on two ranks; `here` is what its factory does first."""
     program = File(MODULE.format(here=here.strip()))
-    return jobs.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
+    return run_control.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
 
 
 def assert_nothing_left(run: Run) -> None:
@@ -88,7 +89,7 @@ def assert_nothing_left(run: Run) -> None:
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
     assert not (run.run_dir / request.SCRATCH).exists()
-    again = store.open(run.run_dir)
+    again = run_store.open(run.run_dir)
     assert (again.state, again.error, again.events) == (run.state, run.error, run.events)
 
 
@@ -137,7 +138,7 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
     bench = wb.open(Net(), torch.randn(2, 3, 4, 4), ranks=2, parallel="fsdp", device="cpu", executor="torch")
     bench.choose(LATE)
     run = bench.run(folder=tmp_path / "run", options=RunOptions(samples=3, sampling_s=1.0))
-    assert listening(run, lambda: run.state not in jobs.FINAL_STATES) == {"127.0.0.1"}
+    assert listening(run, lambda: run.state not in run_control.FINAL_STATES) == {"127.0.0.1"}
     assert run.ok, (run.error, run.detail, run.output)
     assert bench.runs == (run,)
     assert run.memory["measured_peak_bytes"] is not None
@@ -150,15 +151,15 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
     for rank in (0, 1):
         assert {f"rank {rank}: parameter(stem.weight)", f"rank {rank}: buffer(norm.running_mean)"} <= names
         # Each rank's log is a run's own, from beginning to end.
-        log = logs.read(ranks.folder_of(run.run_dir, rank))
+        log = event_log.read(rank_launcher.folder_of(run.run_dir, rank))
         assert isinstance(log[0], events.Started)
         assert isinstance(log[-1], events.Finished)
         assert [event.proven for event in log if isinstance(event, events.Compiled)] == [True]
     assert run.to_json()["ranks"] == run.ranks
     assert_nothing_left(run)
     # Elsewhere nobody gathers: the logs of the ranks alone tell the same.
-    (run.run_dir / logs.LOG_FILE).unlink()
-    again = store.open(run.run_dir)
+    (run.run_dir / event_log.LOG_FILE).unlink()
+    again = run_store.open(run.run_dir)
     assert (again.state, again.step_s, again.ranks) == (run.state, run.step_s, run.ranks)
     assert again.accuracy == run.accuracy
 
@@ -180,7 +181,7 @@ def test_built_in_programs_run_on_ranks_that_no_other_machine_reaches(
     port = free_port() if at_a_port else None
     options = dataclasses.replace(QUICK, check_accuracy=True, threads=None, port=port)
     run = bench.run(folder=tmp_path / "run", options=options)
-    assert listening(run, lambda: run.state not in jobs.FINAL_STATES) == {"127.0.0.1"}
+    assert listening(run, lambda: run.state not in run_control.FINAL_STATES) == {"127.0.0.1"}
     assert run.ok, (run.error, run.detail, run.output)
     assert [rank["reason"] for rank in run.ranks] == [""] * count
     assert run.accuracy is not None
@@ -231,10 +232,10 @@ def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
          "jobs.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
     )  # fmt: skip
     try:
-        while not (folder / "rank1" / logs.LOG_FILE).exists():
+        while not (folder / "rank1" / event_log.LOG_FILE).exists():
             assert asker.poll() is None
             time.sleep(0.05)
-        run = store.open(folder)
+        run = run_store.open(folder)
         until(run, lambda: run.phase == "time", 200)
     finally:
         asker.kill()
@@ -243,7 +244,7 @@ def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
     assert run.state == "failed"
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
-    assert "without a terminal event" in (store.open(folder).error or "")
+    assert "without a terminal event" in (run_store.open(folder).error or "")
     assert not (folder / request.SCRATCH).exists()
 
 
@@ -264,7 +265,7 @@ def test_the_command_for_several_machines_is_told(tmp_path: Path) -> None:
     run = Run(bench.prepare(folder=tmp_path / "run"))
     assert run.command(2) == (
         f"torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id run --rdzv-endpoint $HEAD:29400 "
-        f"-m workbench.runs.rank_worker {tmp_path / 'run'}"
+        f"-m workbench.runs.worker.rank_worker {tmp_path / 'run'}"
     )
     with pytest.raises(RunError, match="4 ranks do not divide among 3 machines; give a number that divides 4"):
         run.command(3)
@@ -273,7 +274,7 @@ def test_the_command_for_several_machines_is_told(tmp_path: Path) -> None:
 def test_the_command_line_makes_a_folder_to_submit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(store.ROOT_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(run_store.ROOT_VARIABLE, str(tmp_path))
     program = ["fsdp_llama", "--set", "layers=1", "--device", "cpu", "--ranks", "4"]
     with pytest.raises(SystemExit) as end:
         cli.main(["run", *program, "--submit", "2", "--json"])
@@ -283,7 +284,7 @@ def test_the_command_line_makes_a_folder_to_submit(
     assert told["command"].startswith("torchrun --nnodes 2 --nproc-per-node 2 ")
     assert told["command"].endswith(f" {folder}")
     assert request.read(folder).ranks == 4
-    assert store.open(folder).error == "the run was never started, or ended before it wrote anything"
+    assert run_store.open(folder).error == "the run was never started, or ended before it wrote anything"
     with pytest.raises(SystemExit) as end:
         cli.main(["run", *program, "--submit", "3", "--json"])
     assert end.value.code == FAILED
@@ -293,7 +294,7 @@ def test_the_command_line_makes_a_folder_to_submit(
 
 def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
-    arguments = ranks.torchrun_arguments(folder, 2, machines=2, host="127.0.0.1", port=free_port())
+    arguments = rank_launcher.torchrun_arguments(folder, 2, machines=2, host="127.0.0.1", port=free_port())
     machines = [
         subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", "--local-addr", "127.0.0.1", *arguments],
@@ -302,16 +303,16 @@ def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(
         for _ in range(2)
     ]
     try:
-        while not all((folder / f"rank{rank}" / logs.LOG_FILE).exists() for rank in range(2)):
+        while not all((folder / f"rank{rank}" / event_log.LOG_FILE).exists() for rank in range(2)):
             assert all(machine.poll() is None for machine in machines)
             time.sleep(0.05)
-        run = store.open(folder)
+        run = run_store.open(folder)
         until(run, lambda: run.phase == "time", 200)
         run.cancel()
         assert run.state == "cancelled"
         assert [rank["reason"] for rank in run.ranks] == ["cancelled", "cancelled"]
         assert [machine.wait(120) for machine in machines] == [1, 1]
-        assert store.open(folder).state == "cancelled"
+        assert run_store.open(folder).state == "cancelled"
     finally:
         for machine in machines:
             machine.terminate()
@@ -325,5 +326,5 @@ def test_ranks_without_as_many_gpus_are_refused_with_the_command(tmp_path: Path)
     spec["program"]["device"] = "cuda"
     (folder / request.REQUEST_FILE).write_text(json.dumps(spec))
     with pytest.raises(RunError, match=r"1024 ranks need 1024 GPUs, and \d+ are attached here; .*torchrun --nnodes"):
-        jobs.start(folder)
+        run_control.start(folder)
     shutil.rmtree(folder)

@@ -21,9 +21,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import workbench as wb
 from tests.waits.test_overlap import ONE, graph, schedules, seconds
-from workbench.analysis import chrome
-from workbench.analysis.machines import H100
-from workbench.analysis.overlap import (
+from workbench.analysis.cost import chrome_trace
+from workbench.analysis.cost.collective_overlap import (
     COMMUNICATION,
     COMPUTE,
     Costs,
@@ -32,12 +31,13 @@ from workbench.analysis.overlap import (
     lower_bound,
     simulate,
 )
-from workbench.analysis.reordered import reordered
-from workbench.graph import Graph, Kind
-from workbench.ui.lanes import bars
-from workbench.ui.layout import compute
-from workbench.ui.payload import payload
-from workbench.ui.timeline import simulated_lanes
+from workbench.analysis.cost.machines import H100
+from workbench.analysis.graphs.reorder_graph import reordered
+from workbench.core.graph import Graph, Kind
+from workbench.ui.graph.collective_lanes import bars
+from workbench.ui.graph.layout import compute
+from workbench.ui.graph.payload import payload
+from workbench.ui.tabs.timeline_tab import simulated_lanes
 
 
 def grouped(made: Graph, groups: list[int], ranks: tuple[int, ...]) -> Graph:
@@ -176,7 +176,9 @@ def test_a_program_of_two_groups_has_two_communication_lanes() -> None:
         assert len(streams) == 2
         lanes = {lane["name"] for lane in simulated_lanes(made, found, [])}
         assert {f"{stream}, sim." for stream in (*streams, COMPUTE)} <= lanes
-        threads = {event["tid"] for event in chrome.simulated_step(made, found)["traceEvents"] if event["ph"] == "X"}
+        threads = {
+            event["tid"] for event in chrome_trace.simulated_step(made, found)["traceEvents"] if event["ph"] == "X"
+        }
         assert {f"{stream}, simulated" for stream in streams} <= threads
         assert found.lower_bound_s <= found.simulation.step_s + 1e-12
 

@@ -8,11 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.analysis.graphs import graph as by_hand
-from workbench.analysis.cost import calibrate
-from workbench.analysis.machines import MACHINES
-from workbench.analysis.overlap import COMMUNICATION, COMPUTE, Costs, costs, lower_bound, order, overlap, simulate
-from workbench.graph import Graph, Kind, ValueFlag
+from tests.analysis.small_graphs import graph as by_hand
+from workbench.analysis.cost.collective_overlap import (
+    COMMUNICATION,
+    COMPUTE,
+    Costs,
+    costs,
+    lower_bound,
+    order,
+    overlap,
+    simulate,
+)
+from workbench.analysis.cost.machines import MACHINES
+from workbench.analysis.cost.roofline import calibrate
+from workbench.core.graph import Graph, Kind, ValueFlag
 
 KINDS = {"gather": Kind.COLLECTIVE, "reduce": Kind.COLLECTIVE, "wait": Kind.WAIT}
 

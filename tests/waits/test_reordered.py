@@ -13,11 +13,11 @@ from thunder.core.trace import from_trace
 from thunder.executors.passes import del_last_used
 
 import workbench as wb
-from workbench.compiler import pipeline
-from workbench.compiler.pipeline import Plan
-from workbench.compiler.replan import BASES_KEPT
+from workbench.compiler import api
+from workbench.compiler.api import Plan
+from workbench.compiler.planner.planner import BASES_KEPT
+from workbench.core.graph import Graph
 from workbench.errors import ChoiceError
-from workbench.graph import Graph
 
 pytestmark = pytest.mark.slow
 
@@ -93,9 +93,9 @@ def assert_same(quick: Plan, anew: Plan) -> None:
 
 @pytest.mark.parametrize("choices", POLICIES, ids=str)
 def test_a_policy_is_planned_as_anew(planned: wb.Workbench, choices: dict[str, str]) -> None:
-    quick = pipeline.plan(planned._captured, choices)
+    quick = api.plan(planned._captured, choices)
     assert quick.unordered is planned.stock_plan
-    assert_same(quick, pipeline.replan(planned._captured, choices)[0])
+    assert_same(quick, api.replan(planned._captured, choices)[0])
 
 
 @given(data=st.data())
@@ -111,8 +111,8 @@ def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.Data
             choices[f"waits:{collective.place}"] = f"at({names[issue]})"
             choices[f"waits:{collective.place}!wait"] = f"at({names[wait]})"
     assert_same(
-        pipeline.plan(planned._captured, choices) if choices else planned.stock_plan,
-        pipeline.replan(planned._captured, choices)[0],
+        api.plan(planned._captured, choices) if choices else planned.stock_plan,
+        api.replan(planned._captured, choices)[0],
     )
 
 
@@ -126,10 +126,10 @@ def test_orders_on_top_of_buckets_are_planned_as_anew(sharded: wb.Workbench, buc
         "waits.wait": data.draw(st.sampled_from(["stock", "late", "early"])),
         "waits.gradients": data.draw(st.sampled_from(["stock", "earliest"])),
     }
-    quick = pipeline.plan(sharded._captured, {**others, **order})
+    quick = api.plan(sharded._captured, {**others, **order})
     assert quick.counts["buckets"] > 0
     assert quick.unordered is sharded.plan_under(others)
-    assert_same(quick, pipeline.replan(sharded._captured, {**others, **order})[0])
+    assert_same(quick, api.replan(sharded._captured, {**others, **order})[0])
 
 
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([1, 3, 10**6]))
@@ -148,7 +148,7 @@ def test_an_order_takes_the_least_key_of_what_may_come_next(planned: wb.Workbenc
 
 @pytest.mark.parametrize("choices", POLICIES, ids=str)
 def test_values_are_deleted_where_thunder_deletes_them(planned: wb.Workbench, choices: dict[str, str]) -> None:
-    split = pipeline.plan(planned._captured, choices).split
+    split = api.plan(planned._captured, choices).split
     for trace in (split.forward, split.backward):
         bare = from_trace(trace)
         bare.bound_symbols = [b for b in trace.bound_symbols if b.sym.name not in DELETES]
@@ -161,25 +161,25 @@ def test_an_order_on_top_of_other_choices_is_planned_as_anew(replicated: wb.Work
     saved = next(site for site in replicated.sites("saved") if "recompute" in site.options and not site.illegal)
     others = {saved.id: "recompute"}
     choices = {**others, "waits.gradients": "earliest"}
-    quick = pipeline.plan(replicated._captured, choices)
+    quick = api.plan(replicated._captured, choices)
     assert quick.unordered is not None
     assert quick.unordered.saved_bytes == replicated.plan_under(others).saved_bytes
-    assert_same(quick, pipeline.replan(replicated._captured, choices)[0])
+    assert_same(quick, api.replan(replicated._captured, choices)[0])
 
 
 @pytest.mark.parametrize("choices", [{"waits.issue": "in_flight(0)"}, {"waits.wait": "never"}])
 def test_an_option_that_is_none_is_refused_as_anew(planned: wb.Workbench, choices: dict[str, str]) -> None:
     with pytest.raises(ChoiceError) as anew:
-        pipeline.replan(planned._captured, choices)
+        api.replan(planned._captured, choices)
     with pytest.raises(ChoiceError) as quick:
-        pipeline.plan(planned._captured, choices)
+        api.plan(planned._captured, choices)
     assert str(quick.value) == str(anew.value)
 
 
 def test_a_site_that_is_not_there_is_left_out_as_anew(planned: wb.Workbench) -> None:
     choices = {"waits:nothing>all_gather": "earliest"}
-    assert pipeline.plan(planned._captured, choices).unmatched == tuple(choices)
-    assert pipeline.replan(planned._captured, choices)[0].unmatched == tuple(choices)
+    assert api.plan(planned._captured, choices).unmatched == tuple(choices)
+    assert api.replan(planned._captured, choices)[0].unmatched == tuple(choices)
 
 
 def test_effects_tell_what_the_simulation_says(planned: wb.Workbench) -> None:
@@ -211,8 +211,8 @@ def test_a_program_for_one_process_has_no_change_of_overlap(alone: wb.Workbench)
 
 
 def test_the_stock_plan_is_kept_whatever_else_is_tried(sharded: wb.Workbench) -> None:
-    stock = pipeline.plan(sharded._captured, {})
+    stock = api.plan(sharded._captured, {})
     for bucket in ("layer", "1MiB", "2MiB", "3MiB", "4MiB"):
-        pipeline.plan(sharded._captured, {"waits.bucket": bucket})
+        api.plan(sharded._captured, {"waits.bucket": bucket})
     assert len(sharded._captured.bases) == BASES_KEPT
-    assert pipeline.plan(sharded._captured, {}) is stock
+    assert api.plan(sharded._captured, {}) is stock

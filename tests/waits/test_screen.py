@@ -11,14 +11,14 @@ import pytest
 
 import workbench as wb
 from workbench.errors import ConfigError
-from workbench.runs.rates import MACHINE_NAMES, THIS_CPU, machine_of
+from workbench.runs.measure.measured_rates import MACHINE_NAMES, THIS_CPU, machine_of
 from workbench.summary import human_seconds
-from workbench.ui.app import App
-from workbench.ui.figures import Against, figures
-from workbench.ui.inspector import site_content
-from workbench.ui.lanes import bars
-from workbench.ui.layout import compute
-from workbench.ui.timeline import simulated_lanes, timeline_content
+from workbench.ui.app.app import App
+from workbench.ui.controls.figure_strip import Against, figures
+from workbench.ui.controls.inspector import site_content
+from workbench.ui.graph.collective_lanes import bars
+from workbench.ui.graph.layout import compute
+from workbench.ui.tabs.timeline_tab import simulated_lanes, timeline_content
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.analysis.machines import H100
-from workbench.analysis.overlap import Overlap, order
-from workbench.analysis.search import CLOSE, Search
+from workbench.analysis.cost.collective_overlap import Overlap, order
+from workbench.analysis.cost.machines import H100
+from workbench.analysis.order.collective_order_search import CLOSE, Search
 from workbench.cli import main
 from workbench.errors import ChoiceError, ConfigError, PlanError
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.compiler.pipeline import Plan
-from workbench.graph import BACKWARD, FORWARD, Kind
+from workbench.compiler.api import Plan
+from workbench.core.graph import BACKWARD, FORWARD, Kind
 
 pytestmark = pytest.mark.slow
 

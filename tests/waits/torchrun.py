@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from workbench.runs import ranks, request
+from workbench.runs.process import rank_launcher, request
 
 
 def torchrun(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
@@ -20,7 +20,12 @@ def torchrun(folder: Path, count: int, script: Path, *arguments: object, timeout
     (folder / request.SCRATCH).mkdir()
     started = [str(script), str(folder), *map(str, arguments)]
     subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *ranks.torchrun_arguments(folder, count, script=started)],
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            *rank_launcher.torchrun_arguments(folder, count, script=started),
+        ],
         check=True,
         env={
             **os.environ,

@@ -5,29 +5,29 @@ What needs PyTorch is imported when it is first asked for: a baseline that is no
 
 from typing import TYPE_CHECKING
 
-from workbench.lazy import attributes
+from workbench.util.lazy_import import attributes
 
 if TYPE_CHECKING:
-    from workbench.bench.bench import Workbench
-    from workbench.bench.changes import PlanDiff
-    from workbench.bench.compared import SideBySide
-    from workbench.bench.comparing import compare
-    from workbench.bench.handed import SavedPlan
-    from workbench.bench.opening import open
-    from workbench.bench.parts import OpaquePart, Part, PartsBench
+    from workbench.bench.open_bench import open
+    from workbench.bench.open_comparison import compare
+    from workbench.bench.report.comparison import SideBySide
+    from workbench.bench.report.open_saved_plan import SavedPlan
+    from workbench.bench.session.multi_graph import OpaquePart, Part, PartsBench
+    from workbench.bench.session.plan_diff import PlanDiff
+    from workbench.bench.session.workbench import Workbench
 
 __all__ = ["OpaquePart", "Part", "PartsBench", "PlanDiff", "SavedPlan", "SideBySide", "Workbench", "compare", "open"]
 
 _FILES = {
-    "OpaquePart": "parts",
-    "Part": "parts",
-    "PartsBench": "parts",
-    "PlanDiff": "changes",
-    "SavedPlan": "handed",
-    "SideBySide": "compared",
-    "Workbench": "bench",
-    "compare": "comparing",
-    "open": "opening",
+    "OpaquePart": "session.multi_graph",
+    "Part": "session.multi_graph",
+    "PartsBench": "session.multi_graph",
+    "PlanDiff": "session.plan_diff",
+    "SavedPlan": "report.open_saved_plan",
+    "SideBySide": "report.comparison",
+    "Workbench": "session.workbench",
+    "compare": "open_comparison",
+    "open": "open_bench",
 }
 
 __getattr__ = attributes(__name__, _FILES)

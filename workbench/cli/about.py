@@ -13,11 +13,11 @@ from pathlib import Path
 import typer
 
 import workbench
-from workbench import paths
 from workbench.cli.options import JsonOption
 from workbench.cli.output import add_row, new_table, print_json, print_table
 from workbench.cli.statuses import DONE, FAILED, SIGNALLED
 from workbench.errors import ConfigError
+from workbench.util import paths
 
 NOTEBOOK = "quickstart.ipynb"
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from workbench import stored
 from workbench.cli.options import JsonOption
 from workbench.cli.output import print_json, print_line
 from workbench.cli.statuses import DONE
 from workbench.errors import ConfigError
-from workbench.paths import reason
 from workbench.summary import human_bytes
+from workbench.util import capture_store
+from workbench.util.paths import reason
 
 
 def cache(
@@ -25,16 +25,20 @@ def cache(
     its settings and all versions are as they were.
     """
     try:
-        found = stored.clear() if clear else stored.contents()
+        found = capture_store.clear() if clear else capture_store.contents()
     except OSError as error:
-        raise ConfigError(f"{error.filename or stored.folder()} cannot be taken away: {reason(error)}") from error
+        raise ConfigError(
+            f"{error.filename or capture_store.folder()} cannot be taken away: {reason(error)}"
+        ) from error
     if as_json:
         folder = None if found.folder is None else str(found.folder)
-        print_json({**dataclasses.asdict(found), "folder": folder, "most_bytes": stored.MOST_BYTES, "cleared": clear})
+        print_json(
+            {**dataclasses.asdict(found), "folder": folder, "most_bytes": capture_store.MOST_BYTES, "cleared": clear}
+        )
     elif found.folder is None:
-        print_line(f"{stored.VARIABLE} is off: every program is traced when it is opened")
+        print_line(f"{capture_store.VARIABLE} is off: every program is traced when it is opened")
     else:
         programs = "1 program" if found.files == 1 else f"{found.files} programs"
-        size = f"{human_bytes(found.total_bytes)} of at most {human_bytes(stored.MOST_BYTES)}"
+        size = f"{human_bytes(found.total_bytes)} of at most {human_bytes(capture_store.MOST_BYTES)}"
         print_line(f"{'took away ' if clear else ''}{programs}, {size}, in {found.folder}")
     return DONE

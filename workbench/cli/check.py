@@ -38,19 +38,24 @@ def check(
 ) -> int:
     """Hold a config's predicted figures against those kept: exit status 1 if one grew further than allowed."""
     import workbench as wb
-    from workbench.bench import gate
+    from workbench.bench.report import regression_check
     from workbench.programs import describe
 
     given = (peak_growth, saved_growth, fusions_growth, inversions_growth)
-    allowed = {figure.name: gate.Growth.parse(text, figure) for figure, text in zip(gate.FIGURES, given, strict=True)}
+    allowed = {
+        figure.name: regression_check.Growth.parse(text, figure)
+        for figure, text in zip(regression_check.FIGURES, given, strict=True)
+    }
     path = baseline if baseline is not None else config.with_suffix(".baseline.json")
-    kept = None if write else gate.read(path)
+    kept = None if write else regression_check.read(path)
     chosen = wb.load(config)
     name = program or chosen.program
     if ":" not in name and name not in {info.name for info in describe()}:
         raise ConfigError(
             f"{config} is for {shown(name)}, which is no built-in program",
-            advice=Advice("open it, and use workbench.bench.gate", "--program file.py:factory says where it is"),
+            advice=Advice(
+                "open it, and use workbench.bench.report.regression_check", "--program file.py:factory says where it is"
+            ),
         )
     with staying(), warnings.catch_warnings():
         # What does not fit, or was made otherwise, is said below, with the figures.
@@ -60,17 +65,17 @@ def check(
     if kept is None:
         if left_out:
             raise ConfigError(f"no baseline is kept of a config that does not fit: {'; '.join(left_out)}")
-        written = gate.write(bench, path, overwrite=force)
+        written = regression_check.write(bench, path, overwrite=force)
         if as_json:
-            print_json({"ok": True, "baseline": str(written), "figures": gate.figures(bench)})
+            print_json({"ok": True, "baseline": str(written), "figures": regression_check.figures(bench)})
             return DONE
-        for figure in gate.FIGURES:
-            value = gate.figures(bench)[figure.name]
+        for figure in regression_check.FIGURES:
+            value = regression_check.figures(bench)[figure.name]
             print_line(f"kept  {figure.title:<25}  {'none' if value is None else figure.text(value)}")
         print_line(f"baseline: {written}")
         return DONE
-    held = gate.hold(bench, kept, allowed)
-    changed = gate.differences(bench, kept)
+    held = regression_check.hold(bench, kept, allowed)
+    changed = regression_check.differences(bench, kept)
     ok = not left_out and all(each.ok for each in held)
     if as_json:
         rows = [each.to_json() for each in held]

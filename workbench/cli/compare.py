@@ -12,8 +12,8 @@ from workbench.cli.output import add_row, complain, new_table, print_json, print
 from workbench.cli.statuses import DONE
 
 if TYPE_CHECKING:
-    from workbench.bench.compared import SideBySide
-    from workbench.runs.compare import Comparison
+    from workbench.bench.report.comparison import SideBySide
+    from workbench.runs.sweep.compare import Comparison
 
 
 def compare(
@@ -36,11 +36,11 @@ def compare(
 
     Of runs each difference comes with its interval, and with whether it is noise.
     """
-    from workbench.runs import store
+    from workbench.runs.process import run_store
 
     if not base and html is None and not any(_is_plan(subject) for subject in subjects):
-        opened = [store.open(run) for run in subjects]
-        from workbench.runs.compare import compare as compare_runs
+        opened = [run_store.open(run) for run in subjects]
+        from workbench.runs.sweep.compare import compare as compare_runs
 
         runs = compare_runs(*opened)
         if as_json:
@@ -48,7 +48,7 @@ def compare(
         else:
             _print_runs(runs)
         return DONE
-    from workbench.bench.comparing import compare as compare_all
+    from workbench.bench.open_comparison import compare as compare_all
 
     found = compare_all(*subjects, base=base)
     written = found.write(html, overwrite=force) if html is not None else None

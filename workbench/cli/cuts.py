@@ -40,10 +40,10 @@ def cuts(
 ) -> int:
     """Weigh cuts between fusions: compilations against peak, saved bytes and step. Nothing runs."""
     check_program(program, settings)
-    from workbench.runs import rates
+    from workbench.runs.measure import measured_rates
 
     if machine is not None:
-        rates.checked(machine)
+        measured_rates.checked(machine)
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     table = bench.cuts(machine=machine)
     if as_json:

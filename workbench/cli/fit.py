@@ -69,8 +69,8 @@ def fit(
 ) -> int:
     """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
     check_program(program, settings)
-    from workbench.limits import checked_peak, compilations_of, points_of, seconds, uses
-    from workbench.runs import rates
+    from workbench.bench.fit.request import checked_peak, compilations_of, points_of, seconds, uses
+    from workbench.runs.measure import measured_rates
 
     asked = (peak is not None) + (step is not None) + (curve is not None)
     if asked > 1 or (not asked and compilations is None):
@@ -89,7 +89,7 @@ def fit(
     limit = None if peak is None else checked_peak(peak)
     step_s = None if step is None else seconds(step)
     if machine is not None:
-        rates.checked(machine)
+        measured_rates.checked(machine)
     points = None if curve is None else points_of(curve)
     may_use = None if using is None else uses(tuple(name.strip() for name in using.split(",") if name.strip()))
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)

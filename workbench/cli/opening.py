@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench import paths
 from workbench.cli.options import Capture, Device
 from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError, nearest, shown
 from workbench.programs import files, registry
 from workbench.programs.files import is_file_name
+from workbench.util import paths
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -112,7 +112,7 @@ def lists_of(option: str, given: list[str] | None, error: type[WorkbenchError]) 
 
 def check_lever(name: str) -> None:
     """Refuse the name of a lever that is not there."""
-    from workbench.lever import all_levers
+    from workbench.core.lever import all_levers
 
     known = [lever.name for lever in all_levers()]
     if name not in known:

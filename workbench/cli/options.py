@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.executor import executor_names
+from workbench.core.executor import executor_names
 
 
 class Device(enum.StrEnum):

@@ -17,8 +17,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from workbench import paths
 from workbench.errors import WorkbenchWarning, printable
+from workbench.util import paths
 
 _MOST_CHARACTERS = 2000
 """Of a line that says what is wrong."""

@@ -66,7 +66,7 @@ def plan(
     if limit_bytes is not None and not search_waits:
         raise ChoiceError("--limit-bytes is for the search: give --search-waits, too")
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, machine, capture)
-    from workbench.analysis import chrome
+    from workbench.analysis.cost import chrome_trace
     from workbench.bench import PartsBench
 
     if isinstance(bench, PartsBench):
@@ -86,7 +86,7 @@ def plan(
     if trace is not None:
         if overlap is None:
             raise PlanError(f"{bench.program.name} has no collectives: no step is simulated, and {trace} not written")
-        document["trace"] = str(chrome.write(chrome.simulated_step(bench.plan.graph, overlap), trace))
+        document["trace"] = str(chrome_trace.write(chrome_trace.simulated_step(bench.plan.graph, overlap), trace))
     if sites is not None:
         document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
     if export is not None:

@@ -29,8 +29,8 @@ from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import ChoiceError, DeviceError, RunError, shown
 
 if TYPE_CHECKING:
-    from workbench.config import Config
-    from workbench.runs.jobs import Run
+    from workbench.core.config import Config
+    from workbench.runs.process.run_control import Run
 
 _LARGEST = 3
 """Values named of those alive at a peak; ``--json`` has them all."""
@@ -77,7 +77,7 @@ def run(
     for path in (trace, memory_snapshot):
         check_writable(path)
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
-    from workbench.runs.request import RunOptions
+    from workbench.runs.process.request import RunOptions
 
     options = RunOptions(cuda_graph=cuda_graph, memory_snapshot=memory_snapshot is not None)
     if samples is not None:
@@ -115,7 +115,7 @@ def run(
 
 def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
     """Tell the command that carries a run's folder out on several machines."""
-    from workbench.runs.jobs import Run
+    from workbench.runs.process.run_control import Run
 
     try:
         command = Run(run_dir).command(machines)
@@ -151,10 +151,11 @@ def _ways(given: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
 
 
 def _write_records(run: Run, trace: Path | None, memory_snapshot: Path | None) -> None:
-    from workbench.runs import clocks, snapshot
+    from workbench.runs.measure import memory_snapshot as snapshot
+    from workbench.runs.measure import statement_times
 
     if trace is not None:
-        clocks.write_chrome_trace(run, trace)
+        statement_times.write_chrome_trace(run, trace)
     if memory_snapshot is not None:
         snapshot.write(run, memory_snapshot)
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from workbench import paths
 from workbench.cli.opening import check_named, check_writable, lists_of
 from workbench.cli.options import DeviceOption, ExecutorOption, JsonOption, ProgramArgument
 from workbench.cli.output import add_row, new_table, print_json, print_line, print_table, seconds_text
 from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import ChoiceError, DeviceError, ProgramError, RunError
+from workbench.util import paths
 
 if TYPE_CHECKING:
-    from workbench.runs.sweep import Progress, SweepResult
+    from workbench.runs.sweep.sweep import Progress, SweepResult
 
 
 def sweep(
@@ -50,9 +50,10 @@ def sweep(
     for path in (csv, plot):
         check_writable(path)
 
-    from workbench.compiler import devices
-    from workbench.runs import elsewhere, store
-    from workbench.runs import sweep as sweeps
+    from workbench.compiler.interop import devices
+    from workbench.runs.process import run_store
+    from workbench.runs.sweep import dask_runs
+    from workbench.runs.sweep import sweep as sweeps
 
     device_name = device.value if device else "cpu"
     if device_name == "planned":
@@ -66,8 +67,8 @@ def sweep(
         timeout_s=timeout_s,
     )
     sweeps.check(wanted)
-    folder = out or store.new_folder(f"sweep-{program}")
-    workers = contextlib.nullcontext() if dask is None else elsewhere.dask(dask)
+    folder = out or run_store.new_folder(f"sweep-{program}")
+    workers = contextlib.nullcontext() if dask is None else dask_runs.dask(dask)
     try:
         with Console(stderr=True).status("starting") as status, workers as pool:
             found = sweeps.run(
@@ -81,7 +82,7 @@ def sweep(
         except OSError as error:
             raise RunError(f"the table {csv} cannot be written: {paths.reason(error)}") from error
     if plot is not None:
-        from workbench.ui import sweep_plot
+        from workbench.ui.pages import sweep_plot
 
         sweep_plot.write(found, plot)
     document = {**found.to_json(), "out": str(folder)}

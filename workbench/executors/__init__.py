@@ -1,1 +1,1 @@
-"""One file per executor; `workbench.executor` says what an executor is."""
+"""One file per executor; `workbench.core.executor` says what an executor is."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.executor import Executor, register, why_no_nvfuser
+from workbench.core.executor import Executor, register, why_no_nvfuser
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion import Control
+    from workbench.compiler.fusion.executors import Control
 
 
 @register
@@ -28,6 +28,6 @@ class NvFuser(Executor):
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
         """Thunder's own and nvFuser last; PyTorch's is left out."""
-        from workbench.compiler.fusion import nvfuser_executor
+        from workbench.compiler.fusion.executors import nvfuser_executor
 
         return [*(executor for executor in stock if executor.name != "torch"), nvfuser_executor(control)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.executor import Executor, register
+from workbench.core.executor import Executor, register
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion import Control
+    from workbench.compiler.fusion.executors import Control
 
 
 @register
@@ -21,6 +21,6 @@ class TorchCompile(Executor):
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
         """The regions' before Thunder's own."""
-        from workbench.compiler.fusion import region_executor
+        from workbench.compiler.fusion.executors import region_executor
 
         return [region_executor(control), *stock]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.executor import Executor, register
+from workbench.core.executor import Executor, register
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion import Control
+    from workbench.compiler.fusion.executors import Control
 
 
 @register
@@ -27,7 +27,7 @@ class TorchCompileAten(Executor):
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
         """The one for both, then the regions', before Thunder's own."""
-        from workbench.compiler.aten import IN_REGIONS, aten_executor
-        from workbench.compiler.fusion import region_executor
+        from workbench.compiler.fusion.executors import region_executor
+        from workbench.compiler.lowering.aten_cpu import IN_REGIONS, aten_executor
 
         return [aten_executor(), region_executor(control, IN_REGIONS, past_others=True), *stock]

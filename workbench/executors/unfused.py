@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.executor import Executor, register
+from workbench.core.executor import Executor, register
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion import Control
+    from workbench.compiler.fusion.executors import Control
 
 
 @register

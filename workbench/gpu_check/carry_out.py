@@ -17,8 +17,8 @@ from typing import Any
 from workbench.errors import WorkbenchError
 from workbench.gpu_check.log import Log, line_of
 from workbench.gpu_check.part import Conditions, Figures, Part, Step, Turn
-from workbench.runs import files
-from workbench.runs.processes import die_with_parent
+from workbench.runs.log import untrusted_files
+from workbench.runs.process.worker_process import die_with_parent
 
 AGAIN = 75
 """Exit status: the device is no good to this process any more, and the next step needs a new one."""
@@ -60,7 +60,7 @@ def _acted(step: Step, known: dict[str, Figures]) -> tuple[dict[str, Any], bool]
     figures: Figures = {}
     error, lost = "", False
     try:
-        figures = files.finite(step.act(known))
+        figures = untrusted_files.finite(step.act(known))
     except WorkbenchError as refusal:
         error = str(refusal)
     except Exception as failure:  # noqa: BLE001 - whatever a step meets on a new machine is what is to be learned
@@ -68,7 +68,7 @@ def _acted(step: Step, known: dict[str, Figures]) -> tuple[dict[str, Any], bool]
         lost = any(sign in error for sign in _LOST)
         traceback.print_exc()
     seconds = time.perf_counter() - begun_s
-    return line_of(step.id, seconds=seconds, at=at, figures=figures, error=files.one_line(error)), lost
+    return line_of(step.id, seconds=seconds, at=at, figures=figures, error=untrusted_files.one_line(error)), lost
 
 
 def main(part: str, conditions: str, turn: str) -> None:

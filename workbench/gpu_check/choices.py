@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench import programs
-from workbench.compiler import exact, pipeline
+from workbench.compiler import api
+from workbench.compiler.planner import kernel_identity
 from workbench.errors import ChoiceError, PlanError, RunError
 from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
-from workbench.runs import accuracy, differences
-from workbench.runs.accuracy import Parts, Stepper
-from workbench.runs.worker import fusions_of
+from workbench.runs.measure import accuracy, tensor_diff
+from workbench.runs.measure.accuracy import Parts, Stepper
+from workbench.runs.worker.worker import fusions_of
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.lever import Site
-    from workbench.runs.differences import Recorded
+    from workbench.core.lever import Site
+    from workbench.runs.measure.tensor_diff import Recorded
 
 SEED = 3
 SETS, SETS_REHEARSED = 300, 4
@@ -91,14 +92,14 @@ class Subject:
         try:
             with self._fusions.shared():
                 function, args, kwargs = build()
-                jitted = pipeline.unmodified(function)
+                jitted = api.unmodified(function)
                 self.expected = accuracy.first_step(Stepper(function, args, kwargs, jitted, seed=SEED), SEED)
                 again, args, kwargs = build()
-                other = accuracy.first_step(Stepper(again, args, kwargs, pipeline.unmodified(again), seed=SEED), SEED)
+                other = accuracy.first_step(Stepper(again, args, kwargs, api.unmodified(again), seed=SEED), SEED)
         except Exception as error:
             raise Unusable(f"unmodified Thunder refuses it: {type(error).__name__}: {error}") from error
-        self.kernels = set(exact.kernels_of(jitted))
-        self.unsteady = differences.other_bits(other, self.expected)
+        self.kernels = set(kernel_identity.kernels_of(jitted))
+        self.unsteady = tensor_diff.other_bits(other, self.expected)
 
     def run(self) -> tuple[dict[str, Recorded], tuple[str, ...]]:
         """What the choices in force give, taken away as a config, and the kernels that are not unmodified Thunder's."""
@@ -106,7 +107,7 @@ class Subject:
         jitted = self.bench.config.jit(function)
         with self._fusions.shared():
             recorded = accuracy.first_step(Stepper(function, args, kwargs, jitted, seed=SEED), SEED)
-        changed = [name for key, name in exact.kernels_of(jitted).items() if key not in self.kernels]
+        changed = [name for key, name in kernel_identity.kernels_of(jitted).items() if key not in self.kernels]
         return recorded, tuple(changed)
 
 
@@ -152,12 +153,12 @@ def _one(subject: Callable[[], Subject], seed: int, _: Known) -> Figures:
     exactly = not changed
     errors = [
         error
-        for error in differences.compare(
+        for error in tensor_diff.compare(
             recorded, found.expected, accuracy.THUNDER, exact=exactly, unsteady=found.unsteady
         )
         if not error.ok
     ]
-    other = differences.other_bits(recorded, found.expected)
+    other = tensor_diff.other_bits(recorded, found.expected)
     wrong = ", ".join(f"{error.name} differs by {error.max_abs_error:.3g}" for error in errors[:3])
     return {
         "choices": len(bench.choices),

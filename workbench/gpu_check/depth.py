@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import Conditions, Figures, Known, Step
-from workbench.runs.sweep import FIT_FROM
+from workbench.runs.sweep.sweep import FIT_FROM
 
 LAYERS = (8, 32, 16, 64, 4, 2, 1, 128)
 """In the order in which they are taken: an exponent is of those from 8 on, and the deepest takes the longest."""

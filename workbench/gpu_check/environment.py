@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 
 from workbench import doctor
-from workbench.executor import why_no_nvfuser
+from workbench.core.executor import why_no_nvfuser
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import WRONG, Conditions, Figures, Step
 

@@ -10,9 +10,9 @@ import torch
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
 from workbench.programs.builtin.sequence_parallel import Deception
-from workbench.runs import ranking
-from workbench.runs.graphed import NAME as GRAPHED
-from workbench.runs.request import RunOptions
+from workbench.runs.measure import sync_ranking
+from workbench.runs.measure.cuda_graph import NAME as GRAPHED
+from workbench.runs.process.request import RunOptions
 
 WIDTHS = (64, 256, 1024, 4096)
 _FIRST = (64, 1024)
@@ -58,10 +58,10 @@ def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
 def _ranked(conditions: Conditions) -> Figures:
     if conditions.rehearse:
         deception = Deception()
-        found = ranking.rank(deception.variants, deception.synchronize, samples=10, budget_s=2.0)
+        found = sync_ranking.rank(deception.variants, deception.synchronize, samples=10, budget_s=2.0)
         deception.close()
     else:
-        found = ranking.rank(_on_streams(), torch.cuda.synchronize)
+        found = sync_ranking.rank(_on_streams(), torch.cuda.synchronize)
     return {"with syncs": list(found.names), "without": list(found.unsynced), "in words": found.words}
 
 

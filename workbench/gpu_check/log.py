@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.errors import RunError
 from workbench.gpu_check.part import WRONG, Figures
-from workbench.runs import files, logs
+from workbench.runs.log import event_log, untrusted_files
 
 NOTE_FILE = "check.json"
 LOCK_FILE = "lock"
@@ -45,10 +45,10 @@ class Log:
 
     def lines(self) -> list[dict[str, Any]]:
         """Whole records, in order; a torn one is no record, and its step is carried out again."""
-        if not files.exists(self.path):
+        if not untrusted_files.exists(self.path):
             return []
         found: dict[str, dict[str, Any]] = {}
-        for text in files.read(self.path).splitlines():
+        for text in untrusted_files.read(self.path).splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 line = json.loads(text)
                 if isinstance(line["figures"], dict) and isinstance(line["error"], str) and line["seconds"] >= 0:
@@ -57,7 +57,7 @@ class Log:
 
     def append(self, line: dict[str, Any]) -> None:
         """Keep a record, after which its step counts as done."""
-        logs.append_line(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
+        event_log.append_line(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
         self._begun.unlink(missing_ok=True)
 
     def forget_wrong(self) -> None:
@@ -65,24 +65,24 @@ class Log:
         self._first.unlink(missing_ok=True)
         if wrong := [line for line in self.lines() if not is_right(line)]:
             kept = [line for line in self.lines() if line not in wrong]
-            files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+            untrusted_files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def first_done(self) -> bool:
         """Whether it is noted that all steps that come first are done: to find out takes a process seconds."""
-        return files.exists(self._first)
+        return untrusted_files.exists(self._first)
 
     def note_first_done(self) -> None:
         """Note that."""
-        files.write(self._first, "")
+        untrusted_files.write(self._first, "")
 
     def begin(self, step: str) -> None:
         """Note the step that is being carried out, so that one that ends its process is known."""
-        files.write(self._begun, step)
+        untrusted_files.write(self._begun, step)
 
     def begun(self) -> str:
         """The step that is being carried out, or was when the process ended; empty where there is none."""
         try:
-            return files.read(self._begun).decode(errors="replace")
+            return untrusted_files.read(self._begun).decode(errors="replace")
         except FileNotFoundError:
             # None, or it ended just now: the process that carries it out takes the note away.
             return ""
@@ -119,13 +119,13 @@ def claimed(folder: Path, note: dict[str, Any]) -> Iterator[None]:
 
 def _agree(folder: Path, note: dict[str, Any]) -> None:
     path = folder / NOTE_FILE
-    if not files.exists(path):
+    if not untrusted_files.exists(path):
         if any(each.suffix == ".jsonl" for each in folder.iterdir()):
             raise RunError(f"{folder} has results and nothing says of what: give another folder")
-        files.write(path, json.dumps(note, indent=1) + "\n")
+        untrusted_files.write(path, json.dumps(note, indent=1) + "\n")
         return
     try:
-        other = json.loads(files.read(path))
+        other = json.loads(untrusted_files.read(path))
     except ValueError:
         raise RunError(f"{path} is damaged: give another folder") from None
     if not isinstance(other, dict):

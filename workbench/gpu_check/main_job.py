@@ -9,8 +9,8 @@ from typing import Any
 from workbench.errors import RunError
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import WRONG, Conditions, Figures, Step
-from workbench.runs.events import Cancelled, MemorySample
-from workbench.runs.request import RunOptions
+from workbench.runs.log.events import Cancelled, MemorySample
+from workbench.runs.process.request import RunOptions
 
 _LEAST_SAMPLES_PER_S = 15.0
 _MOST_CANCEL_S = 2.0

@@ -12,7 +12,7 @@ from pathlib import Path
 import workbench
 from workbench.errors import RunError
 from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
-from workbench.runs import files
+from workbench.runs.log import untrusted_files
 
 _ROOT = Path(workbench.__file__).parents[1]
 _COLLECTED = 5
@@ -44,7 +44,9 @@ def collected() -> list[str]:
         return []
     done = _pytest("--collect-only", "-q", "-m", "gpu", *(str(path.relative_to(_ROOT)) for path in marked))
     if done.returncode not in (0, _COLLECTED):
-        raise RunError(f"the tests cannot be collected: {files.one_line(done.stdout[-2000:] + done.stderr[-2000:])}")
+        raise RunError(
+            f"the tests cannot be collected: {untrusted_files.one_line(done.stdout[-2000:] + done.stderr[-2000:])}"
+        )
     return [line.strip() for line in done.stdout.splitlines() if "::" in line]
 
 
@@ -52,7 +54,7 @@ def _test(name: str, _: Known) -> Figures:
     done = _pytest("-q", "-rN", "--no-header", "--tb=short", name)
     last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "")
     passed = done.returncode == 0 and "passed" in last
-    return {"outcome": last, **({} if passed else {WRONG: files.one_line(done.stdout[-1500:])})}
+    return {"outcome": last, **({} if passed else {WRONG: untrusted_files.one_line(done.stdout[-1500:])})}
 
 
 def _pytest(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,8 +11,8 @@ import torch
 import workbench
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import Conditions, Figures, Known, Step
-from workbench.runs import rates
-from workbench.runs.request import RunOptions
+from workbench.runs.measure import measured_rates
+from workbench.runs.process.request import RunOptions
 
 ORDERS: Mapping[str, Mapping[str, str]] = {
     "stock": {},
@@ -35,14 +35,14 @@ def steps(conditions: Conditions) -> Iterator[Step]:
 
 def _order(conditions: Conditions, ranks: int, choices: Mapping[str, str], _: Known) -> Figures:
     settings: dict[str, Any] = conditions.size(dict(_SETTINGS), dict(_REHEARSED))
-    machine = rates.THIS_GPU if conditions.device == "cuda" else rates.THIS_CPU
+    machine = measured_rates.THIS_GPU if conditions.device == "cuda" else measured_rates.THIS_CPU
     bench = workbench.open(
         "fsdp_llama",
         device=conditions.device,
         executor=conditions.executor,
         ranks=ranks,
         settings=settings,
-        machine=rates.machine_of(machine, ranks),
+        machine=measured_rates.machine_of(machine, ranks),
     )
     if choices:
         bench.choose(choices)

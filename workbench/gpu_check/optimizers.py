@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from workbench.errors import ChoiceError
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import Conditions, Figures, Known, Step
-from workbench.runs.request import RunOptions
+from workbench.runs.process.request import RunOptions
 
 POLICIES = ("always", "never", "direct_only", "alias_aware")
 FENCES = ("keep", "drop")

@@ -7,13 +7,13 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from workbench.analysis import overlap
-from workbench.analysis.cost import predict_step
+from workbench.analysis.cost import collective_overlap
+from workbench.analysis.cost.roofline import predict_step
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
-from workbench.runs import rates
-from workbench.runs.clocks import calibration
-from workbench.runs.request import RunOptions
+from workbench.runs.measure import measured_rates
+from workbench.runs.measure.statement_times import calibration
+from workbench.runs.process.request import RunOptions
 
 _MOST_OFF_SHARE = 0.10
 _VARIANT = "recomputed"
@@ -37,13 +37,13 @@ def steps(conditions: Conditions) -> Iterator[Step]:
 
 
 def _rates(conditions: Conditions) -> Figures:
-    machine = rates.machine_of(_name(conditions))
+    machine = measured_rates.machine_of(_name(conditions))
     found = dataclasses.asdict(machine)
     return {"machine": found.pop("name"), **{name: value for name, value in found.items() if name != "source"}}
 
 
 def _name(conditions: Conditions) -> str:
-    return rates.THIS_GPU if conditions.device == "cuda" else rates.THIS_CPU
+    return measured_rates.THIS_GPU if conditions.device == "cuda" else measured_rates.THIS_CPU
 
 
 def _program(conditions: Conditions, program: str, settings: dict[str, Any], _: Known) -> Figures:
@@ -56,8 +56,8 @@ def _program(conditions: Conditions, program: str, settings: dict[str, Any], _: 
     other = bench.plan_under(recomputed)
     options = RunOptions(samples=conditions.size(20, 5), measure_peak=False, check_accuracy=False)
     run = runs.ran(bench, options, {_VARIANT: recomputed})
-    machine = rates.machine_of(_name(conditions))
-    simulated_s = overlap.simulate(stock.graph, overlap.costs(stock.graph, machine, 1)).step_s
+    machine = measured_rates.machine_of(_name(conditions))
+    simulated_s = collective_overlap.simulate(stock.graph, collective_overlap.costs(stock.graph, machine, 1)).step_s
     replanned = predict_step(other.graph, calibration(run, stock.graph))
     measured_s, variant_s = run.step_s, run.against[_VARIANT]["step_s"]
     off = replanned.step_s / variant_s - 1

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import workbench
 from workbench.errors import RunError
 from workbench.gpu_check.part import WRONG, Conditions, Figures
-from workbench.runs.request import RunOptions
+from workbench.runs.process.request import RunOptions
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.runs.jobs import Run
+    from workbench.runs.process.run_control import Run
 
 MOST_OFF_SHARE = 0.03
 """How far a predicted peak may be from the measured one."""
@@ -36,7 +36,7 @@ def as_planned(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench | None:
     """The same as it would be on a GPU with nvFuser; in a rehearsal one that is not there. None without nvFuser."""
-    from workbench.executor import why_no_nvfuser
+    from workbench.core.executor import why_no_nvfuser
 
     if not conditions.rehearse:
         return opened(conditions, program, choices, **settings)

@@ -28,8 +28,8 @@ from workbench.gpu_check.log import is_right as is_right
 from workbench.gpu_check.part import WRONG as WRONG
 from workbench.gpu_check.part import Conditions, Part, Turn
 from workbench.gpu_check.parts import PARTS
-from workbench.runs import files
-from workbench.runs.processes import how_ended
+from workbench.runs.log import untrusted_files
+from workbench.runs.process.worker_process import how_ended
 
 RESULT_FILE = "gpu-check.json"
 PAGE_FILE = "gpu-check.md"
@@ -91,7 +91,7 @@ def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
         return Conditions(device="cpu", executor="torch", rehearse=True, folder=folder)
     import torch
 
-    from workbench.compiler import devices
+    from workbench.compiler.interop import devices
 
     if not torch.cuda.is_available():
         raise DeviceError(
@@ -300,10 +300,10 @@ def _kept(folder: Path, note: dict[str, Any], parts: Iterable[Part]) -> dict[str
     """The result so far: what the steps' own records say, with the states of parts as they were last."""
     before: dict[str, Any] = {}
     path = folder / RESULT_FILE
-    if files.exists(path):
+    if untrusted_files.exists(path):
         # The steps' records are what counts; this is made of them.
         with contextlib.suppress(ValueError, TypeError, KeyError):
-            before = dict(json.loads(files.read(path))["parts"])
+            before = dict(json.loads(untrusted_files.read(path))["parts"])
     found = {}
     for part in parts:
         earlier = before.get(part.name, {})
@@ -323,8 +323,8 @@ def _kept(folder: Path, note: dict[str, Any], parts: Iterable[Part]) -> dict[str
 
 def _keep(folder: Path, result: dict[str, Any]) -> None:
     try:
-        files.write(folder / RESULT_FILE, json.dumps(result, indent=1, allow_nan=False) + "\n")
-        files.write(folder / PAGE_FILE, page.page([result]))
+        untrusted_files.write(folder / RESULT_FILE, json.dumps(result, indent=1, allow_nan=False) + "\n")
+        untrusted_files.write(folder / PAGE_FILE, page.page([result]))
     except OSError as error:
         raise RunError(f"{folder / RESULT_FILE} cannot be written: {error.strerror}; each step is kept") from error
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.graph import FORWARD
 from workbench.errors import LessonError, nearest, shown
-from workbench.graph import FORWARD
 from workbench.lessons.exercises import Exercise, Wrong
 from workbench.lessons.plans import operation, rewritten, rows_of, same_results
 from workbench.lessons.predictions import Predict, PredictNumber
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.lever import Site
+    from workbench.core.lever import Site
 
 NAMES = {"reshape": "r", "clone": "c", "permute": "t", "add": "s"}
 """What the first program calls its values, by what makes them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.graph import FORWARD, StatementFlag
+from workbench.core.graph import FORWARD, StatementFlag
 from workbench.lessons.exercises import Exercise, Wrong
 from workbench.lessons.plans import fusions, planned, rewritten, rows_of
 from workbench.lessons.predictions import Predict, PredictNumber

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from workbench.graph import BACKWARD, FORWARD, Graph
+from workbench.core.graph import BACKWARD, FORWARD, Graph
 from workbench.lessons.exercises import Exercise, Wrong
 from workbench.lessons.plans import made_by, operation, rewritten, rows_of, same_results
 from workbench.lessons.predictions import Predict, PredictNumber

@@ -12,7 +12,7 @@ from workbench.lessons.predictions import Predict, PredictNumber
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.compiler.pipeline import Plan
+    from workbench.compiler.api import Plan
 
 NAMES = {"x": "x", "y": "y", "add": "s", "sin": "a", "cos": "b", "tanh": "t"}
 """The variables of the lesson's program by what makes them."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench.core.graph import FORWARD, Kind
 from workbench.errors import LessonError
-from workbench.graph import FORWARD, Kind
 from workbench.lessons.exercises import Exercise, Wrong
 from workbench.lessons.plans import planned
 from workbench.lessons.predictions import Predict
 from workbench.summary import human_bytes, human_seconds
 
 if TYPE_CHECKING:
-    from workbench.analysis.overlap import Overlap, Simulation
+    from workbench.analysis.cost.collective_overlap import Overlap, Simulation
     from workbench.bench import Workbench
 
 LAYERS = ("up", "mix", "down")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind
 from workbench.errors import LessonError, nearest, shown
-from workbench.graph import BACKWARD, FORWARD, Graph, Kind
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.compiler.pipeline import Plan
+    from workbench.compiler.api import Plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def fusions(plan: Plan, side: int | None = None) -> tuple[Fusion, ...]:
     ----------
     plan : Plan
     side : int, optional
-        `workbench.graph.FORWARD` or `BACKWARD` alone.
+        `workbench.core.graph.FORWARD` or `BACKWARD` alone.
     """
     graph = plan.graph
     statements = graph.statements

@@ -111,7 +111,7 @@ class Prediction:
             callback()
 
     def _ipython_display_(self) -> None:
-        from workbench.ui.lesson import show
+        from workbench.ui.controls.lesson import show
 
         show(self)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.core.graph import FORWARD, Graph
 from workbench.errors import LessonError, nearest, shown
-from workbench.graph import FORWARD, Graph
 from workbench.lessons.exercises import Exercise, Wrong
 from workbench.lessons.plans import made_by, operation, rewritten, rows_of, same_results
 from workbench.lessons.predictions import Predict, PredictNumber

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.graph import StatementFlag
+from workbench.core.graph import StatementFlag
 from workbench.lessons.exercises import Exercise, Wrong
 from workbench.lessons.plans import planned
 from workbench.lessons.predictions import Predict, PredictNumber
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from workbench.bench import Workbench
-    from workbench.compiler.pipeline import Plan
+    from workbench.compiler.api import Plan
 
 GOAL = 0.6
 """The peak that the exercises ask for, as a part of the stock plan's."""

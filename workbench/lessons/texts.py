@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import printable
 
 if TYPE_CHECKING:
-    from workbench.compiler.pipeline import Plan
+    from workbench.compiler.api import Plan
 
 _SOURCE = re.compile(r"^(\s*)# \S.*?:\d+:\s*(.*)$")
 """A trace's comment on where a statement comes from: the file, the line's number, the line."""
@@ -90,7 +90,7 @@ class Picture:
         return {"text/plain": f"{self!r}\n\n# Run this cell, or trust the notebook, to see it as a picture."}
 
     def _repr_svg_(self) -> str:
-        from workbench.ui import svg
+        from workbench.ui.graph import svg
 
         return svg.render(self._plan.graph, self._plan.sites, title=self._title)
 

@@ -1,1 +1,1 @@
-"""One file per lever; `workbench.lever` says what a lever is."""
+"""One file per lever; `workbench.core.lever` says what a lever is."""

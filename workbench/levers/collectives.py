@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from workbench.compiler import buckets
-from workbench.compiler.reorder import COMPUTE_TIE, Collective, Key, Role, Schedule
-from workbench.compiler.stage import Stage
-from workbench.lever import Setting, Site, refused
+from workbench.compiler.pipeline import bucketing
+from workbench.compiler.pipeline.collective_order import COMPUTE_TIE, Collective, Key, Role, Schedule
+from workbench.compiler.pipeline.lever_context import Stage
+from workbench.core.lever import Setting, Site, refused
 
 WAITS = "waits"
 """The lever's name."""
@@ -61,9 +61,9 @@ def together_in(schedule: Schedule, choices: Mapping[str, str]) -> list[list[Col
     if option == NONE:
         return []
     size = MIB.fullmatch(option)
-    rule = buckets.Rule(limit_bytes=int(size[1]) * buckets.MIB if size else 0, by_layer=option == LAYER)
+    rule = bucketing.Rule(limit_bytes=int(size[1]) * bucketing.MIB if size else 0, by_layer=option == LAYER)
     by_hand = {c.place for c in schedule.collectives if any(choices.get(i, POLICY) != POLICY for i in site_ids(c))}
-    return buckets.grouped(schedule, rule, by_hand)
+    return bucketing.grouped(schedule, rule, by_hand)
 
 
 def site_ids(collective: Collective) -> tuple[str, str]:
@@ -131,7 +131,7 @@ def _beside(collective: Collective, in_flight: Sequence[Collective], limit: int,
     """How many of the last collectives may be on their way beside this one."""
     if not in_bytes:
         return min(limit - 1, len(in_flight))
-    room = limit * buckets.MIB - collective.nbytes
+    room = limit * bucketing.MIB - collective.nbytes
     for count, other in enumerate(reversed(in_flight)):
         room -= other.nbytes
         if room < 0:
@@ -258,8 +258,8 @@ def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
     """
     sizes = [1 << power for power in range(6, 15)]
     if limit_bytes is not None:
-        sizes = [size for size in sizes if size * buckets.MIB < limit_bytes]
-        sizes += [limit_bytes // buckets.MIB] if limit_bytes >= buckets.MIB else []
+        sizes = [size for size in sizes if size * bucketing.MIB < limit_bytes]
+        sizes += [limit_bytes // bucketing.MIB] if limit_bytes >= bucketing.MIB else []
     issues = [CONSUMER, *(f"in_flight({k})" for k in (*range(1, 9), 12, 16, 24, 32))]
     issues += [f"in_flight({size}MiB)" for size in sizes]
     settings = ({"issue": JUST_IN_TIME}, *({"issue": issue} for issue in issues))

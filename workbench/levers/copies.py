@@ -11,12 +11,9 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler import copies
-from workbench.compiler.fusion import FusionOptions
-from workbench.compiler.overwritten import kept_out
-from workbench.compiler.stage import Made, Stage
-from workbench.compiler.stepper import runs_whole
-from workbench.compiler.thunder_api import (
+from workbench.compiler.fusion.executors import FusionOptions
+from workbench.compiler.fusion.inductor_write_hazards import kept_out
+from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     PrimIDs,
     Proxy,
@@ -26,8 +23,11 @@ from workbench.compiler.thunder_api import (
     from_trace,
     variableify,
 )
-from workbench.executor import executor_named
-from workbench.lever import Lever, Setting, Site, only_with_fusions, refused, register
+from workbench.compiler.memory.fake_execution import runs_whole
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.trace import inplace_copies
+from workbench.core.executor import executor_named
+from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
 KEEP, DROP = "keep", "drop"
 IN, OUT = "in", "out"
@@ -55,7 +55,7 @@ def _copies(stage: Stage) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
 
 def _find_copies(stage: Stage) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
-        inside = [leaf for leaf in copies.leaves([bsym]) if copies.is_copy(leaf)]
+        inside = [leaf for leaf in inplace_copies.leaves([bsym]) if inplace_copies.is_copy(leaf)]
         for i, leaf in enumerate(inside):
             place = stage.place(bsym.flat_proxy_outs[0].name if bsym.flat_proxy_outs else leaf.output.name)
             yield f"copies:{place}" + (f".copy{i}" if i else ""), leaf, bsym
@@ -67,7 +67,7 @@ def _fences(stage: Stage) -> Sequence[tuple[str, BoundSymbol]]:
 
 def _find_fences(stage: Stage) -> Iterator[tuple[str, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
-        if copies.is_fence(bsym) and bsym.flat_proxy_outs:
+        if inplace_copies.is_fence(bsym) and bsym.flat_proxy_outs:
             yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
 
 
@@ -95,19 +95,19 @@ def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
     together = [fence for _, fence in _fences(stage) if len(fence.flat_proxy_args) > 1]
     if not together:
         return {}
-    memory = copies.Memory(stage.claimed.bound_symbols)
+    memory = inplace_copies.Memory(stage.claimed.bound_symbols)
     shared = {memory.base(fence.flat_proxy_args[0].name) for fence in together}
     found: dict[str, tuple[str, str]] = {}
     alone: list[str] = []
     views: list[tuple[str, str]] = []
     for bsym in stage.claimed.bound_symbols:
         given, made = bsym.flat_proxy_args, bsym.flat_proxy_outs
-        if (copies.is_fence(bsym) and len(given) > 1) or bsym.sym.id is PrimIDs.RETURN:
+        if (inplace_copies.is_fence(bsym) and len(given) > 1) or bsym.sym.id is PrimIDs.RETURN:
             found.update(dict.fromkeys(alone, views[0]) if views else {})
             alone, views = [], []
-        elif copies.is_fence(bsym):
+        elif inplace_copies.is_fence(bsym):
             alone += [a.name for a in given]
-        elif not copies.inside_of(bsym)[0]:
+        elif not inplace_copies.inside_of(bsym)[0]:
             pairs = [(out.name, a.name) for out in made for a in given if memory.base(a.name) in shared]
             views += [(view, whole) for view, whole in pairs if memory.base(view) == memory.base(whole)]
     return found
@@ -171,7 +171,7 @@ def _put_off(stage: Stage) -> set[str]:
     needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
     inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
     opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _opened(bsym, inside)]
-    return copies.put_off(opened, needed)
+    return inplace_copies.put_off(opened, needed)
 
 
 @register
@@ -188,8 +188,8 @@ class Copies(Lever):
             Setting(
                 name="policy",
                 label="nvFuser's set before a copy, where it is safe to choose: stock always",
-                default=copies.ALWAYS,
-                options=copies.POLICIES,
+                default=inplace_copies.ALWAYS,
+                options=inplace_copies.POLICIES,
                 applies=nvfuser,
             ),
             Setting(
@@ -234,23 +234,25 @@ class Copies(Lever):
             )
 
     def _set_sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> Iterator[Site]:
-        default = choices.get("copies.policy", copies.ALWAYS)
+        default = choices.get("copies.policy", inplace_copies.ALWAYS)
         facts = _facts(made)
         for id, leaf, bsym in _copies(stage):
             label, source = stage.describe(bsym.flat_proxy_outs[0].name)
             fact = facts.get(leaf.output.name)
             illegal = {}
             if fact is not None and fact.needs_set:
-                illegal = {p: fact.needs_set for p in copies.POLICIES if not copies.has_set(p, fact)}
+                illegal = {p: fact.needs_set for p in inplace_copies.POLICIES if not inplace_copies.has_set(p, fact)}
             choice = choices.get(id, default)
             yield Site(
                 id=id,
                 lever=self.name,
                 label=label,
                 source=source,
-                options=copies.POLICIES,
+                options=inplace_copies.POLICIES,
                 choice=choice,
-                outcome="" if fact is None else ("set" if fact.needs_set or copies.has_set(choice, fact) else "no set"),
+                outcome=""
+                if fact is None
+                else ("set" if fact.needs_set or inplace_copies.has_set(choice, fact) else "no set"),
                 default=default,
                 illegal={p: reason for p, reason in illegal.items() if p != choice},
                 values=(leaf.output.name,),
@@ -298,7 +300,7 @@ class Copies(Lever):
         edited = from_trace(trace)
         swap: dict[Variable, Proxy] = {}
         for bsym in trace.bound_symbols:
-            if copies.is_fence(bsym) and bsym.flat_proxy_outs and bsym.flat_proxy_outs[0].name in dropped:
+            if inplace_copies.is_fence(bsym) and bsym.flat_proxy_outs and bsym.flat_proxy_outs[0].name in dropped:
                 given = bsym.flat_proxy_args[0]
                 swap[variableify(bsym.flat_proxy_outs[0])] = swap.get(variableify(given), given)
             else:
@@ -345,10 +347,10 @@ class Copies(Lever):
         for id, leaf, _ in _copies(stage):
             if id in choices:
                 fact = facts.get(leaf.output.name)
-                if fact is not None and fact.needs_set and not copies.has_set(choices[id], fact):
+                if fact is not None and fact.needs_set and not inplace_copies.has_set(choices[id], fact):
                     raise refused(id, choices[id], fact.needs_set)
                 single[leaf.output.name] = choices[id]
-        policy = choices.get("copies.policy", copies.ALWAYS)
+        policy = choices.get("copies.policy", inplace_copies.ALWAYS)
         return dataclasses.replace(options, set_policy=policy, set_policies=single)
 
 
@@ -357,23 +359,23 @@ def _legal(option: str, illegal: Mapping[str, str]) -> str:
     return option if option not in illegal else IN if option == OUT else OUT
 
 
-def _facts(made: Made) -> dict[str, copies.CopyFact]:
+def _facts(made: Made) -> dict[str, inplace_copies.CopyFact]:
     if made.partitioned is None:
         return {}
     return {
         fact.output: fact
         for bsym in made.partitioned.bound_symbols
         if bsym.sym.is_fusion
-        for fact in copies.facts(bsym)
+        for fact in inplace_copies.facts(bsym)
     }
 
 
 def _opened(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
     """The statement, or what it is made of where a copy in it shall stand alone, and can."""
-    if not bsym.subsymbols or copies.is_copy(bsym) or runs_whole(bsym):
+    if not bsym.subsymbols or inplace_copies.is_copy(bsym) or runs_whole(bsym):
         yield bsym
         return
-    if not any(copies.is_copy(leaf) and leaf.output.name in out for leaf in copies.leaves([bsym])):
+    if not any(inplace_copies.is_copy(leaf) and leaf.output.name in out for leaf in inplace_copies.leaves([bsym])):
         yield bsym
         return
     for member in bsym.subsymbols:

@@ -1,8 +1,9 @@
 """Lever `order`: when statements run.
 
 Acts on the forward and backward traces after the split, so that fusions and what is saved stay as they are: whole
-fusions move. What may pass what, and which order has the least predicted peak, `workbench.analysis.ordering` reads off
-the plan's graph. Collectives keep their places, and nothing passes them: so all ranks issue them in one order.
+fusions move. `workbench.analysis.order.min_peak_order` reads off the plan's graph what may pass what, and which order
+has the least predicted peak. Collectives keep their places, and nothing passes them: so all ranks issue them in one
+order.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from workbench.analysis import order_groups
-from workbench.analysis.ordering import (
+from workbench.analysis.graphs.reorder_graph import top_rows
+from workbench.analysis.order import order_groups
+from workbench.analysis.order.min_peak_order import (
     Half,
     early,
     held_of,
@@ -22,14 +24,13 @@ from workbench.analysis.ordering import (
     order_of,
     stands_late,
 )
-from workbench.analysis.reordered import top_rows
-from workbench.compiler import reorder
-from workbench.compiler.names import is_statement
-from workbench.compiler.reader import read_execution
-from workbench.compiler.stage import Made, Stage
-from workbench.compiler.thunder_api import TraceCtx, TraceTag
-from workbench.graph import BACKWARD, FORWARD, Graph, StatementFlag
-from workbench.lever import Lever, Setting, Site, register
+from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
+from workbench.compiler.memory.graph_builder import read_execution
+from workbench.compiler.pipeline import collective_order
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.trace.stable_ids import is_statement
+from workbench.core.graph import BACKWARD, FORWARD, Graph, StatementFlag
+from workbench.core.lever import Lever, Setting, Site, register
 
 STATEMENTS, FORWARDS, BACKWARDS = "order.statements", "order.forward", "order.backward"
 GRADIENTS, UPDATES, RECOMPUTED = "order.gradients", "order.updates", "order:recomputed/"
@@ -137,7 +138,7 @@ class Order(Lever):
             place = {int(row): at for at, row in enumerate(top[first:])}
             statements = [b for b in trace.bound_symbols if is_statement(b)]
             wanted = [statements[place[int(row)]] for row in found.order[first:]]
-            trace = reorder.in_order(trace, wanted, "Statements in another order")
+            trace = collective_order.in_order(trace, wanted, "Statements in another order")
         made = dataclasses.replace(
             made,
             forward=made.forward or trace,

@@ -10,25 +10,25 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.commuting import commutes
-from workbench.analysis.machines import Machine
-from workbench.analysis.memory import timeline
-from workbench.analysis.overlap import Simulation, simulate
-from workbench.analysis.reordered import reordered, top_rows, with_members
-from workbench.analysis.search import Search, tried_of
-from workbench.analysis.search import search as find_order
-from workbench.compiler import reorder
-from workbench.compiler.capture import Capture
-from workbench.compiler.hooks import StageTime
-from workbench.compiler.names import is_statement
-from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
-from workbench.compiler.reorder import Schedule
-from workbench.compiler.replan import base_of
-from workbench.compiler.thunder_api import TraceCtx
-from workbench.compiler.validate import validate, validate_order
+from workbench.analysis.cost.collective_overlap import Simulation, simulate
+from workbench.analysis.cost.machines import Machine
+from workbench.analysis.equivalence.commutes import commutes
+from workbench.analysis.graphs.reorder_graph import reordered, top_rows, with_members
+from workbench.analysis.memory.liveness import timeline
+from workbench.analysis.order.collective_order_search import Search, tried_of
+from workbench.analysis.order.collective_order_search import search as find_order
+from workbench.compiler.driver.capture import Capture
+from workbench.compiler.interop.thunder_api import TraceCtx
+from workbench.compiler.pipeline import collective_order
+from workbench.compiler.pipeline.collective_order import Schedule
+from workbench.compiler.pipeline.compilation import StageTime
+from workbench.compiler.planner.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.planner.planner import base_of
+from workbench.compiler.trace.stable_ids import is_statement
+from workbench.compiler.trace.validate import validate, validate_order
+from workbench.core.graph import Kind
+from workbench.core.lever import Setting, lever_named
 from workbench.errors import PlanError
-from workbench.graph import Kind
-from workbench.lever import Setting, lever_named
 from workbench.levers import collectives
 
 
@@ -99,7 +99,7 @@ class Orders:
 
         def traces() -> tuple[TraceCtx, TraceCtx | None]:
             edited = {
-                side: reorder.reordered(trace, schedules[side], orders[side]) if side in schedules else trace
+                side: collective_order.reordered(trace, schedules[side], orders[side]) if side in schedules else trace
                 for side, trace in (("forward", split.forward), ("backward", split.backward))
                 if trace is not None
             }
@@ -189,7 +189,7 @@ def weighed(captured: Capture, choices: Mapping[str, str], machine: Machine) -> 
     Raises
     ------
     PlanError, ChoiceError
-        As `workbench.compiler.replan.plan`.
+        As `workbench.compiler.planner.planner.plan`.
     """
     return _orders(captured, choices).weighed(choices, machine)
 

@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.compiler.crossings import Crossing, cut_every
-from workbench.compiler.fusion import FusionOptions
-from workbench.compiler.remat import STOCK_ARGUMENT_WEIGHT, RematOptions
-from workbench.compiler.stage import Made, Stage
+from workbench.compiler.fusion.executors import FusionOptions
+from workbench.compiler.fusion.fusion_boundaries import Crossing, cut_every
+from workbench.compiler.fusion.rematerialize import STOCK_ARGUMENT_WEIGHT, RematOptions
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
 from workbench.errors import ChoiceError
-from workbench.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
 if TYPE_CHECKING:
-    from workbench.graph import Graph
+    from workbench.core.graph import Graph
 
 STOCK, OFF, EVERY = "stock", "off", "every="
 

@@ -14,13 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.memory import Prediction
-from workbench.analysis.recompute import Recompute, Recomputer
-from workbench.compiler.kept import made_names, read_names
-from workbench.compiler.names import CLONE_PREFIX, is_statement
-from workbench.compiler.offload import STORE_PREFIX, Group, Offloader
-from workbench.compiler.stage import Made, Stage
-from workbench.compiler.thunder_api import (
+from workbench.analysis.memory.liveness import Prediction
+from workbench.analysis.memory.recompute_set import Recompute, Recomputer
+from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
     Proxy,
@@ -34,8 +30,12 @@ from workbench.compiler.thunder_api import (
     tracectx,
     variableify,
 )
-from workbench.graph import Graph
-from workbench.lever import Lever, Setting, Site, only_with_fusions, refused, register
+from workbench.compiler.memory.offload import STORE_PREFIX, Group, Offloader
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.trace.bsym_memo import made_names, read_names
+from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
+from workbench.core.graph import Graph
+from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
 ALONG, CUT = "along", "cut"
 BEFORE, AFTER = "before_fusion", "after_fusion"

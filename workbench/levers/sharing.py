@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from workbench.compiler.fusion import FusionOptions
-from workbench.compiler.stage import Made, Stage
-from workbench.lever import Lever, Setting, only_with_fusions, register
+from workbench.compiler.fusion.executors import FusionOptions
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.core.lever import Lever, Setting, only_with_fusions, register
 
 SEPARATE, SHARED = "separate", "shared"
 

@@ -2,7 +2,8 @@
 
 Acts on the forward and backward traces after the split, so no fusion changes; as an option the settings act on the
 joint trace before fusion, where what they put between two statements keeps these from being fused. Legal by
-construction: whatever is asked for, a statement never passes what it depends on, see `workbench.compiler.reorder`.
+construction: whatever is asked for, a statement never passes what it depends on, see
+`workbench.compiler.pipeline.collective_order`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 
-from workbench.compiler import buckets, reorder
-from workbench.compiler.plan import Plan
-from workbench.compiler.stage import Made, Stage
-from workbench.compiler.thunder_api import TraceCtx, TraceTag
-from workbench.lever import Lever, Setting, Site, only_with_fusions, register
+from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
+from workbench.compiler.pipeline import bucketing, collective_order
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.planner.plan import Plan
+from workbench.core.lever import Lever, Setting, Site, only_with_fusions, register
 from workbench.levers.collectives import (
     AFTER_FUSION,
     AT,
@@ -112,24 +113,24 @@ class Waits(Lever):
         policies = {id: choices[id] for id in ORDERING if id in choices}
         if choices.get(STAGE) != BEFORE_FUSION or not policies or not stage.waits:
             return trace
-        schedule = reorder.joint_schedule(trace, stage)
-        return reorder.reordered_joint(trace, schedule, schedule.arrange(keys(schedule, policies)))
+        schedule = collective_order.joint_schedule(trace, stage)
+        return collective_order.reordered_joint(trace, schedule, schedule.arrange(keys(schedule, policies)))
 
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made
     ) -> tuple[TraceCtx, Made]:
         """Reorder the forward trace, then the backward trace."""
         backward = TraceTag.BACKWARD in trace.tags
-        if not stage.waits or not reorder.has_collectives(trace):
+        if not stage.waits or not collective_order.has_collectives(trace):
             return trace, made
-        schedule = reorder.schedule(trace, stage)
+        schedule = collective_order.schedule(trace, stage)
         if together := together_in(schedule, choices):
-            trace = buckets.bucketed(trace, schedule, together)
-            schedule = reorder.schedule(trace, stage)
+            trace = bucketing.bucketed(trace, schedule, together)
+            schedule = collective_order.schedule(trace, stage)
         side = "backward" if backward else "forward"
         made = dataclasses.replace(made, communication={**made.communication, side: schedule})
         if any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in left_to_order(choices)):
-            trace = reorder.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
+            trace = collective_order.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
         return trace, made
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:

@@ -5,7 +5,7 @@ What needs PyTorch is imported when it is first asked for: what the built-in pro
 
 from typing import TYPE_CHECKING
 
-from workbench.lazy import attributes
+from workbench.util.lazy_import import attributes
 
 if TYPE_CHECKING:
     from workbench.programs.registry import ProgramInfo, describe, parallel_of, program

@@ -21,7 +21,7 @@ class Entry:
     module : str
         The file's name without its ending.
     parallel : str
-        How ranks share it, one of `workbench.config.PARALLEL`; empty where a single process runs it.
+        How ranks share it, one of `workbench.core.config.PARALLEL`; empty where a single process runs it.
     stand_in : callable
         Has the factory's parameters and docstring, and makes nothing.
     """

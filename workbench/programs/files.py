@@ -16,8 +16,8 @@ from types import CodeType
 from typing import Any
 
 import workbench
-from workbench import paths
 from workbench.errors import ProgramError, WorkbenchError, nearest, shown
+from workbench.util import paths
 
 _MOST_CHARACTERS = 500
 """Of an error's message."""

@@ -38,8 +38,15 @@ from typing import Any
 
 import torch
 
+from workbench.interop.torch_private import (
+    OPDEFS,
+    CustomOpDef,
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    OpOverloadPacket,
+)
 from workbench.programs.tensors import globals_read
-from workbench.torch_api import OPDEFS, CustomOpDef, FakeTensor, FakeTensorMode, OpOverload, OpOverloadPacket
 
 _MOST = 500_000
 """Objects that are looked at before a program counts as too large to tell."""

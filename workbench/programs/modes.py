@@ -13,7 +13,7 @@ _AUTOCAST = {"autocast_cpu": "cpu", "autocast_cuda": "cuda"}
 
 
 def current() -> dict[str, str]:
-    """The modes in force here that are not those that PyTorch starts in, as in `workbench.config.MODES`."""
+    """The modes in force here that are not those that PyTorch starts in, as in `workbench.core.config.MODES`."""
     found: dict[str, str] = {}
     if torch.is_inference_mode_enabled():
         found["grad"] = "inference"

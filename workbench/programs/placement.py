@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from workbench.config import DEVICES
+from workbench.core.config import DEVICES
 from workbench.errors import DeviceError, ProgramError
+from workbench.interop.torch_private import _get_dispatch_mode, _TorchDispatchModeKey
 from workbench.programs.optimizers import copy_added
 from workbench.programs.tensors import globals_of, held
-from workbench.torch_api import _get_dispatch_mode, _TorchDispatchModeKey
 
 
 def check_device(device: str) -> str:

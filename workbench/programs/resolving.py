@@ -12,9 +12,9 @@ import cloudpickle
 import torch
 
 from workbench.errors import ProgramError
+from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import files, given, modes, placement, registry, sending
 from workbench.programs.settings import Scalar, check_settings
-from workbench.torch_api import FakeTensorMode
 
 PICKLE_FILE = "program.pkl"
 """Beside a spec of kind ``pickle``: the callable, arguments and keyword arguments, by cloudpickle."""
@@ -62,7 +62,7 @@ class Program:
 
     @property
     def modes(self) -> dict[str, str]:
-        """Modes of PyTorch that it was opened under, and that of a module, as in `workbench.config.MODES`."""
+        """Modes of PyTorch that it was opened under, and that of a module, as in `workbench.core.config.MODES`."""
         own = {} if self.training in (None, True) else {"module": "eval"}
         return {**self.spec.get("modes", {}), **own}
 

@@ -22,9 +22,9 @@ import cloudpickle
 import torch
 
 from workbench.errors import ProgramError
+from workbench.interop.torch_private import CustomOpDef, OpOverload, OpOverloadPacket
 from workbench.programs import files, optimizers
 from workbench.programs.tensors import contents_of, globals_read
-from workbench.torch_api import CustomOpDef, OpOverload, OpOverloadPacket
 
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError, UnknownRunError
-from workbench.runs import files, jobs, logs, request, store
-from workbench.runs.events import Event, MemorySample
-from workbench.runs.jobs import Run
+from workbench.runs.log import event_log, untrusted_files
+from workbench.runs.log.events import Event, MemorySample
+from workbench.runs.process import request, run_control, run_store
+from workbench.runs.process.run_control import Run
 from workbench.server.readout import Readout
 
 MOST_LISTED = 60
@@ -55,7 +56,7 @@ class Listing:
             if time.monotonic() - self._scanned_s < SCAN_INTERVAL_S:
                 return
             # Two places may be one folder by different names.
-            folders = {folder.resolve() for place in places for folder in store.folders(place)}
+            folders = {folder.resolve() for place in places for folder in run_store.folders(place)}
             # A folder's name begins with the time at which it was made.
             latest = sorted(folders, key=lambda folder: folder.name)[-MOST_LISTED:]
             for folder in latest:
@@ -64,20 +65,20 @@ class Listing:
             self._scanned_s = time.monotonic()
 
     def _look(self, folder: Path) -> None:
-        id, written = _id(folder), files.written(folder, (request.REQUEST_FILE, logs.LOG_FILE))
+        id, written = _id(folder), untrusted_files.written(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
         with self._lock:
             known = self._entries.get(id)
             if known is not None and (not known.readout.over or known.written == written):
                 return
         try:
-            run = jobs.follow(folder)
+            run = run_control.follow(folder)
             entry = _Entry(Readout.of(run), written)
-            if run.state in jobs.FINAL_STATES:
+            if run.state in run_control.FINAL_STATES:
                 for event in run.events:
                     entry.readout.take(event)
         except RunError as error:
             with self._lock:
-                reason = files.one_line(str(error))
+                reason = untrusted_files.one_line(str(error))
                 if self._unreadable.get(str(folder)) != reason:
                     self._unreadable[str(folder)] = reason
                     self._changed_list()
@@ -157,7 +158,7 @@ class Listing:
             entry = self._entries.get(id)
         if entry is None:
             raise UnknownRunError(f"no run {id!r} is listed; it may have been deleted")
-        return jobs.follow(entry.readout.run_dir)
+        return run_control.follow(entry.readout.run_dir)
 
 
 def _id(folder: Path) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workbench.runs import store
+from workbench.runs.process import run_store
 
 _RUNS = Path(".workbench") / "runs"
 
@@ -23,7 +23,7 @@ class Places:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._seen = dict.fromkeys([root / _RUNS, store.root()])
+        self._seen = dict.fromkeys([root / _RUNS, run_store.root()])
 
     def update(self, sessions: Iterable[dict[str, Any]], pids: Iterable[int]) -> list[Path]:
         """All places, with those of the notebooks that are open now.

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from workbench.runs import events, files
-from workbench.runs.events import Event
-from workbench.runs.jobs import Run
+from workbench.runs.log import events, untrusted_files
+from workbench.runs.log.events import Event
+from workbench.runs.process.run_control import Run
 from workbench.summary import PHASES
 
 _STATES = {"finished": "done", "failed": "failed", "cancelled": "cancelled"}
@@ -72,9 +72,9 @@ class Readout:
         place = [str(asked.program.get("device", "")), *([f"{asked.ranks} ranks"] if asked.parallel else [])]
         return cls(
             run.run_dir,
-            files.one_line(asked.name or str(asked.program.get("name", ""))) or run.run_dir.name,
-            files.one_line(str(asked.program.get("name", ""))),
-            files.one_line(", ".join(filter(None, place))),
+            untrusted_files.one_line(asked.name or str(asked.program.get("name", ""))) or run.run_dir.name,
+            untrusted_files.one_line(str(asked.program.get("name", ""))),
+            untrusted_files.one_line(", ".join(filter(None, place))),
             asked.created_s,
         )
 
@@ -107,11 +107,11 @@ class Readout:
                 self.accurate = event.ok
             case events.Finished() | events.Cancelled() | events.Failed():
                 self.state, self.fusion, self.doing = _STATES[event.type], "", ""
-                self.error = files.one_line(event.reason) if isinstance(event, events.Failed) else ""
+                self.error = untrusted_files.one_line(event.reason) if isinstance(event, events.Failed) else ""
 
     def to_json(self) -> dict[str, Any]:
         """As it is sent to the page."""
-        found: dict[str, Any] = files.finite({**dataclasses.asdict(self), "run_dir": str(self.run_dir)})
+        found: dict[str, Any] = untrusted_files.finite({**dataclasses.asdict(self), "run_dir": str(self.run_dir)})
         return found
 
 

@@ -1,4 +1,4 @@
-// A saved plan as `bench.save` writes it (`workbench/bench/saving.py`), checked before it is drawn.
+// A saved plan as `bench.save` writes it (`workbench/bench/report/saved_plan.py`), checked before it is drawn.
 
 export const MIME_TYPE = "application/vnd.thunder-workbench.plan+json";
 export const FORMAT = "thunder-workbench plan";

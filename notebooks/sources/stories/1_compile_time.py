@@ -8,7 +8,7 @@
 # compile time explodes with depth: 0.32 s with one layer, **1393 s with 128**.
 
 # %%
-from workbench.ui.report import Lines, Table
+from workbench.ui.pages.notebook_tables import Lines, Table
 
 reported_s = {1: 0.320, 2: 0.534, 4: 1.034, 8: 2.363, 16: 6.871, 32: 27.14, 64: 161.3, 128: 1392.8}
 Lines({"reported, patched": reported_s}, title="Reported: seconds to compile on a GPU", x="layers", y="s", log=True)

@@ -21,7 +21,7 @@
 
 # %%
 import workbench as wb
-from workbench.ui.report import Table
+from workbench.ui.pages.notebook_tables import Table
 
 adam = wb.open("torch_adam", parameters=2, device="planned", executor="nvfuser")
 sgd = wb.open("torch_sgd", parameters=2, device="planned", executor="nvfuser")
@@ -93,7 +93,7 @@ for site in exhibit.sites("copies"):
 # pieces? Predicted are the regions, measured is the step, both ways interleaved in one process.
 
 # %%
-from workbench.runs.request import RunOptions
+from workbench.runs.process.request import RunOptions
 
 outside = {"copies.region": "out"}
 step = wb.open("torch_adam", parameters=2, size=256, device="cpu", executor="torchcompile")

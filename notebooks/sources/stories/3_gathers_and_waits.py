@@ -21,7 +21,7 @@
 
 # %%
 import workbench as wb
-from workbench.ui.report import Table
+from workbench.ui.pages.notebook_tables import Table
 
 bench = wb.open(
     "fsdp_llama",
@@ -116,7 +116,7 @@ print(f"{100 * found.over_bound:.2f} % above what no order beats; proven: {bench
 # of NCCL; what it shows is that the numbers are the same.
 
 # %%
-from workbench.runs.request import RunOptions
+from workbench.runs.process.request import RunOptions
 
 small = wb.open(
     "fsdp_llama", device="cpu", executor="torch", ranks=2, settings={"layers": 1, "dim": 32, "heads": 2, "sequence": 16}

@@ -21,9 +21,9 @@ import dataclasses
 import torch
 
 import workbench as wb
-from workbench.analysis.machines import H100
-from workbench.analysis.overlap import costs, simulate
-from workbench.ui.report import Lines, Table
+from workbench.analysis.cost.collective_overlap import costs, simulate
+from workbench.analysis.cost.machines import H100
+from workbench.ui.pages.notebook_tables import Lines, Table
 
 CHUNKS, TOKENS, FEATURES, OUT = 8, 8192, 8192, 3072  # q, k and v of one of 8 ranks: 3 * 8192 / 8
 
@@ -88,7 +88,7 @@ Table(
 
 # %%
 from workbench.programs.builtin.sequence_parallel import Deception
-from workbench.runs.ranking import rank
+from workbench.runs.measure.sync_ranking import rank
 
 torch.set_num_threads(1)
 deception = Deception(chunks=64, rows=8)
@@ -160,7 +160,7 @@ print("proven to compute what the stock plan computes:", adam.plan.proof.proven)
 # launch-bound, with the gap before the first kernel and the bubbles after it. Without a GPU the workbench refuses that instead of guessing:
 
 # %%
-from workbench.runs.request import RunOptions
+from workbench.runs.process.request import RunOptions
 
 try:
     wb.open("mlp", device="cpu").run(options=RunOptions(cuda_graph=True))

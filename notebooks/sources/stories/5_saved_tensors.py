@@ -16,7 +16,7 @@
 
 # %%
 import workbench as wb
-from workbench.ui.report import Lines, Table
+from workbench.ui.pages.notebook_tables import Lines, Table
 
 shapes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "batch": 1, "sequence": 16384, "dtype": "bfloat16"}
 benches = {
@@ -184,7 +184,7 @@ bench.undo()
 # the SwiGLU:
 
 # %%
-from workbench.analysis.machines import H100
+from workbench.analysis.cost.machines import H100
 
 gate = "saved:layers.0.mlp.gate/linear"
 effects = bench.effects(gate)
@@ -204,7 +204,7 @@ Table(
 # arithmetic and of the numbers, not of nvFuser. Each run is a process of its own, compared with unmodified Thunder at the same seed.
 
 # %%
-from workbench.runs.request import RunOptions
+from workbench.runs.process.request import RunOptions
 
 small = wb.open("llama", layers=1, dim=128, sequence=256, device="cpu")
 before = small.run(wait=True, name="stock", options=RunOptions(samples=3, clocks=False, check_accuracy=False))

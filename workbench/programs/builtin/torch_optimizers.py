@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from workbench.interop.torch_private import _disable_current_modes, _len_torch_function_stack, _pop_mode_temporarily
 from workbench.programs.registry import at_least, program
-from workbench.torch_api import _disable_current_modes, _len_torch_function_stack, _pop_mode_temporarily
 
 CAPTURES = 10_000
 """Dynamo gives a function up after a few captures, and silently runs it as it is: here each capture is wanted."""
@@ -26,7 +26,7 @@ CAPTURES = 10_000
 def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Graph, list[str]]:
     """Graph of one step in which parameters, gradients and state are placeholders, and the names of these in order."""
     # Importing Dynamo takes seconds, and every look-up of a program imports this file.
-    from workbench.torch_api import dynamo_config as config
+    from workbench.interop.torch_private import dynamo_config as config
 
     graphs: list[fx.GraphModule] = []
 

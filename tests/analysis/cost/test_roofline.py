@@ -1,0 +1,100 @@
+"""Step times by arithmetic: measured where measured, fitted where not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.analysis.small_graphs import graph
+from workbench.analysis.cost.collective_overlap import costs
+from workbench.analysis.cost.machines import H100
+from workbench.analysis.cost.roofline import Calibration, Rates, calibrate, predict_step, signature
+from workbench.core.graph import Graph, Kind, StatementFlag
+
+LINES = [("matmul", "a b", "c", ""), ("tanh", "c", "d", "c"), ("tanh", "d", "e", "d")]
+
+
+def with_flops(made: Graph, *flops: int) -> Graph:
+    statements = dataclasses.replace(made.statements, flops=np.asarray(flops, np.int64))
+    return dataclasses.replace(made, statements=statements)
+
+
+def test_a_measured_plan_is_predicted_as_it_was() -> None:
+    made = with_flops(graph(LINES), 100, 0, 0)
+    learned = calibrate(made, made.statements.name, [4.0, 1.0, 2.0], 10.0)
+    found = predict_step(made, learned)
+    assert learned.other_s == 3.0
+    assert found.step_s == pytest.approx(10.0)
+    # The two equal statements are told apart by nothing, and take their mean.
+    assert found.seconds.tolist() == [4.0, 1.5, 1.5]
+    assert found.measured_share == 1.0
+
+
+def test_a_statement_that_runs_again_costs_again() -> None:
+    learned = calibrate(with_flops(graph(LINES), 100, 0, 0), ["matmul", "tanh", "tanh"], [4.0, 1.0, 2.0], 10.0)
+    again = with_flops(graph([*LINES, ("tanh", "c", "f", "")]), 100, 0, 0, 0)
+    assert predict_step(again, learned).step_s == pytest.approx(11.5)
+
+
+def test_what_was_not_measured_takes_what_the_fitted_roofline_says() -> None:
+    learned = Calibration({}, Rates(flops_per_s=100.0, bytes_per_s=10.0, launch_s=0.5), other_s=1.0)
+    found = predict_step(with_flops(graph(LINES[:1], sizes={"a": 5, "b": 5, "c": 10}), 50), learned)
+    assert found.step_s == pytest.approx(1.0 + 0.5 + 20 / 10)
+    assert found.measured_share == pytest.approx(1.0 / found.step_s)
+
+
+def test_rates_are_those_that_statements_reached() -> None:
+    made = with_flops(graph(LINES, sizes={"d": 60, "e": 40}), 100, 0, 0)
+    rates = calibrate(made, made.statements.name, [2.0, 1.0, 1.0], 4.0).rates
+    assert rates.launch_s == 1.0
+    assert rates.flops_per_s == pytest.approx(100.0)
+
+
+def test_names_and_numbers_of_fusions_make_no_difference_and_shapes_do() -> None:
+    made = graph(
+        [("Fusion0", "a", "b", ""), ("tanh", "a", "b", ""), ("Fusion1", "b", "c", ""), ("tanh", "b", "c", "")],
+        parents={1: 0, 3: 2},
+    )
+    assert signature(made, 0) == signature(made, 2)
+    shapes = (*made.values.shape[:2], (3,))
+    other = dataclasses.replace(made, values=dataclasses.replace(made.values, shape=shapes))
+    assert signature(other, 0) == signature(made, 0)
+    assert signature(other, 2) != signature(made, 2)
+
+
+def test_times_of_another_program_are_refused() -> None:
+    with pytest.raises(ValueError, match="not the graph's"):
+        calibrate(graph(LINES), ["matmul"], [1.0], 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["torch", "nvfuser"])
+def test_statements_cost_together_what_each_costs_alone(executor: str) -> None:
+    import workbench
+
+    bench = workbench.open("llama", device="planned", executor=executor, layers=2)
+    for made in (bench.plan.graph, bench._captured.stage.graph):
+        together = costs(made, H100, 1).compute_s
+        assert together.any()
+        assert together.tolist() == [_alone_s(made, row) for row in range(len(together))]
+
+
+def _alone_s(made: Graph, row: int) -> float:
+    """Of one statement, written down as it is meant: bytes of values, each once, and operations."""
+    statements, values = made.statements, made.values
+    kinds = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
+    if statements.parent[row] >= 0 or statements.flags[row] & StatementFlag.VIEW or statements.kind[row] in kinds:
+        return 0.0
+    read, outputs = set(statements.inputs[row].tolist()), statements.outputs[row].tolist()
+    lives = {int(values.storage[value]) for value in read} - {-1}
+    views = statements.kind[row] == Kind.FUSION and not statements.flags[row] & StatementFlag.INPLACE
+    touched = read | {value for value in outputs if not (views and values.storage[value] in lives)}
+    moved = 0
+    for value in touched:
+        storage = values.storage[value]
+        moved += int(min(values.bytes[value], made.storages.bytes[storage] if storage >= 0 else values.bytes[value]))
+    dtype = next((values.dtype[value] for value in outputs if values.dtype[value]), "")
+    rate = H100.flops_per_s.get(dtype.rpartition(".")[2], min(H100.flops_per_s.values()))
+    return max(int(statements.flops[row]) / rate, moved / H100.bytes_per_s)

@@ -1,0 +1,153 @@
+"""The proof can fail: plans broken at random, told from harmless ones by running them, are all refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import settings as hypothesis_settings
+
+import workbench
+from tests.analysis.equivalence.mutants import MUTATIONS, Step, mutants, run, same
+from workbench.analysis.equivalence.prove import Prover
+from workbench.bench import Workbench
+
+FULL = hypothesis_settings.default.max_examples > 100
+SEED = 5
+
+
+def writes(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Writes in place, through views too, between reads and draws."""
+    old = a.clone()
+    a[0].add_(w)
+    a.mul_(b)
+    b.copy_(old)
+    kept = F.dropout(torch.tanh(a) * w, 0.5)
+    a.view(-1).mul_(0.5)
+    return kept * torch.sin(b) + F.dropout(old, 0.25), a + w
+
+
+def draws(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Several draws, and several saved tensors of one shape."""
+    one = F.dropout(torch.tanh(x * w), 0.5)
+    other = F.dropout(torch.sigmoid(one - w), 0.25)
+    return torch.sin(one) * other - torch.exp(-other) * 0.5
+
+
+def written() -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+    return writes, (torch.randn(4, 4), torch.randn(4, 4), torch.randn(4, requires_grad=True))
+
+
+def drawn() -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+    return draws, (torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True))
+
+
+BUILT_IN: dict[str, dict[str, Any]] = {
+    "batch_norm": {"channels": 4, "batch": 4, "size": 4},
+    "dropout_mlp": {"width": 8, "batch": 8},
+    "mlp": {"layers": 2},
+    "residual_chain": {"layers": 2, "grad": True},
+    "swap": {},
+    "adam": {},
+}
+OWN = {"writes": written, "draws": drawn}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program under an executor, with one option chosen wherever it is legal."""
+
+    program: str
+    executor: str
+    option: str = ""
+
+    def bench(self) -> Workbench:
+        if self.program in OWN:
+            function, args = OWN[self.program]()
+            bench = workbench.open(function, *args, executor=self.executor)
+        else:
+            settings = BUILT_IN[self.program]
+            bench = workbench.open(self.program, device="cpu", executor=self.executor, settings=settings)
+        lever = "copies" if self.option == "out" else "saved"
+        fitting = [s for s in bench.sites(lever) if self.option in s.options and self.option not in s.illegal]
+        if self.option:
+            bench.choose({site.id: self.option for site in fitting})
+        return bench
+
+
+QUICK = (Case("writes", "torch"), Case("draws", "torch", "recompute"))
+ALL = (
+    *QUICK,
+    Case("draws", "torch", "offload"),
+    Case("draws", "torchcompile", "recompute"),
+    Case("draws", "torchcompile", "offload"),
+    Case("writes", "torchcompile"),
+    Case("batch_norm", "torch", "recompute"),
+    Case("batch_norm", "torchcompile"),
+    Case("batch_norm", "torchcompile", "out"),
+    Case("dropout_mlp", "torch", "recompute"),
+    Case("dropout_mlp", "torchcompile", "offload"),
+    Case("mlp", "torch", "recompute"),
+    Case("residual_chain", "torchcompile", "recompute"),
+    Case("swap", "torch"),
+    Case("adam", "torchcompile"),
+)
+EACH = 160 if FULL else 25
+
+
+def outcomes(case: Case, count: int) -> Counter[tuple[str, str, str]]:
+    """How many mutants of a plan changed what it leaves or not, and whether they were proven; by mutation."""
+    bench = case.bench()
+    step, prover = Step.of(bench), Prover(bench.stock_plan.graph)
+    known = bench._captured.stage.arguments
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(SEED)
+        arguments = {
+            name: torch.randn(t.shape, dtype=t.dtype) if t.is_floating_point() else torch.zeros(t.shape, dtype=t.dtype)
+            for name, t in known.items()
+        }
+        expected = run(step, arguments, SEED)
+        assert same(expected, run(step, arguments, SEED))
+        assert prover.prove(step.graph(bench)).proven
+        found: Counter[tuple[str, str, str]] = Counter()
+        for name, changed in mutants(step, random.Random(SEED), count):
+            proven = "proven" if prover.prove(changed.graph(bench)).proven else "refused"
+            try:
+                left = run(changed, arguments, SEED)
+            except Exception:  # noqa: BLE001 - what was broken may fail in any way: then nobody gets a wrong result
+                found[name, "fails", proven] += 1
+                continue
+            found[name, "harmless" if same(expected, left) else "changes", proven] += 1
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600 if FULL else 300)
+@pytest.mark.parametrize("case", ALL if FULL else QUICK, ids=str)
+def test_what_changes_a_result_is_refused(case: Case) -> None:
+    found = outcomes(case, EACH)
+    print(case, sorted(found.items()))
+    passed = {key: count for key, count in found.items() if key[1:] == ("changes", "proven")}
+    assert not passed
+    changing = sum(count for (_, what, _), count in found.items() if what == "changes")
+    assert changing >= EACH // 4
+    assert sum(found.values()) == EACH
+
+
+def test_every_way_to_break_a_plan_is_tried() -> None:
+    tried = {mutation.__name__ for mutation in MUTATIONS}
+    assert tried == {
+        "other_operand",
+        "swapped_operands",
+        "other_constant",
+        "moved",
+        "dropped",
+        "drawn_again",
+        "other_ends",
+    }

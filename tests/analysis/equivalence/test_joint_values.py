@@ -1,0 +1,93 @@
+"""The joint trace computes what the program's own trace does: both taken apart to primitives and numbered by value."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from tests.levers.fuzz import drawn_program
+from workbench.bench import Workbench
+from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx, from_trace
+from workbench.compiler.pipeline.value_check import lost_in_tracing, primitives
+from workbench.compiler.planner import planner
+from workbench.compiler.trace.lazy_value import Later
+
+CHANGED = {
+    "swapped operands": "sub",
+    "another operand": "mul",
+}
+"""What is changed in a joint trace, and what the message must name."""
+SEEDS = (*range(7001, 7007), 7008, 7009)
+"""Of random programs that Thunder takes and that return something."""
+BUILT_IN = ("batch_norm", "dropout_mlp", "residual_chain", "swap")
+
+
+def lost(bench: Workbench, joint: TraceCtx | None = None) -> str:
+    return lost_in_tracing(bench._captured.stage, joint)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_of_a_built_in_program(name: str) -> None:
+    assert lost(workbench.open(name, device="cpu", executor="torch")) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_a_random_program(seed: int) -> None:
+    function, args, kwargs = drawn_program("torch", seed).build()
+    bench = workbench.open(function, *args, device="cpu", executor="torch", capture="interpreter", **kwargs)
+    assert lost(bench) == ""
+
+
+def test_of_a_program_whose_dropout_is_drawn_again() -> None:
+    """That it is drawn again in the backward is told of elsewhere; the forward is the program's."""
+    assert lost(workbench.open("checkpoint_dropout", device="cpu", executor="torch")) == ""
+
+
+def written_and_read(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = torch.sin(x)
+    y.mul_(w)
+    return torch.cos(y) - torch.exp(w)
+
+
+def pooled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.max_pool2d(x * w, 2) + 1
+
+
+def test_an_op_that_an_executor_brings_for_a_composite_is_taken_for_it() -> None:
+    x = torch.rand(1, 2, 4, 4, requires_grad=True)
+    bench = workbench.open(pooled, x, torch.rand(4), device="cpu", executor="torch")
+    joint = bench._captured.stage.joint
+    assert any(bsym.sym.name == "max_pool2d_with_indices" for bsym in primitives(joint.bound_symbols))
+    assert lost(bench) == ""
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_joint_trace_that_computes_something_else_is_found(change: str) -> None:
+    bench = workbench.open(written_and_read, torch.ones(3), torch.ones(3), device="cpu", executor="torch")
+    assert lost(bench) == ""
+    captured = bench._captured
+    joint = captured.stage.joint
+    broken = from_trace(joint)
+    broken.names = set(joint.names)
+    broken.bound_symbols = [changed(bsym, change) for bsym in primitives(joint.bound_symbols)]
+    assert CHANGED[change] in lost(bench, broken)
+    captured.bases.clear()
+    stage = dataclasses.replace(captured.stage, gradients=Later(lambda: broken))
+    stock = planner.plan(dataclasses.replace(captured, staged=Later(lambda: stage)), {})
+    assert not stock.proof.proven
+    assert CHANGED[change] in stock.proof.fault
+    assert any("whatever is chosen" in warning for warning in stock.warnings)
+
+
+def changed(bsym: BoundSymbol, change: str) -> Any:
+    if change == "swapped operands" and bsym.sym.name == "sub":
+        return bsym.from_bsym(args=tuple(reversed(bsym.args[:2])))
+    if change == "another operand" and bsym.sym.name == "mul":
+        return bsym.from_bsym(args=(bsym.args[0], bsym.args[0]))
+    return bsym

@@ -1,0 +1,196 @@
+"""Identical layers modelled once: what is proven of them holds for all choices, and what is found is as quick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import LinearConstraint, milp
+from scipy.sparse import csr_array
+from torch import nn
+
+import workbench
+from workbench.analysis.cost.machines import H100
+from workbench.analysis.fit import lp_bound
+from workbench.analysis.fit.budget_solver import Chooser
+from workbench.analysis.fit.layer_symmetry import Program, folded
+from workbench.analysis.fit.lp_bound import Under
+from workbench.analysis.fit.milp_process import solve_whole
+from workbench.analysis.fit.rounding import SOLVED_TO
+from workbench.bench.fit.fitter import Fitter
+
+PLACES, EACH = 5, 3
+WIDTH = 64
+
+
+def layered(seed: int, layers: int, *, same: bool = False) -> tuple[Program, NDArray[np.float64]]:
+    """Choices in layers that share what they run again, and their bytes; rows of memory first.
+
+    Unless all are the same, some differ in costs, bytes or what they share, and each is away over a range of its own,
+    and of two choices one can be made.
+    """
+    draw = np.random.default_rng(seed)
+    costs, sizes = (np.tile(draw.permutation(6)[:EACH] + 1.0, layers) for _ in range(2))
+    count = len(costs)
+    shares = np.ones(layers) if same else draw.integers(0, 2, layers)
+    if not same:
+        odd = draw.permutation(count)[: draw.integers(0, 4)]
+        (costs if draw.integers(2) else sizes)[odd] += 1.5
+    memory = np.zeros((PLACES, count + layers))
+    for place, row in enumerate(memory):
+        row[:count] = -sizes
+        if not same:
+            away = np.repeat(np.arange(layers) <= layers - 1 - place + draw.integers(0, 2), EACH)
+            row[:count] *= away * np.where(draw.random(count) < 0.1, 0.5, 1.0)
+    rows = [memory]
+    for layer in range(layers):
+        first = layer * EACH
+        one = np.zeros((1 + EACH, count + layers))
+        one[0, [first, first + 1]] = 1.0
+        one[1:, first : first + EACH] = np.eye(EACH) * shares[layer]
+        one[1:, count + layer] = -shares[layer]
+        rows.append(one)
+    needed = memory.sum(axis=1) * draw.uniform(0.1, 0.6, PLACES)
+    program = Program(
+        costs=np.append(costs, np.full(layers, 2.0)),
+        upper=np.ones(count + layers),
+        matrix=csr_array(np.vstack(rows)),
+        limits=np.concatenate([needed, np.tile([1.0 + same, *[0.0] * EACH], layers)]),
+        integral=np.arange(count + layers) < count,
+    )
+    return program, np.append(sizes, np.zeros(layers))
+
+
+def least(program: Program) -> float:
+    """What solves it costs; infinite where nothing does."""
+    solved = milp(
+        program.costs,
+        constraints=[LinearConstraint(program.matrix, -np.inf, program.limits)],
+        integrality=program.integral.astype(int),
+        bounds=(0, program.upper),
+    )
+    return float(solved.fun) if solved.x is not None else np.inf
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), layers=st.integers(2, 6))
+def test_no_choices_cost_less_than_what_is_proven_with_layers_as_one(seed: int, layers: int) -> None:
+    program, sizes = layered(seed, layers)
+    one = folded(program, PLACES, sizes)
+    assert (one.program.costs[one.of] <= program.costs).all()
+    assert least(one.program) <= least(program) + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_layers_that_are_one_as_the_other_one_is_left_and_costs_what_all_do(seed: int) -> None:
+    program, sizes = layered(seed, 5, same=True)
+    one = folded(program, PLACES, sizes)
+    assert len(one.program.costs) == EACH + 1
+    assert least(one.program) == pytest.approx(least(program))
+
+
+@settings(max_examples=60, deadline=None)
+@given(groups=st.lists(st.sets(st.integers(0, 9), min_size=2), min_size=1, max_size=12, unique_by=frozenset))
+def test_groups_hold_to_all_their_numbers_by_the_groups_inside_of_them(groups: list[set[int]]) -> None:
+    named = [tuple(sorted(group)) for group in groups]
+    within = lp_bound._nested(named)
+
+    def numbers(of: int | tuple[int, ...]) -> set[int]:
+        return {of} if isinstance(of, int) else set().union(*(numbers(inside) for inside in within[of]))
+
+    assert all(numbers(group) == set(group) for group in named)
+
+
+def test_groups_inside_of_each_other_take_a_row_or_two_each() -> None:
+    within = lp_bound._nested([tuple(range(length)) for length in range(2, 40)])
+    assert sum(map(len, within.values())) == 2 * 38
+
+
+class Block(nn.Module):
+    """Saves what differs in bytes from line to line."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.nn.functional.silu(self.up(torch.tanh(x))).exp().sin())
+
+
+class Tower(nn.Module):
+    """Blocks of these inner widths; the last and the first share their weights, or one stands in eval."""
+
+    def __init__(self, inner: Sequence[int], *, shared: bool = False, dropping: bool = False) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(WIDTH, each) for each in inner)
+        if shared:
+            self.blocks[-1] = self.blocks[0]
+        self.drop = nn.ModuleList(nn.Dropout(0.5) for _ in inner) if dropping else None
+        if self.drop is not None:
+            self.drop[2].eval()
+        self.head = nn.Linear(WIDTH, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cos(x)
+        for number, block in enumerate(self.blocks):
+            x = block(x) if self.drop is None else self.drop[number](block(x))
+        return self.head(x).exp().sum()
+
+
+PROGRAMS = {
+    "alike": Tower([256] * 6),
+    "differing": Tower([256, 192, 256, 384, 256, 256]),
+    "shared weights": Tower([256] * 6, shared=True),
+    "one in eval": Tower([256] * 5, dropping=True),
+}
+
+
+def chooser(program: Tower) -> Chooser:
+    x = torch.randn(4096, WIDTH, requires_grad=True)
+    bench = workbench.open(program, x, device="planned", executor="torch", capture="interpreter")
+    return Fitter(bench, bench._captured, H100).chooser
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_answers_are_as_good_as_of_all_layers_one_by_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = chooser(PROGRAMS[name])
+    limits = np.linspace(once.least().peak_bytes, once.stock.peak_bytes, 3).astype(int).tolist()[:-1]
+    found = [once.fit(limit) for limit in limits]
+    monkeypatch.setattr(Under, "alike", lambda *_, **__: None)
+    each = chooser(PROGRAMS[name])
+    for limit, point in zip(limits, found, strict=True):
+        other = each.fit(limit)
+        assert point is not None
+        assert other is not None
+        assert point.peak_bytes <= limit
+        assert point.added_s <= other.added_s * (1 + SOLVED_TO)
+        assert once.bound(limit).added_s <= other.added_s + 1e-12
+        assert once._relaxation.under(limit).bound().added_s <= once.bound(limit).added_s + 1e-12
+
+
+def test_of_identical_layers_the_best_is_proven_without_a_program_of_all_their_choices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fitting = chooser(PROGRAMS["alike"])
+    stock = fitting.stock.peak_bytes
+    limit = (fitting.least().peak_bytes + stock) // 2
+    columns: list[int] = []
+
+    def counted(go_on: Any, costs: Any, **settings: Any) -> Any:
+        columns.append(int(settings["integrality"].sum()))
+        return solve_whole(go_on, costs, **settings)
+
+    monkeypatch.setattr(lp_bound, "solve_whole", counted)
+    point = fitting.fit(limit)
+    assert point is not None
+    assert point.added_s > 0
+    assert fitting.gap(point, limit) < SOLVED_TO
+    assert columns
+    assert max(columns) < len(fitting._variables) / 2

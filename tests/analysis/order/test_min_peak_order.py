@@ -1,0 +1,279 @@
+"""The order with the least peak: the least there is on small graphs, as trying every order finds it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.analysis.small_graphs import graph
+from workbench.analysis.graphs.reorder_graph import reordered, top_rows, with_members
+from workbench.analysis.memory.liveness import timeline
+from workbench.analysis.order import order_groups
+from workbench.analysis.order.min_peak_order import (
+    Half,
+    _beam,
+    early,
+    half_of,
+    held_of,
+    in_place,
+    just_in_time,
+    late,
+    least_peak,
+    order_of,
+    stands_late,
+)
+from workbench.core.graph import BACKWARD, FORWARD, Graph, StatementFlag, ValueFlag
+
+IN_OUT = {"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT}
+
+
+def drawn(seed: int, count: int = 7) -> Graph:
+    """A random program: a forward and a backward with views, writes in place, transient memory."""
+    draw = random.Random(seed)
+    values, views, sizes, transient, lines = ["x", "w"], {}, {"x": 3, "w": 2}, {}, []
+    inplace = []
+    for i in range(count):
+        reads = draw.sample(values, min(len(values), draw.randint(1, 3)))
+        made = f"v{i}"
+        kind = draw.random()
+        if kind < 0.2:
+            views[made] = reads[0]
+        elif kind < 0.35:
+            views[made] = reads[0]
+            inplace.append(f"f{i}")
+        else:
+            sizes[made] = draw.randint(1, 9)
+        transient[f"f{i}"] = draw.choice((0, 0, 4))
+        lines.append((f"f{i}", " ".join(reads), made))
+        values.append(made)
+    backward = draw.randint(2, count)
+    held = {"x", "w", draw.choice(values[2:]), values[-1]}
+    flags = {"x": ValueFlag.ARGUMENT, "w": ValueFlag.ARGUMENT}
+    for name in sorted(held - flags.keys()):
+        flags[name] = ValueFlag.GRADIENT if int(name[1:]) >= backward else ValueFlag.OUTPUT
+    last = {name: i for i, (_, reads, made) in enumerate(lines) for name in (*reads.split(), made)}
+    freed = [" ".join(name for name, at in last.items() if at == i and name not in held) for i in range(len(lines))]
+    return graph(
+        [(*line, gone) for line, gone in zip(lines, freed, strict=True)],
+        backward=backward,
+        flags=flags,
+        views=views,
+        sizes=sizes,
+        transient=transient,
+        inplace=inplace,
+    )
+
+
+def orders(half: Half) -> Iterator[list[int]]:
+    """Every order of a half."""
+
+    def further(order: list[int], done: int) -> Iterator[list[int]]:
+        if len(order) == len(half.rows):
+            yield order
+        for one, before in enumerate(half.before):
+            if not done >> one & 1 and not before & ~done:
+                yield from further([*order, one], done | 1 << one)
+
+    return further([], 0)
+
+
+def is_legal(half: Half, order: list[int]) -> bool:
+    """Whether each statement stands after those that must stand before it, and none is lost."""
+    done = 0
+    for one in order:
+        if half.before[one] & ~done:
+            return False
+        done |= 1 << one
+    return sorted(order) == in_place(half)
+
+
+def side_peak(made: Graph, half: Half, order: list[int]) -> int:
+    """The most bytes alive in the half's statements, as the timeline of the graph in that order has it."""
+    top = top_rows(made).copy()
+    start = int(np.searchsorted(top, half.rows[0]))
+    top[start : start + len(order)] = half.rows[order]
+    found = timeline(reordered(made, with_members(made, top)))
+    return int(found.statement_peak_bytes[half.rows].max())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_order_at_all_peaks_lower_than_the_one_found(seed: int) -> None:
+    made = drawn(seed)
+    for side in (FORWARD, BACKWARD):
+        half = half_of(made, side)
+        if not len(half.rows):
+            continue
+        every = {tuple(order): side_peak(made, half, order) for order in orders(half)}
+        found = least_peak(half)
+        assert every[tuple(found)] == min(every.values())
+        # The search's own arithmetic is that of the timeline in every order, but for what is alive throughout.
+        assert len({peak - half.peak_bytes(order) for order, peak in every.items()}) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_gives_nothing_comes_after_all_before_it_and_before_all_after_it(seed: int) -> None:
+    draw, lines, values, fixed = random.Random(seed), [], ["x"], []
+    for place in range(60):
+        makes = "" if draw.random() < 0.4 else f"v{place}"
+        fixed += [] if makes else [place]
+        lines.append((f"f{place}", " ".join(draw.sample(values, min(2, len(values)))), makes, ""))
+        values += [makes] if makes else []
+    held = held_of(graph(lines, flags={"x": ValueFlag.ARGUMENT}), FORWARD)
+    everything = [0] * len(lines)
+    for place, before in enumerate(held.before_of):
+        for one in before:
+            everything[place] |= everything[one] | 1 << one
+    for place in fixed:
+        assert everything[place] == (1 << place) - 1
+        assert all(everything[later] >> place & 1 for later in range(place + 1, len(lines)))
+    # Between two such statements each is told of once; by each of them all before it would be a thousand.
+    assert sum(map(len, held.before_of)) <= 4 * len(lines)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_beam_finds_an_order_that_is_legal(seed: int) -> None:
+    half = half_of(drawn(seed, count=9), FORWARD)
+    assert is_legal(half, _beam(half))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_group_goes_as_late_or_as_early_as_what_it_waits_for_allows(seed: int) -> None:
+    draw = random.Random(seed)
+    half = half_of(drawn(seed, count=9), FORWARD)
+    stock = in_place(half)
+    members = {one for one in stock if draw.random() < 0.5}
+    rest = [one for one in stock if one not in members]
+    later, sooner = late(half, stock, members), early(half, stock, members)
+    for moved in (later, sooner):
+        assert is_legal(half, moved)
+        assert [one for one in moved if one not in members] == rest
+    for one in members:
+        # Between a member and what it waits for, or what waits for it, stand other members alone.
+        if half.before_of[one]:
+            last = max(map(sooner.index, half.before_of[one]))
+            assert members >= set(sooner[last + 1 : sooner.index(one)])
+        if half.after[one]:
+            first = min(map(later.index, half.after[one]))
+            assert members >= set(later[later.index(one) + 1 : first])
+    assert late(half, stock, ()) == early(half, stock, ()) == stock
+
+
+def test_a_group_stands_late_where_going_late_would_move_nothing() -> None:
+    draw, found = random.Random(0), set()
+    for seed in range(40):
+        held = held_of(drawn(seed, 9), FORWARD)
+        stock = in_place(held)
+        groups = [{one for one in stock if draw.random() < share} for share in (0.2, 0.5, 0.8) for _ in range(4)]
+        for members in (*groups, *({one} for one in stock), set()):
+            assert stands_late(held, members) == (late(held, stock, members) == stock)
+            found.add(stands_late(held, members))
+    assert found == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_plan_never_peaks_higher_than_stock(seed: int) -> None:
+    made = drawn(seed, count=9)
+    for way in (least_peak, just_in_time):
+        found = order_of(made, way, [FORWARD, BACKWARD])
+        peak_bytes = timeline(reordered(made, with_members(made, found.order))).peak_bytes
+        assert found.peak_bytes == peak_bytes <= found.stock_peak_bytes == timeline(made).peak_bytes
+
+
+def two_branches() -> Graph:
+    """Two large values, each of which comes down to a small one: made one after the other they are never both there."""
+    return graph(
+        [
+            ("big", "x", "a", ""),
+            ("big", "x", "b", ""),
+            ("small", "a", "c", "a"),
+            ("small", "b", "d", "b"),
+            ("add", "c d", "y", "c d"),
+        ],
+        flags=IN_OUT,
+        sizes={"a": 100, "b": 100},
+    )
+
+
+def test_what_frees_memory_runs_before_what_takes_more() -> None:
+    found = order_of(two_branches(), least_peak, [FORWARD])
+    assert found.order.tolist() in ([0, 2, 1, 3, 4], [1, 3, 0, 2, 4])
+    assert (found.stock_peak_bytes, found.peak_bytes, found.moved) == (202, 103, 1)
+
+
+def test_draws_keep_their_order() -> None:
+    made = two_branches()
+    made.statements.flags[[1, 2]] = StatementFlag.RANDOM
+    found = order_of(made, least_peak, [FORWARD])
+    assert found.order.tolist().index(1) < found.order.tolist().index(2)
+
+
+def test_what_is_written_in_place_is_read_before_and_after_as_it_was() -> None:
+    made = graph(
+        [
+            ("read", "x", "a", ""),
+            ("write_", "x", "b", ""),
+            ("read", "b", "c", "b"),
+            ("read", "a", "d", "a"),
+        ],
+        flags={"x": ValueFlag.ARGUMENT, "c": ValueFlag.OUTPUT, "d": ValueFlag.OUTPUT},
+        views={"b": "x"},
+        inplace=["write_"],
+    )
+    assert [list(order) for order in orders(half_of(made, FORWARD))] == [
+        [0, 1, 2, 3],
+        [0, 1, 3, 2],
+        [0, 3, 1, 2],
+    ]
+
+
+def test_what_is_recomputed_waits_for_its_first_reader() -> None:
+    made = graph(
+        [
+            ("again", "x", "a", ""),
+            ("again", "a", "b", "a"),
+            ("grad", "x", "c", ""),
+            ("grad", "b c", "y", "b c"),
+        ],
+        flags=IN_OUT,
+        sizes={"a": 10, "b": 10},
+        transient={"grad": 10},
+    )
+    made.statements.flags[[0, 1]] = StatementFlag.CLONE
+    found = order_of(made, just_in_time, [FORWARD])
+    assert found.order.tolist() == [2, 0, 1, 3]
+
+
+def trained() -> Graph:
+    """A backward of two layers, the gradients of both weights last, then an update and its state's, both in place."""
+    return graph(
+        [
+            ("dx", "g w2", "d1", ""),
+            ("dx", "d1 w1", "d0", ""),
+            ("dw", "g a1", "gw2", "a1"),
+            ("dw", "d1 a0", "gw1", "a0 d1"),
+            ("mean", "d0", "m", "m d0"),
+            ("mul", "s gw1", "u", ""),
+            ("write_", "s u", "s1", "u"),
+            ("return", "gw1 gw2", "", ""),
+        ],
+        backward=0,
+        flags={
+            **dict.fromkeys(("w1", "w2", "s"), ValueFlag.ARGUMENT),
+            **dict.fromkeys(("gw1", "gw2"), ValueFlag.GRADIENT),
+        },
+        views={"s1": "s"},
+        inplace=["write_"],
+    )
+
+
+def test_what_finishes_a_gradient_runs_as_soon_as_there_is_what_it_reads() -> None:
+    half = half_of(trained(), BACKWARD)
+    assert order_groups.gradients(trained(), half) == [2]
+    # The other layer's gradient leads to an update as well.
+    assert order_groups.updates(trained(), half) == [5, 6]
+    moved = early(half, in_place(half), {2, 3})
+    assert moved == [0, 3, 1, 2, 4, 5, 6, 7]
+    assert early(half, moved, {5, 6}) == [0, 3, 5, 6, 1, 2, 4, 7]

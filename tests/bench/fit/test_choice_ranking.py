@@ -1,0 +1,108 @@
+"""`bench.worth`: choices are weighed as the plan would have them, estimates marked, an unmoved peak explained."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import workbench
+from workbench import Workbench
+from workbench.bench.fit.choice_ranking import options_of
+from workbench.bench.fit.fitter import Fitter
+from workbench.compiler.trace.planning_lock import Superseded
+from workbench.runs.measure import measured_rates
+from workbench.ui.tabs.ranking_tab import Ranking
+
+
+def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    z = torch.exp(torch.sin(y)) * y
+    return (torch.sigmoid(z) @ w).cos().sum()
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    given = torch.randn(64, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
+    return workbench.open(program, *given, device="cpu", executor="torch", capture="interpreter")
+
+
+@pytest.fixture(autouse=True)
+def known_rates(monkeypatch):
+    """Rates of a machine that need not be measured."""
+    monkeypatch.setattr(measured_rates, "machine_of", lambda name, ranks=1: workbench.analysis.cost.machines.H100)
+
+
+def choices_of(bench: Workbench) -> list[dict[str, str]]:
+    return [choice for site in bench.sites() for choice in options_of([site])]
+
+
+def test_what_is_not_marked_as_estimated_is_what_the_plan_has(bench):
+    worth = bench.worth()
+    found = {tuple(choice.items()): worth.quick(choice) for choice in choices_of(bench)}
+    exact = {key: gain for key, gain in found.items() if gain is not None and not gain.estimated}
+    assert len(exact) >= 4
+    for key, gain in exact.items():
+        plan = bench.plan_under(dict(key))
+        assert gain.peak_bytes == plan.peak_bytes - bench.plan.peak_bytes
+        assert gain.saved_bytes == plan.saved_bytes - bench.plan.saved_bytes
+        assert gain.step_s >= 0, "what is computed again takes time"
+        assert worth.exact(dict(key)).peak_bytes == gain.peak_bytes
+    assert all(gain.estimated for key, gain in found.items() if gain is not None and key[0][1] == "offload")
+
+
+def test_a_choice_that_leaves_the_peak_says_what_holds_it(bench):
+    worth = bench.worth()
+    gains = [gain for choice in choices_of(bench) if (gain := worth.quick(choice)) is not None]
+    assert {bool(gain.why) for gain in gains} == {True, False}
+    held = {row["value"] for row in bench.plan.alive_at_peak()}
+    for gain in gains:
+        assert bool(gain.why) == (gain.peak_bytes == 0)
+        values = {value for id in gain.choices for value in bench.site(id).values}
+        if gain.why:
+            assert ("where this is not held" in gain.why) == (not values & held)
+            assert "test_choice_ranking.py:" in gain.why
+
+
+def test_a_ranking_makes_plans_only_of_what_arithmetic_cannot_tell(bench, monkeypatch):
+    worth, planned = bench.worth(), []
+    exact = worth.exact
+    monkeypatch.setattr(worth, "exact", lambda choices: planned.append(choices) or exact(choices))
+    ranking = Ranking(worth, [[site] for site in bench.sites()])
+    assert ranking.content()["left"] > 0
+    while ranking.step():
+        pass
+    rows = ranking.content()["rows"]
+    assert [row["choices"] for row in rows] == choices_of(bench)
+    assert ranking.content()["left"] == 0
+    assert {row["state"] for row in rows} == {"exact"}
+    assert planned
+    assert {"lever": "saved", "option": "recompute"} not in [
+        {"lever": bench.site(id).lever, "option": option} for choice in planned for id, option in choice.items()
+    ]
+
+
+def test_a_newer_choice_ends_the_ranking_and_keeps_its_plans_out_of_undo(bench, monkeypatch):
+    worth = bench.worth()
+    kept = len(bench._planner._plans)
+    choice = next(c for c in choices_of(bench) if "offload" in c.values())
+    worth.exact(choice)
+    assert len(bench._planner._plans) == kept
+    monkeypatch.setattr(bench._planner, "_waiting", [object()])
+    with pytest.raises(Superseded):
+        worth.exact(next(c for c in choices_of(bench) if c != choice and "offload" in c.values()))
+
+
+def test_fit_and_worth_count_the_same_seconds_for_a_transfer(bench):
+    given = torch.randn(64, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
+    planned = workbench.open(program, *given, device="planned", executor="torch", capture="interpreter")
+    for opened, hides in ((bench, False), (planned, True)):
+        fitter, worth = Fitter(opened, opened._captured, workbench.analysis.cost.machines.H100), opened.worth()
+        choices = {s.id: "offload" for s in opened.sites("saved") if "offload" in s.options and not s.illegal}
+        point = fitter.point(choices)
+        expected_s = point.added_s
+        bare_s = sum(fitter.chooser.alone_s(storage, "offload") for storage in point.options)
+        assert expected_s <= bare_s or expected_s == pytest.approx(bare_s), "their sums are taken in another order"
+        assert (expected_s < 0.99 * bare_s) is hides, "on a GPU compute hides some"
+        assert worth.quick(choices).step_s == pytest.approx(expected_s)
+        # A plan counts its transfers in whole microseconds.
+        assert worth.exact(choices).step_s == pytest.approx(expected_s, abs=1e-6)

@@ -1,0 +1,779 @@
+"""`bench.fit`: a stated peak is met, in the least time, by ordinary choices; or the least that can be met is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import LinearConstraint
+
+import workbench
+from workbench import Workbench, cli
+from workbench.analysis.cost.machines import H100
+from workbench.analysis.fit.budget_solver import Chooser
+from workbench.analysis.fit.lp_bound import Under
+from workbench.analysis.fit.milp_process import solve, solve_whole
+from workbench.analysis.fit.option_costs import Rates
+from workbench.analysis.fit.rounding import SOLVED_TO
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
+from workbench.bench.fit.fitter import Fitter
+from workbench.bench.fit.request import STORAGES, size_bytes
+from workbench.errors import ChoiceError, PlanError
+from workbench.ui.controls.help import OPTIONS, meaning
+
+
+def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    z = torch.exp(torch.sin(y)) * y
+    return (torch.sigmoid(z) @ w).cos().sum()
+
+
+def deep(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(4):
+        x = torch.tanh(x @ w)
+    return x.sum()
+
+
+def blocks(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        x = x + torch.sin(torch.nn.functional.silu(x @ w) @ w)
+    return (x @ w).tanh().exp().sum()
+
+
+def arguments() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(64, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
+
+
+@pytest.fixture
+def bench() -> Workbench:
+    return workbench.open(chain, *arguments(), device="cpu", executor="torch", capture="interpreter")
+
+
+@pytest.fixture(scope="module")
+def opened() -> Workbench:
+    arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
+    return workbench.open(blocks, *arguments, device="cpu", executor="torch", capture="interpreter")
+
+
+@pytest.fixture
+def tall(opened: Workbench) -> Workbench:
+    """A program of which much can be freed, with nothing chosen."""
+    while opened.can_undo:
+        opened.undo()
+    return opened
+
+
+def chooser_of(bench: Workbench, *, hides: bool) -> Chooser:
+    stage = bench._captured.stage
+    work, values = stage.recomputer, stage.graph.values
+    draw = np.random.default_rng(0)
+    rates = Rates(
+        seconds=draw.uniform(0.1, 1.0, len(stage.graph.statements)),
+        offload_bytes_per_s=16e3,
+        hides=hides,
+    )
+    places = Places(work, stage.predictor)
+    weigh = ByArithmetic(work, stage.predictor, places, {}, along=True, gather=False, ahead=4)
+    free = {
+        int(s): [o for o in (RECOMPUTE, OFFLOAD) if o != RECOMPUTE or not work.why_not(int(s))] for s in work.storages()
+    }
+    assert len(values.name) > len(free) >= 5
+    return Chooser(work, places, rates, weigh, free, {}, quick=True)
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_no_choice_of_all_there_are_is_quicker(bench: Workbench, hides: bool) -> None:
+    chooser = chooser_of(bench, hides=hides)
+    options = {storage: [SAVE] for storage, _ in chooser._variables}
+    for storage, option in chooser._variables:
+        options[storage].append(option)
+    points = [
+        chooser.point({s: o for s, o in zip(options, taken, strict=True) if o != SAVE})
+        for taken in itertools.product(*options.values())
+    ]
+    least = min(point.peak_bytes for point in points)
+    assert chooser.least().peak_bytes == least
+    assert chooser.fit(least - 1) is None
+    for limit in np.linspace(least, chooser.stock.peak_bytes, 8).astype(int).tolist():
+        best = min(point.added_s for point in points if point.peak_bytes <= limit)
+        found = chooser.fit(limit)
+        assert found is not None
+        assert found.peak_bytes <= limit
+        assert found.added_s == pytest.approx(best)
+        assert chooser.bound(limit).added_s <= best + 1e-9
+
+
+def test_the_plan_is_within_the_limit_and_tighter_ones_cost_more(bench: Workbench) -> None:
+    stock, added, met = bench.plan.peak_bytes, [], 0
+    for limit in range(stock, stock // 2, -2048):
+        try:
+            found = bench.fit(limit)
+        except PlanError:
+            break
+        assert found.peak_bytes == bench.plan.peak_bytes <= limit
+        assert bench.choices == dict(found.choices)
+        assert bench.plan.proof.proven
+        assert found.added_s >= found.bound.added_s
+        added.append(found.added_s)
+        met += bool(found.choices)
+        bench.undo()
+        assert bench.choices == {} or not found.choices
+    assert met > 2
+    assert added == sorted(added)
+
+
+@pytest.mark.slow
+def test_fusions_are_planned_until_they_are_within_the_limit() -> None:
+    bench = workbench.open(deep, *arguments(), device="cpu", executor="torchcompile", capture="interpreter")
+    stock = bench.plan
+    found = bench.fit(stock.peak_bytes - 1)
+    assert found.choices
+    assert bench.plan.peak_bytes == found.peak_bytes <= found.limit_bytes
+    assert bench.plan.proof.proven
+
+
+@pytest.mark.slow
+def test_with_fusions_a_peak_is_met_that_recomputing_everything_is_far_above() -> None:
+    arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
+    bench = workbench.open(blocks, *arguments, device="cpu", executor="torchcompile", capture="interpreter")
+    fitter = Fitter(bench, bench._captured, H100, using=("recompute",))
+    stock = bench.plan.peak_bytes
+    everything = fitter.chooser.point(dict(fitter.chooser._variables)).peak_bytes
+    least = fitter.least()[1].peak_bytes
+    assert least < 0.9 * everything
+    added = []
+    for limit in np.linspace(least, stock, 4).astype(int).tolist():
+        point, plan = fitter.within(limit)
+        assert plan.peak_bytes <= limit
+        assert plan.proof.proven
+        assert point.options != dict(fitter.chooser._variables)
+        added.append(point.added_s)
+    assert added == sorted(added, reverse=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("using", [(RECOMPUTE, OFFLOAD), (RECOMPUTE,)])
+def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, using: tuple[str, ...]) -> None:
+    fitter = Fitter(tall, tall._captured, H100, using=using)
+    everything = fitter.chooser.point({s: o for s, o in fitter.chooser._variables if o == RECOMPUTE})
+    lowest, stock = fitter.least()[1].peak_bytes, tall.plan.peak_bytes
+    assert lowest < stock
+    limits = np.linspace(lowest, stock, 12).astype(int).tolist()
+    found = []
+    for limit in limits:
+        # Each as if nothing else had been asked.
+        alone = Fitter(tall, tall._captured, H100, using=using)
+        found.append(alone.within(limit))
+    points = [(plan.peak_bytes, point.added_s) for point, plan in found]
+    assert all(peak_bytes <= limit for limit, (peak_bytes, _) in zip(limits, points, strict=True))
+    for (_, longer_s), (_, added_s) in itertools.pairwise(points):
+        assert added_s <= longer_s * (1 + SOLVED_TO)
+    for peak_bytes, added_s in points:
+        assert not any(p < peak_bytes and s < added_s * (1 - SOLVED_TO) for p, s in points)
+    for limit in limits:
+        fitter.within(limit)
+    for limit, (peak_bytes, added_s) in zip(limits, points, strict=True):
+        # Further below than 1 % only where nothing that was weighed for any of the budgets is quicker.
+        best = fitter.chooser.known(limit)
+        assert best is not None
+        assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + SOLVED_TO)
+    assert not any(point.options == everything.options and plan.peak_bytes > lowest for point, plan in found)
+
+
+@pytest.mark.slow
+def test_nothing_is_solved_for_what_is_as_near_to_the_best_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search ends as soon as the best known is within the gap that was asked for."""
+    bench = workbench.open("llama", device="planned", executor="torch", layers=10)
+    chooser = Fitter(bench, bench._captured, bench.machine).chooser
+    limit, near, whole, alike = chooser.least().peak_bytes, 0.01, Under.whole, Under.alike
+    enough: list[bool] = []
+
+    def noted(solve: Any) -> Any:
+        def solved(under: Under, *given: Any, **options: Any) -> Any:
+            enough.append(chooser._closing.within(limit, near))
+            return solve(under, *given, **options)
+
+        return solved
+
+    monkeypatch.setattr(Under, "whole", noted(whole))
+    monkeypatch.setattr(Under, "alike", noted(alike))
+    found = chooser.fit(limit, gap=near)
+    assert found is not None
+    assert chooser.gap(found, limit) <= near
+    assert enough
+    assert not any(enough)
+
+
+def test_what_was_chosen_by_hand_stays(bench: Workbench) -> None:
+    site = next(site for site in bench.sites("saved") if site.values)
+    bench.choose({site.id: "offload"})
+    found = bench.fit(bench.plan.peak_bytes - 1)
+    assert site.id not in found.choices
+    assert bench.choices == {site.id: "offload", **found.choices}
+
+
+def test_a_second_fit_is_not_held_to_the_first(tall: Workbench) -> None:
+    stock = tall.plan.peak_bytes
+    alone = tall.fit(stock - 30000)
+    tall.undo()
+    first = tall.fit(stock - 1)
+    assert first.choices
+    assert tall.pinned == {}
+    again = tall.fit(stock - 30000)
+    assert again.choices == alone.choices == tall.choices
+    assert again.before_peak_bytes == stock
+    by_hand = next(site.id for site in tall.sites("saved") if site.values and site.id in again.choices)
+    tall.choose({by_hand: again.choices[by_hand]})
+    assert tall.pinned == {by_hand: again.choices[by_hand]}
+    assert tall.fit("1 GiB").choices == {}
+    assert tall.choices == tall.pinned
+
+
+def test_why_says_what_each_choice_is_good_for(tall: Workbench) -> None:
+    found = tall.fit(tall.plan.peak_bytes - 30000)
+    assert found.held
+    assert all("test_fit.py:" in held for held in found.held)
+    for chosen in found.why:
+        others = {id: option for id, option in found.choices.items() if id != chosen.id}
+        assert tall.plan_under(others).peak_bytes - found.peak_bytes == chosen.peak_bytes
+        assert chosen.saves_s >= 0
+    for step, lower in ((found.looser, False), (found.tighter, True)):
+        assert step is not None
+        assert (step.peak_bytes < 0) is lower
+        assert (step.step_s < 0) is not lower
+        others = {id: option for id, option in found.choices.items() if id != step.id}
+        then = tall.plan_under({**others, **({step.id: step.option} if step.option != SAVE else {})})
+        assert then.peak_bytes - found.peak_bytes == step.peak_bytes
+        assert str(step).startswith(f"{step.id}={step.option}: peak {'−' if lower else '+'}")
+    assert json.loads(json.dumps(found.to_json()))["looser"]["id"] == found.looser.id  # type: ignore[union-attr]
+
+
+def test_a_step_time_is_met_with_the_least_peak(tall: Workbench) -> None:
+    tight = tall.fit(tall.plan.peak_bytes - 30000)
+    allowed_s = tight.step_s + tight.added_s
+    found = tall.fit(step_s=allowed_s)
+    assert found.step_s + found.added_s <= allowed_s
+    assert found.peak_bytes <= tight.peak_bytes
+    with pytest.raises(PlanError, match=r"no plan of blocks takes .* a step or less by the rates of .*: where all is"):
+        tall.fit(step_s=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "fit takes a peak, such as '24 GiB', or step_s="),
+        ({"peak": "1 GiB", "step_s": 1.0}, "one of the two"),
+        ({"step_s": 0}, "step_s is a number of seconds above zero; given 0"),
+        ({"step_s": float("nan")}, "step_s is a number of seconds above zero; given nan"),
+        ({"step_s": "1 s"}, "step_s is a number of seconds above zero; given '1 s'"),
+        ({"peak_bytes": 0}, "a peak is a number of bytes above zero"),
+        ({"peak": "0%"}, "a share of stock's peak is above 0% and at most 100%; given '0%': no plan takes nothing"),
+        ({"peak": "120%"}, "given '120%': stock itself is within that: there is nothing to choose"),
+        ({"peak": "-5%"}, "a peak is a number of bytes above zero"),
+        ({"peak": "%"}, "a peak is a number of bytes above zero"),
+    ],
+)
+def test_what_is_no_goal_is_refused(tall: Workbench, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ChoiceError, match=said):
+        tall.fit(**given)
+    assert tall.choices == {}
+
+
+@pytest.mark.slow
+def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
+    told: list[int] = []
+    curve = tall.curve(points=8)
+    curve.observe(lambda: told.append(curve.done))
+    points = curve.wait().points
+    assert (curve.state, curve.done) == ("done", 8)
+    assert told[-1] == 8
+    assert len(points) > 2
+    assert [p.peak_bytes for p in points] == sorted({p.peak_bytes for p in points})
+    assert [p.step_s for p in points] == sorted({p.step_s for p in points}, reverse=True)
+    assert tall.choices == {}
+    for point in points:
+        assert tall.plan_under(point.choices).peak_bytes == point.peak_bytes
+        assert 0 <= point.gap < 1
+    lowest = points[0]
+    with pytest.raises(PlanError, match="the least is"):
+        tall.fit(lowest.peak_bytes - 1)
+    tall.choose_found(lowest.choices)
+    assert (tall.choices, tall.pinned) == (dict(lowest.choices), {})
+    # The curve is the same wherever one stands on it.
+    assert tall.curve(points=8).wait().points == points
+
+
+@pytest.mark.parametrize(
+    ("using", "asked"),
+    [
+        (("recompute",), "offload"),
+        (("offload",), "recompute"),
+        (("recompute",), "order"),
+        (("offload", "order"), "recompute"),
+    ],
+)
+def test_choices_that_a_fitter_may_not_use_are_weighed_and_never_found(using: tuple[str, ...], asked: str) -> None:
+    given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    bench = workbench.open(blocks, *given, device="planned", executor="torch", capture="interpreter")
+    fast = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})  # transfers cost nothing beside it
+    stock = bench.plan.peak_bytes
+    fitter = Fitter(bench, bench._captured, fast if asked != "recompute" else H100, using=using)
+    free = [s for s in bench.sites("saved") if s.values and asked in s.options and asked not in s.illegal]
+    choices = {site.id: asked for site in free[::2]} if asked != "order" else {"order.statements": "least peak"}
+    found, plan = fitter.found_of(choices)
+    assert fitter.explained(found, plan, stock).choices == choices
+    legal = {option for option in using if option in STORAGES}
+    for limit in np.linspace(stock // 2, stock, 8).astype(int).tolist():
+        fit = fitter.find(limit)
+        assert fit is None or set(fit.options.values()) <= legal
+        assert fit is None or not fit.beside or "order" in using
+    least, _ = fitter.least()
+    assert set(least.options.values()) <= legal
+
+
+def test_a_curve_of_what_each_adds_goes_on_beside_a_plan_in_force_that_has_more() -> None:
+    given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    bench = workbench.open(blocks, *given, device="planned", executor="torch", capture="interpreter")
+    slow = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})
+    bench.fit("70%", using=("offload",), machine=slow)
+    assert set(bench.choices.values()) == {"offload"}
+    curve = bench.curve(using=("recompute", "offload", "order"), each=True, points=4, machine=slow)
+    curve.observe(lambda: curve.step_s(bench.choices) and None)  # as the Fit tab does
+    assert curve.wait().state == "done"
+    for line in curve.lines:
+        for point in line.points:
+            assert point.offloaded == 0 or "offload" in line.using
+            assert not point.beside or "order" in line.using
+
+
+def test_nobody_waits_for_a_solver_after_a_cancel() -> None:
+    over, left = threading.Event(), 3
+
+    def go_on() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        solve(go_on, over.wait, timeout=60)
+    over.set()
+    assert solve(lambda: None, max, 2, 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        solve(lambda: None, divmod, 1, 0)
+
+
+def market_split() -> dict[str, Any]:
+    """A program that is hard for branch and bound at any size that matters."""
+    draw = np.random.default_rng(0).integers(0, 100, (5, 40)).astype(float)
+    split = LinearConstraint(draw, draw.sum(axis=1) // 2, draw.sum(axis=1) // 2)
+    return {"constraints": [split], "integrality": np.ones(40), "bounds": (0, 1)}
+
+
+def end_idle_solvers() -> None:
+    """Have the next program solved in a process of its own."""
+    workbench.analysis.fit.milp_process._end_all()
+
+
+def test_a_solver_s_process_is_used_again_and_ends_when_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_idle_solvers()
+    monkeypatch.setattr(workbench.analysis.fit.milp_process, "_IDLE_S", 0.5)
+    before = set(os.listdir("/proc/self/fd"))
+    small = {"constraints": [LinearConstraint(np.ones((1, 3)), 2, 3)], "integrality": np.ones(3), "bounds": (0, 1)}
+    for _ in range(3):
+        assert solve_whole(lambda: None, np.array([1.0, 2.0, 3.0]), **small, nodes=10).fun == 3
+        assert len(workbench.analysis.fit.milp_process._idle) == 1
+    until = time.monotonic() + 30
+    while workbench.analysis.fit.milp_process._idle or set(os.listdir("/proc/self/fd")) != before:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_solvers_side_by_side_have_processes_of_their_own() -> None:
+    end_idle_solvers()
+    small = {"constraints": [LinearConstraint(np.ones((1, 3)), 2, 3)], "integrality": np.ones(3), "bounds": (0, 1)}
+    found: list[float] = []
+
+    def work(scale: float) -> None:
+        found.append(solve_whole(lambda: None, scale * np.array([1.0, 2.0, 3.0]), **small, nodes=10).fun / scale)
+
+    threads = [threading.Thread(target=work, args=(float(n),)) for n in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [3.0] * 4
+    end_idle_solvers()
+
+
+@pytest.mark.slow
+def test_a_solver_whose_process_is_killed_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_idle_solvers()
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(command, **options))
+        return started[-1]
+
+    def go_on() -> None:
+        if started:
+            started[0].kill()
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    before = time.monotonic()
+    with pytest.raises(
+        PlanError, match=r"the solver's process was killed by SIGKILL; nothing was chosen\. Where memory"
+    ):
+        solve_whole(go_on, np.ones(40), **market_split(), nodes=10**9)
+    assert time.monotonic() - before < 30
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ("import sys; sys.exit(3)", "ended with status 3; nothing was chosen"),
+        ("raise MemoryError('no more')", "ended with status 1: MemoryError: no more; nothing was chosen"),
+    ],
+)
+def test_a_solver_whose_process_fails_says_why(monkeypatch: pytest.MonkeyPatch, there: str, said: str) -> None:
+    end_idle_solvers()
+    monkeypatch.setattr(workbench.analysis.fit.milp_process, "_THERE", there)
+    with pytest.raises(PlanError, match=f"the solver's process {said}"):
+        solve_whole(lambda: None, np.ones(40), **market_split(), nodes=10**9)
+
+
+def test_a_solver_whose_process_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_idle_solvers()
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(PlanError, match=r"the solver's process did not start: .*'/nowhere/python'; nothing was chosen"):
+        solve_whole(lambda: None, np.ones(40), **market_split(), nodes=10**9)
+
+
+@pytest.mark.slow
+def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_idle_solvers()
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(command, **options))
+        return started[-1]
+
+    def go_on() -> None:
+        if started:
+            raise InterruptedError
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    hard = market_split()
+    with pytest.raises(InterruptedError):
+        solve_whole(go_on, np.ones(40), **hard, nodes=10**9)
+    assert started[0].poll() is not None
+    started.clear()
+    monkeypatch.setattr(workbench.analysis.fit.milp_process, "_LONGEST_S", 0.75)
+    found = solve_whole(lambda: None, np.ones(40), **hard, nodes=10**9)
+    assert len(started) == 1
+    assert found.status == 1
+    again = solve_whole(lambda: None, np.ones(40), **hard, nodes=10**9)
+    assert len(started) == 1
+    assert again.status == 1
+    end_idle_solvers()
+    assert started[0].poll() is not None
+
+
+@pytest.mark.parametrize(("device", "used"), [("cpu", ("recompute",)), ("planned", ("recompute", "offload"))])
+def test_offloading_is_left_out_on_a_cpu_unless_asked(device: str, used: tuple[str, ...]) -> None:
+    given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    bench = workbench.open(blocks, *given, device=device, executor="torch", capture="interpreter")
+    curve = bench.curve(points=3).wait()
+    assert curve.using == used
+    fit = bench.fit("80%")
+    assert fit.using == used
+    assert set(fit.choices.values()) <= set(used)
+    bench.undo()
+    asked = bench.fit("80%", using=("offload",))
+    assert set(asked.choices.values()) == {"offload"}
+
+
+def test_the_inspector_says_that_offloading_on_a_cpu_is_a_stand_in() -> None:
+    texts = {device: meaning("saved", "offload", device) for device in ("cpu", "cuda", "planned")}
+    assert "stand-in for a GPU" in texts["cpu"]
+    assert texts["cuda"] == texts["planned"] == OPTIONS["saved", "offload"]
+
+
+def test_a_curve_can_be_cancelled(tall: Workbench) -> None:
+    curve = tall.curve(points=500)
+    curve.observe(curve.cancel)
+    curve.wait(120)
+    assert curve.state == "cancelled"
+    assert 0 < curve.done < 500
+    with pytest.raises(ChoiceError, match="a curve has at least 2 points; given 1"):
+        tall.curve(points=1)
+
+
+def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
+    found = bench.fit("1 GiB")
+    assert found.choices == {} == bench.choices
+    assert repr(found).startswith("fits as it is: peak ")
+
+
+def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) -> None:
+    with pytest.raises(
+        PlanError,
+        match=r"no plan of chain that peaks at 1\.00 KiB or less was found using recompute; "
+        r"the least is .* KiB \(\d+ bytes\), "
+        r"for parameters and inputs alone are 12\.0 KiB",
+    ):
+        bench.fit("1 KiB")
+    baseline = bench.plan.baseline_bytes
+    with pytest.raises(PlanError, match=r"the least is .*, reached at .*test_fit\.py:\d+ .*, where the largest are "):
+        bench.fit(baseline + 1)
+    assert bench.choices == {}
+
+
+@pytest.mark.parametrize("using", [("recompute",), ("offload",), ("recompute", "order")])
+def test_a_refusal_names_what_it_used_and_what_may_go_lower(tall: Workbench, using: tuple[str, ...]) -> None:
+    with pytest.raises(PlanError) as refused:
+        tall.fit(tall.plan.baseline_bytes, using=using)
+    assert f"was found using {', '.join(using)}; the least is " in str(refused.value)
+    named = re.search(r"the least is \S+ KiB \((\d+) bytes\)", str(refused.value))
+    advised = re.search(r"it may be lower: using=(\(.*\))$", str(refused.value))
+    assert (advised is None) == (using == ("recompute", "order"))
+    if advised is not None:
+        assert named is not None
+        more = tuple(re.findall(r"'(\w+)'", advised[1]))
+        assert set(more) > set(using)
+        assert tall.fit(int(named[1]), using=more).peak_bytes <= int(named[1])
+
+
+def test_the_least_that_a_refusal_names_can_be_had_and_one_byte_less_is_told_apart(tall: Workbench) -> None:
+    with pytest.raises(PlanError) as refused:
+        tall.fit(1)
+    named = re.search(r"the least is \S+ KiB \((\d+) bytes\)", str(refused.value))
+    assert named is not None
+    least = int(named[1])
+    assert tall.fit(least).peak_bytes == least
+    tall.undo()
+    with pytest.raises(PlanError, match=rf"that peaks at \S+ KiB \({least - 1} bytes\) .* \({least} bytes\)"):
+        tall.fit(least - 1)
+
+
+def test_a_choice_made_by_hand_that_may_be_in_the_way_is_said(tall: Workbench) -> None:
+    least_bytes = tall.curve(points=2).wait().points[0].peak_bytes
+    by_hand = {next(s.id for s in tall.sites("saved") if s.values and "recompute" not in s.illegal): "recompute"}
+    tall.choose(by_hand)
+    with pytest.raises(
+        PlanError, match=r"the least is \S+ KiB \(\d+ bytes\) beside 1 choice made by hand, which stays"
+    ):
+        tall.fit(least_bytes - 1)
+    assert tall.choices == by_hand
+
+
+def test_a_program_without_a_backward_is_refused() -> None:
+    bench = workbench.open(torch.sin, torch.ones(3), device="cpu", executor="torch", capture="interpreter")
+    with pytest.raises(PlanError, match="has no backward, for which something could be saved or not"):
+        bench.fit("1 GiB")
+
+
+@pytest.mark.parametrize("given", ["80%", " 80 %", "80.0%"])
+def test_a_share_is_of_the_peak_of_unmodified_thunder(tall: Workbench, given: str) -> None:
+    stock = tall.stock_plan.peak_bytes
+    before = tall.fit("90%").peak_bytes
+    found = tall.fit(given)
+    assert found.peak_bytes <= 0.8 * stock < before <= 0.9 * stock
+    assert found.choices == tall.fit(int(0.8 * stock)).choices
+    assert tall.curve(points=2).fit(given).peak_bytes <= 0.8 * stock
+    assert not tall.fit("100%").choices
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("24 GiB", 24 * 2**30),
+        ("1.5kB", 1500),
+        ("512 MB", 512 * 10**6),
+        ("7", 7),
+        (7, 7),
+        ("2TiB", 2**41),
+        ("2 mib", 2**21),
+        ("3gb", 3 * 10**9),
+    ],
+)
+def test_sizes(given: int | str, meant: int) -> None:
+    assert size_bytes(given) == meant
+
+
+@pytest.mark.parametrize(
+    "given", ["", "0", "GiB", "24 gigs", "-1 GiB", "1e9", "nan", 0, -5, 2.5, True, None, "１ GiB "[:1] + "x"]
+)
+def test_what_is_no_size_is_refused(given: object) -> None:
+    with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero, or a text such as '24 GiB'"):
+        size_bytes(given)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def invoke(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs a command: its status, and all that it wrote."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main(arguments)
+        wrote = capfd.readouterr()
+        return int(stop.value.code or 0), wrote.out or wrote.err
+
+    return run
+
+
+@pytest.mark.slow
+def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., tuple[int, str]]) -> None:
+    mlp = ("fit", "mlp", "--set", "layers=1", "--device", "planned", "--executor", "torch")
+    status, out = invoke(*mlp, "--curve", "4", "--json")
+    line = json.loads(out)
+    assert (status, line["state"], line["predicted"]) == (0, "done", True)
+    peaks = [point["peak_bytes"] for point in line["points"]]
+    steps = [point["step_s"] for point in line["points"]]
+    assert len(peaks) >= 2
+    assert (peaks, steps) == (sorted(peaks), sorted(steps, reverse=True))
+    status, out = invoke(*mlp, "--step", str(steps[0]), "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["step_s"] + found["added_s"] <= steps[0]
+    assert found["peak_bytes"] <= peaks[0]
+    assert found["choices"]
+    status, out = invoke(*mlp, "--step", str(steps[0]))
+    assert status == 0
+    assert out.startswith("peak ")
+    assert "gelu" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS"),
+        (("--peak", "1GiB", "--step", "1"), "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS"),
+        (("--peak", "0"), "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of"),
+        (("--peak", "0"), "given 0"),
+        (("--peak", "much"), "or '80%' of stock's; given 'm"),
+        (("--peak", "150 %"), "a share of stock's peak is above 0% and at most 100%; given '150 %'"),
+        (("--curve", "4", "--export", "x.py"), "a curve is of many plans: --export goes with --peak or --step"),
+    ],
+)
+def test_what_the_command_cannot_aim_at_is_refused(
+    invoke: Callable[..., tuple[int, str]], arguments: tuple[str, ...], said: str
+) -> None:
+    status, out = invoke("fit", "mlp", *arguments)
+    assert status != 0
+    assert said in " ".join(out.split())
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_config_that_replays(tmp_path: Path, invoke: Callable[..., tuple[int, str]]) -> None:
+    config = tmp_path / "fit.py"
+    status, out = invoke("fit", "mlp", "--device", "cpu", "--peak", "1 GiB", "--json")
+    stock = json.loads(out)
+    assert (status, stock["choices"], stock["predicted"]) == (0, {}, True)
+    limit = stock["peak_bytes"] - 1
+    status, out = invoke("fit", "mlp", "--device", "cpu", "--peak", str(limit), "--export", str(config), "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["peak_bytes"] <= limit
+    again = workbench.open("mlp", config=workbench.load(config))
+    assert again.choices == found["choices"]
+    assert again.plan.peak_bytes == found["peak_bytes"]
+
+
+MLP = ("fit", "mlp", "--set", "layers=1", "--device", "planned", "--executor", "torch")
+NO_SIZE = "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of stock's; given "
+NO_TIME = "step_s is a number of seconds above zero; given "
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--peak", "-1"), f"{NO_SIZE}'-1'"),
+        (("--peak", "nan"), f"{NO_SIZE}'nan'"),
+        (("--peak", "24 gigs"), f"{NO_SIZE}'24 gigs'"),
+        (("--step", "0"), f"{NO_TIME}0.0"),
+        (("--step", "-1"), f"{NO_TIME}-1.0"),
+        (("--step", "nan"), f"{NO_TIME}nan"),
+        (("--step", "soon"), f"{NO_TIME}'soon'"),
+        (("--curve", "1"), "a curve has at least 2 points; given 1"),
+    ],
+)
+def test_the_command_refuses_what_is_no_goal_in_one_line(
+    invoke: Callable[..., tuple[int, str]], arguments: tuple[str, ...], said: str
+) -> None:
+    status, out = invoke(*MLP, *arguments)
+    assert (status, out.strip()) == (2, f"thunder-workbench: {said}")
+
+
+@pytest.mark.slow
+def test_a_step_that_nothing_takes_is_told_in_units_that_show_it(invoke: Callable[..., tuple[int, str]]) -> None:
+    status, out = invoke(*MLP, "--step", "1e-12")
+    assert (status, "takes 1 ps a step or less" in " ".join(out.split())) == (1, True)
+
+
+@pytest.mark.slow
+def test_the_command_says_the_least_that_can_be_had(invoke: Callable[..., tuple[int, str]]) -> None:
+    status, out = invoke(*MLP, "--peak", "1KiB")
+    named = re.fullmatch(
+        r"thunder-workbench: no plan of mlp that peaks at 1\.00 KiB or less was found using recompute, offload; "
+        r"the least is \d+ KiB "
+        r"\((\d+) bytes\), for parameters and inputs alone are \d+ KiB\s*",
+        out,
+    )
+    assert status == 1
+    assert named is not None
+    least = int(named[1])
+    status, out = invoke(*MLP, "--peak", str(least), "--json")
+    assert (status, json.loads(out)["peak_bytes"]) == (0, least)
+    # What is chosen by hand stays, though with it that peak cannot be had.
+    status, out = invoke(*MLP, "--choose", "saved:blocks.0/gelu>add=recompute", "--peak", str(least))
+    assert status == 1
+    assert re.search(r"the least is \d+ KiB \(\d+ bytes\) beside 1 choice made by hand, which stays", out)
+
+
+@pytest.mark.slow
+def test_of_a_llama_both_together_are_quicker_than_either_alone() -> None:
+    bench = workbench.open("llama", device="planned", executor="torch")
+    alone = [Fitter(bench, bench._captured, bench.machine, using=(option,)) for option in (RECOMPUTE, OFFLOAD)]
+    both = Fitter(bench, bench._captured, bench.machine)
+    lowest, stock = max(fitter.least()[1].peak_bytes for fitter in alone), bench.plan.peak_bytes
+    # A fit is as near to the best as a hundredth of the step, which is all that there is to win where few plans fit.
+    least = min(fitter.within(lowest)[0].added_s for fitter in alone)
+    assert both.within(lowest)[0].added_s <= least + 0.01 * both.step_s
+    for share in (0.1, 0.3, 0.6):
+        limit = round(lowest + (stock - lowest) * share)
+        found, plan = both.within(limit)
+        assert plan.peak_bytes <= limit
+        assert set(found.options.values()) == {RECOMPUTE, OFFLOAD}
+        assert found.added_s < 0.9 * min(fitter.within(limit)[0].added_s for fitter in alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goal", [("--peak", "1GiB"), ("--step", "1"), ("--curve", "3")])
+def test_the_command_refuses_a_program_without_a_backward(
+    tmp_path: Path, invoke: Callable[..., tuple[int, str]], goal: tuple[str, ...]
+) -> None:
+    file = tmp_path / "plain.py"
+    file.write_text("import torch\n\n\ndef program():\n    return torch.sin, (torch.ones(3),)\n")
+    status, out = invoke("fit", f"{file}:program", "--device", "cpu", "--executor", "torch", *goal)
+    assert status == 1
+    assert "has no backward, for which something could be saved or not" in " ".join(out.split())
+    assert out.count("thunder-workbench:") == 1

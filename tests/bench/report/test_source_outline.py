@@ -1,0 +1,74 @@
+"""The outline: each figure of the plan stands at the part that causes it, and adds up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import workbench
+from workbench import Workbench
+from workbench.analysis.memory.liveness import alive_at
+from workbench.bench.report.source_outline import outline, turned
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.up(x))
+        return torch.exp(y) * y
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block(), Block()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x.sum()
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    return workbench.open(Model(), torch.randn(8, 16), device="cpu", executor="torch", capture="interpreter")
+
+
+def test_parts_are_the_persons_modules_and_lines_and_their_figures_add_up(bench):
+    plan = bench.plan
+    parts = outline(plan)
+    modules = [part.key for part in parts if part.kind == "module"]
+    assert {"blocks.0", "blocks.1", "blocks.0.up"} <= set(modules)
+    assert any("torch.exp(y) * y" in part.label and part.source.startswith("test_source_outline.py:") for part in parts)
+    top = [part for part in parts if part.parent < 0]
+    assert sum(part.saved_bytes for part in top) == plan.saved_bytes > 0
+    at_peak = alive_at(plan.graph, plan.timeline.peak_statement)
+    assert sum(part.peak_bytes for part in top) == sum(one.bytes for one in at_peak if one.producer >= 0)
+    for number, part in enumerate(parts):
+        inside = [other for other in parts if other.parent == number]
+        if inside:
+            assert part.saved_bytes == sum(other.saved_bytes for other in inside)
+            assert all(other.depth == part.depth + 1 for other in inside)
+
+
+def test_every_saved_value_can_be_chosen_where_it_was_made(bench):
+    parts = {part.key: part for part in outline(bench.plan)}
+    sites = {site.id for site in bench.sites("saved") if site.values}
+    inside = {id for key in ("blocks.0", "blocks.1") for id in parts[key].sites}
+    assert {id for id in sites if id.startswith("saved:blocks.")} <= inside
+    assert not [id for id in parts["blocks.0"].sites if "blocks.1" in id]
+
+
+def test_choosing_for_all_in_a_part_leaves_what_is_refused_and_goes_back_to_stock(bench):
+    part = next(part for part in outline(bench.plan) if part.key == "blocks.0")
+    here = [bench.site(id) for id in part.sites]
+    choices = turned(here, "recompute")
+    assert choices
+    assert set(choices) == {site.id for site in here if "recompute" in site.options and "recompute" not in site.illegal}
+    bench.choose(choices)
+    assert turned([bench.site(id) for id in part.sites], "stock") == dict.fromkeys(choices, "save")
+    bench.undo()
+    assert turned(here, "stock") == {}

@@ -1,0 +1,243 @@
+"""What is written as something that was traced before is what tracing it gives: statements, names, plans, choices."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workbench
+from tests.amount import amount
+from tests.compiler.frontend import test_module_reuse as layers
+from tests.strategies import RandomProgram, choices_for, programs
+from workbench.bench import Workbench
+from workbench.compiler.fastpath import call_memo
+from workbench.compiler.frontend import dynamo, fx_to_thunder, module_reuse
+from workbench.core.config import Config
+
+
+@contextlib.contextmanager
+def all_made() -> Iterator[None]:
+    """Inside, each layer is traced, and each operation's statements are made."""
+
+    def made(
+        trace: Any, scope: Any, of: Any, args: Any, kwargs: Any, make: Callable[[], Any], places: Any = None
+    ) -> tuple[Any, None]:
+        return make(), None
+
+    with (
+        mock.patch.object(dynamo, "traced_once", layers.each_traced),
+        mock.patch.object(call_memo, "written", made),
+    ):
+        yield
+
+
+def as_text(bench: Workbench) -> list[str]:
+    """All that a plan is made of, names included, and what it comes to."""
+    stage, plan = bench._captured.stage, bench.plan
+    traces = [str(trace) for trace in (stage.program, stage.joint, stage.claimed)]
+    # Which number a constant is printed with depends on what was printed before.
+    printed = [re.sub(r"\b(_[a-z]\w*)_\d+\b", r"\1", text) for text in (*traces, plan.text())]
+    return [
+        *(re.sub(r"took \d+ \w+", "", text) for text in printed),
+        "\n".join(plan.graph.statements.computes), repr(plan.peak_bytes), repr(plan.saved_bytes), repr(plan.timeline),
+        "\n".join(site.id for site in plan.sites),
+    ]  # fmt: skip
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+@settings(max_examples=amount(6, 25, 300))
+@given(programs(random=True, writes=True, rare=True), st.sampled_from(["dynamo", "interpreter"]))
+def test_random_programs_that_do_the_same_twice(program: RandomProgram, capture: str) -> None:
+    function, inputs, _ = program.build()
+
+    def twice(*given: Any) -> Any:
+        return function(*given), function(*given)
+
+    def opened() -> list[str]:
+        try:
+            # Of what Thunder gets wrong that way, as well.
+            with warnings.catch_warnings(action="ignore", category=workbench.ProgramWarning):
+                return as_text(workbench.open(twice, *inputs, device="cpu", executor="torch", capture=capture))
+        except workbench.ProgramError as error:
+            # Less where it was, which is a line of this file where all is made.
+            return [str(error).rpartition(": ")[2]]
+
+    with all_made():
+        stock = opened()
+    assert opened() == stock
+
+
+def twice_without_gradients(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        with torch.no_grad():
+            kept = x + 1
+        x = torch.tanh(x @ w * kept)
+    return x.sum()
+
+
+def twice_in_less_precision(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            product = x @ w
+        x = torch.tanh(product.float())
+    return x.sum()
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize("program", [twice_without_gradients, twice_in_less_precision])
+def test_what_is_called_for_what_it_does_is_done_each_time(program: Callable[..., Any], capture: str) -> None:
+    def inputs() -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(3)
+        return [torch.randn(6, 6, generator=generator).requires_grad_() for _ in range(2)]
+
+    given = inputs()
+    bench = workbench.open(program, *given, device="cpu", executor="torch", capture=capture)
+    ours, theirs = bench.config.jit(program)(*given), program(*(wanted := inputs()))
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close([ours, *(x.grad for x in given)], [theirs, *(x.grad for x in wanted)])
+
+
+def told(bench: Workbench, choices: dict[str, str]) -> str:
+    """What is said of choices that do not go together; nothing where they are made."""
+    try:
+        bench.choose(choices)
+    except workbench.ChoiceError as error:
+        return str(error)
+    return ""
+
+
+CASES: dict[str, tuple[Any, tuple[Callable[[layers.Stack], None], ...]]] = {
+    "alike": (layers.Layer, ()),
+    "batch norms": (layers.Normed, ()),
+    "pairs": (layers.Two, ()),
+    "a write on the way": (layers.AddsTo, ()),
+    "other shapes": (layers.Layer, (layers._shapes,)),
+    "shared weights": (layers.Layer, (layers._shared, layers._shared_with_first)),
+    "a layer in eval, one frozen": (layers.Layer, (layers._eval, layers._frozen)),
+    "first and last special": (layers.Layer, (layers._dropping, layers._without_bias)),
+}
+TRIED = list(CASES)[: amount(1, len(CASES), len(CASES))]
+SETS = amount(2, 4, 80)
+"""Of choices, for each of these programs: more than 500 in a search."""
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRIED)
+def test_choices_in_programs_with_repeated_layers(name: str) -> None:
+    kind, changes = CASES[name]
+    torch.manual_seed(1)
+    stack = layers.Stack(kind, layers.LAYERS if changes else 4)
+    for change in changes:
+        change(stack)
+    x = torch.randn(4, layers.WIDTH)
+
+    def opened(config: Config | None = None) -> Workbench:
+        return workbench.open(stack, x, device="planned", executor="nvfuser", config=config)
+
+    bench = opened()
+    with all_made():
+        stock = opened()
+    assert "written as another" in bench.capture_reason
+    assert "written as another" not in stock.capture_reason
+    assert as_text(bench) == as_text(stock)
+    random = Random(name)
+    for _ in range(SETS):
+        choices = choices_for(random, bench.sites())
+        assert told(bench, choices) == told(stock, choices)
+        assert as_text(bench) == as_text(stock)
+    assert opened(stock.config).plan.text() == stock.plan.text()
+    with all_made():
+        assert opened(bench.config).plan.text() == bench.plan.text()
+
+
+@pytest.mark.parametrize(
+    ("name", "each_time"),
+    [
+        ("alike", 0),
+        ("a write on the way", 1),
+        *(pytest.param(name, 0, marks=pytest.mark.slow) for name in ("pairs", "first and last special")),
+    ],
+)
+def test_layers_that_dynamo_did_not_trace_are_recorded_once(
+    name: str, each_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statements, where each comes from, and the names that are made for it are those of each layer recorded.
+
+    What writes in place is recorded each time, but not what is before it and behind it.
+    """
+    kind, changes = CASES[name]
+    run: list[Any] = []
+    stock = fx_to_thunder._Tracer._run
+
+    def counted(self: Any, *given: Any) -> Any:
+        run.append(given)
+        return stock(self, *given)
+
+    monkeypatch.setattr(fx_to_thunder._Tracer, "_run", counted)
+
+    def opened(count: int) -> tuple[Workbench, int]:
+        torch.manual_seed(1)
+        stack = layers.Stack(kind, count)
+        for change in changes:
+            change(stack)
+        before = len(run)
+        bench = workbench.open(stack, torch.randn(4, layers.WIDTH), device="planned", executor="nvfuser")
+        return bench, len(run) - before
+
+    bench, made = opened(6)
+    assert opened(8)[1] == made + 2 * each_time
+    with mock.patch.object(module_reuse.Written, "blocks", return_value={}):
+        each, all_made = opened(6)
+    assert made < all_made
+    assert as_text(bench) == as_text(each)
+    ours, theirs = (list(places(b._captured.stage.program.bound_symbols)) for b in (bench, each))
+    assert ours == theirs
+
+
+def places(bsyms: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Where statements, and all that they are made of, come from, and what they are tagged with."""
+    for bsym in bsyms:
+        where = bsym.source_filename
+        yield bsym.sym.name, where, getattr(where, "scope", ""), bsym.source_positions, sorted(map(repr, bsym.tags))
+        yield from places(bsym.subsymbols)
+
+
+def test_an_operation_is_made_once_for_arguments_that_are_alike() -> None:
+    asked: list[Any] = []
+    recorded: list[Any] = []
+
+    def count(into: list[Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any) -> Any:
+            into.append(None)
+            return stock(*given)
+
+        return counted
+
+    def function(x: torch.Tensor, times: int) -> torch.Tensor:
+        for _ in range(times):
+            x = torch.nn.functional.gelu(x)
+        return x.sum()
+
+    x = torch.randn(3, 3, requires_grad=True)
+    # What is found out of an operation once in a process is traced, too.
+    workbench.open(function, x, 2, device="cpu", executor="torch")
+    with (
+        mock.patch.object(call_memo, "written", count(asked, call_memo.written)),
+        mock.patch.object(call_memo, "_recorded", count(recorded, call_memo._recorded)),
+    ):
+        bench = workbench.open(function, x, 20, device="cpu", executor="torch")
+    assert len(bench.plan.graph.statements) > 3 * 20
+    assert 0 < 4 * len(recorded) < len(asked)

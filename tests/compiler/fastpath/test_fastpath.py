@@ -1,0 +1,544 @@
+"""Thunder made quicker gives what it gives as shipped, and does less on the way."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dataclasses
+import functools
+import inspect
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+from unittest import mock
+
+import pytest
+import thunder
+import torch
+from hypothesis import given, settings
+from thunder.core import interpreter, pytree, symbol, transform_common
+
+import workbench
+from tests.amount import amount
+from tests.strategies import RandomProgram, programs
+from workbench.compiler.fastpath import install, passes, symbols, wait_sorting
+from workbench.compiler.interop.thunder_api import (
+    IntegerProxy,
+    TensorProxy,
+    TraceCtx,
+    devices,
+    distributed_utils,
+    dtypes,
+    tracectx,
+    update_aliases,
+)
+from workbench.compiler.pipeline import compilation
+from workbench.compiler.trace.bsym_memo import identity, names_in, structure_of
+
+assert compilation.Hooks  # what is tried here is in force once this module is imported
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in (self.first, self.second):
+            x = layer(x) * len(self._modules) if isinstance(x, torch.Tensor) else x
+        return x.sum()
+
+
+def traced(function: Callable[..., Any], *args: Any) -> list[str]:
+    jitted = thunder.jit(function)
+    jitted(*args)
+    traces = [*thunder.last_traces(jitted), *thunder.last_backward_traces(jitted)]
+    return renumbered([re.sub(r"took \d+ \w+", "", str(trace)) for trace in traces])
+
+
+def renumbered(texts: list[str]) -> list[str]:
+    """With Thunder's numbers for tensors in the order in which they come: it throws away what it has given some to."""
+    numbers: dict[str, str] = {}
+    name = re.compile(r"(?<![a-zA-Z0-9])[fit]\d+(?![a-zA-Z0-9])")
+    # Lines break by how long names are.
+    whole = [re.sub(r"\\(\\?n|\n) *", "", text) for text in texts]
+    named = [name.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text) for text in whole]
+    # Sets are told in the order of their names.
+    return [re.sub(r"\{([#\w, ]+)\}", lambda found: str(sorted(found[1].split(", "))), text) for text in named]
+
+
+@pytest.fixture
+def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Functions that are interpreted, one entry for each call."""
+    found: list[str] = []
+    stock = interpreter._run_frame
+
+    def run_frame(frame: Any, *args: Any, **kwargs: Any) -> Any:
+        found.append(frame.qualname)
+        return stock(frame, *args, **kwargs)
+
+    monkeypatch.setattr(interpreter, "_run_frame", run_frame)
+    return found
+
+
+def by_rows(x: torch.Tensor) -> torch.Tensor:
+    """Each row from those before it, as gated delta rules have them; and a write through a view of all."""
+    made = x * 1.0
+    for row in range(1, 5):
+        before = made[:row, :row].clone()
+        made[row, :row] = made[row, :row].clone() + (made[row, :row].unsqueeze(-1) * before).sum(0)
+    flat = made.view(-1)
+    flat.mul_(2.0)
+    return (made * x).sum() + flat.sum()
+
+
+class InOrder(set[Any]):
+    """A set whose common part with another is in the order that names have in a trace, which Thunder leaves to hashes.
+
+    Attributes
+    ----------
+    place : dict of str to int
+        Of each name.
+    """
+
+    place: ClassVar[dict[str, int]] = {}
+
+    def union(self, *others: Iterable[Any]) -> InOrder:
+        return InOrder(super().union(*others))
+
+    def intersection(self, *others: Iterable[Any]) -> Any:
+        return sorted(super().intersection(*others), key=lambda variable: self.place[variable.proxy.name])
+
+
+@contextlib.contextmanager
+def shipped_in_order() -> Iterator[None]:
+    """Inside, Thunder works as shipped, and names views in the order in which a program first has them."""
+    stock = update_aliases.replace_args_with_alias_map
+
+    def noted(trace: Any, indices: Any) -> Any:
+        trace, groups = stock(trace, indices)
+        names = dict.fromkeys(name for bsym in trace.bound_symbols for name in names_in(bsym))
+        InOrder.place = {name: at for at, name in enumerate(names)}
+        return trace, groups
+
+    with (
+        install.as_shipped(),
+        mock.patch.object(update_aliases, "set", InOrder, create=True),
+        mock.patch.object(update_aliases, "replace_args_with_alias_map", noted),
+    ):
+        yield
+
+
+def outcome(function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> list[str]:
+    try:
+        return traced(function, *args)
+    except Exception as error:  # noqa: BLE001  # whatever Thunder says of a program
+        return [f"{type(error).__name__}: {error}".partition(chr(10))[0]]
+
+
+@pytest.mark.slow
+def test_what_is_written_by_rows_is_renamed_as_thunder_does() -> None:
+    with shipped_in_order():
+        shipped = outcome(by_rows, (torch.randn(5, 5, requires_grad=True),))
+    assert sum("update_aliases" in text for text in shipped)
+    assert outcome(by_rows, (torch.randn(5, 5, requires_grad=True),)) == shipped
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+@settings(max_examples=amount(4, 20, 150))
+@given(programs(writes=True))
+def test_random_writes_are_renamed_as_thunder_does(program: RandomProgram) -> None:
+    with shipped_in_order():
+        shipped = outcome(program.function, program.arguments())
+    assert outcome(program.function, program.arguments()) == shipped
+
+
+@pytest.mark.slow
+def test_traces_are_the_same_and_a_third_of_the_frames_is_interpreted(frames: list[str]) -> None:
+    net, x = Net(), torch.ones(2, 4)
+    with install.as_shipped():
+        shipped = traced(net, x)
+    count = len(frames)
+    frames.clear()
+    assert traced(net, x) == shipped
+    assert 0 < len(frames) < count / 3
+    frames.clear()
+    with install.as_shipped():
+        traced(net, x)
+    assert len(frames) == count
+
+
+def test_a_frame_of_the_stack_is_the_one_that_inspect_finds() -> None:
+    def callers() -> tuple[Any, Any]:
+        return inspect.stack()[2], interpreter.inspect.stack()[2]
+
+    theirs, ours = (lambda: callers())()
+    assert ours == theirs
+    assert ours.frame is theirs.frame is inspect.currentframe()
+    assert ours.positions == theirs.positions
+    with pytest.raises(IndexError):
+        interpreter.inspect.stack()[10_000]
+
+
+def _none(*given: Any) -> None: ...
+def _two(a: Any, b: Any) -> None: ...
+def _default(a: Any, b: Any = 3) -> None: ...
+def _only(a: Any, /, b: Any) -> None: ...
+def _keyword(a: Any, *, b: Any = 4) -> None: ...
+def _rest(a: Any, *rest: Any, **others: Any) -> None: ...
+def _named_behind(a: Any, *rest: Any, b: Any = 5) -> None: ...
+@functools.wraps(_two)
+def _for_another(*given: Any) -> None: ...
+
+
+@pytest.mark.parametrize("meta", [_none, _two, _default, _only, _keyword, _rest, _named_behind, _for_another])
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), ((1,), {}), ((1, 2), {}), ((1,), {"b": 2}), ((), {"a": 1, "b": 2}), ((1, 2, 3), {})]
+)
+def test_arguments_are_put_in_their_places_as_thunder_does(
+    meta: Callable[..., None], args: tuple[int, ...], kwargs: dict[str, int]
+) -> None:
+    def outcome(normalize: Any) -> Any:
+        try:
+            return normalize(symbol.Symbol("tried", meta), *args, **kwargs)
+        except TypeError as error:
+            return str(error)
+
+    assert outcome(symbol.Symbol.normalize) == outcome(install._stock_normalize)
+
+
+def _given_back(x: torch.Tensor) -> Any:
+    return x, x.view(2, 4), {"sum": x.sum(), "shape": x.shape[0]}
+
+
+def _without_gradients(x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        kept = x * 2
+    return kept + x.sin()
+
+
+def _in_half(x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ x.t() + 1
+
+
+def _written(x: torch.Tensor) -> Any:
+    y = x.clone()
+    y.add_(1)
+    return torch.nn.functional.dropout(y[:1].expand(2, 4), 0.0), y.to(torch.float64), y.contiguous()
+
+
+@pytest.mark.parametrize("function", [_given_back, _without_gradients, _in_half, _written])
+def test_statements_are_recorded_as_they_are_as_shipped(function: Callable[..., Any]) -> None:
+    x = torch.randn(2, 4, requires_grad=True)
+    with shipped_in_order():
+        assert symbol.Symbol.__call__ is not symbols._call
+        shipped = traced(function, x)
+    assert symbol.Symbol.__call__ is symbols._call
+    assert traced(function, x) == shipped
+
+
+def test_properties_of_tensors_are_inferred_as_ever() -> None:
+    cpu, cuda = thunder.core.devices.Device("cpu"), thunder.core.devices.Device("cuda:0")
+    single, weak, whole = thunder.dtypes.float32, thunder.dtypes.float32_, thunder.dtypes.int64
+
+    def outcomes(infer: Callable[..., Any]) -> list[Any]:
+        with thunder.core.trace.tracectx(thunder.core.trace.TraceCtx(None)):
+            like = thunder.core.proxies.TensorProxy(shape=(2, 3), device=cpu, dtype=single, requires_grad=True)
+        made = []
+        for properties in (
+            (None, (2, 3), cpu, single, True),
+            (None, [2, 3], cuda, single, False),
+            (None, (), cpu, weak, False),
+            (None, (), cpu, float, False),
+            (None, (4,), cpu, whole, True),
+            (like,),
+            (like, (5,)),
+            (like, (5,), None, whole),
+            (like, None, None, None, False),
+            (None, (-1,), cpu, single, False),
+            (None, (1.5,), cpu, single, False),
+            (None, "2", cpu, single, False),
+            (None, (2,), None, single, False),
+        ):
+            for _ in range(2):  # what is kept is given the second time
+                try:
+                    made.append(infer(*properties))
+                except (RuntimeError, ValueError) as error:
+                    made.append(re.sub(r"t\d+", "t", str(error)))
+        return made
+
+    assert outcomes(symbols._inferred) == outcomes(symbols._stock_properties)
+
+
+def test_before_an_interpretation_the_source_of_one_frame_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    stock = inspect.getframeinfo
+    monkeypatch.setattr(inspect, "getframeinfo", lambda frame, context=1: looked.append(frame) or stock(frame, context))
+    assert torch.equal(thunder.jit(lambda x: x * 2)(torch.ones(2)), torch.full((2,), 2.0))
+    assert len(looked) == 1
+
+
+def test_each_interpretation_looks_up_builtins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(x: torch.Tensor) -> Any:
+        return x * len((x, x))
+
+    x = torch.ones(2)
+    assert torch.equal(thunder.jit(twice)(x), x * 2)
+    monkeypatch.setitem(twice.__globals__, "len", lambda _: 5)
+    assert torch.equal(thunder.jit(twice)(x), x * 5)
+    monkeypatch.delitem(twice.__globals__, "len")
+    monkeypatch.setattr(builtins, "divmod", lambda *_: 7)
+
+    def patched(x: torch.Tensor) -> Any:
+        return x * divmod(1, 2)
+
+    assert torch.equal(thunder.jit(patched)(x), x * 7)
+
+
+def test_a_builtin_that_a_program_hides_while_it_runs_stays_hidden() -> None:
+    def shadows(x: torch.Tensor) -> Any:
+        before = abs(x)
+        globals()["abs"] = torch.negative
+        return before + abs(x)
+
+    x = torch.full((2,), -1.0)
+    try:
+        with install.as_shipped():
+            shipped = _outcome(shadows, x)
+        globals().pop("abs", None)
+        assert _outcome(shadows, x) == shipped
+    finally:
+        globals().pop("abs", None)
+
+
+def _outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
+    try:
+        return thunder.jit(function)(x).tolist()
+    except Exception as error:  # noqa: BLE001  # whatever Thunder makes of it, it is the same
+        return f"{type(error).__name__}: {error}"
+
+
+def test_an_unknown_name_is_refused_as_ever() -> None:
+    def lost(x: torch.Tensor) -> Any:
+        return x + no_such_name  # noqa: F821
+
+    with pytest.raises(workbench.ProgramError, match="no_such_name"):
+        workbench.open(lost, torch.ones(2), capture="interpreter")
+
+
+@dataclasses.dataclass
+class Pair:
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize("tree", [(), ((1, [2.0, None]), {"a": "b"}), Pair(1, 2), ([Pair(1, [2])], {}), slice(1, 2)])
+def test_trees_are_flattened_as_ever(tree: Any) -> None:
+    with install.as_shipped():
+        pytree.tree_flatten_with_dataclass(tree)  # makes the dataclass known, here and there
+        shipped = [pytree.tree_flatten(tree), pytree.tree_flatten_with_dataclass(tree)]
+    assert [symbol.tree_flatten(tree), symbol.tree_flatten_with_dataclass(tree)] == shipped
+
+
+def test_a_dataclass_is_looked_into_when_it_is_first_seen() -> None:
+    @dataclasses.dataclass
+    class New:
+        inside: Any
+
+    assert symbol.tree_flatten_with_dataclass([1, 2])[0] == [1, 2]
+    assert symbol.tree_flatten_with_dataclass([1, New([2, 3])])[0] == [1, 2, 3]
+
+
+def test_what_is_no_tree_is_refused_each_time() -> None:
+    class Own:
+        pass
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"tree_flatten of type .*Own'> is not supported"):
+            symbol.tree_flatten(Own())
+
+
+def test_a_signature_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected: list[Any] = []
+    signature = inspect.signature
+
+    def count(function: Any) -> inspect.Signature:
+        inspected.append(function)
+        return signature(function)
+
+    def meta(a: Any, *, b: int = 3) -> Any:
+        return a
+
+    own = symbol.Symbol("own", meta=meta)
+    monkeypatch.setattr(inspect, "signature", count)
+    assert [own.normalize(1), own.normalize(a=1, b=2)] == [((1,), {"b": 3}), ((1,), {"b": 2})]
+    assert inspected == [meta]
+    with pytest.raises(TypeError, match="missing a required argument: 'a'"):
+        own.normalize()
+    like = symbol.Symbol("like", meta=own)
+    assert [like.normalize(1, b=2), like.normalize(3)] == [((1,), {"b": 2}), ((3,), {})]
+    assert inspected == [meta]
+
+
+def test_tags_are_those_of_all_that_is_inside() -> None:
+    jitted = thunder.jit(Net())
+    jitted(torch.ones(2, 4))
+    bsyms = [bsym for trace in thunder.last_traces(jitted) for bsym in trace.bound_symbols]
+    found = [symbol.gather_tags(bsym) for bsym in bsyms]
+    with install.as_shipped():
+        assert symbol.gather_tags is not install._gather_tags
+        assert found == [symbol.gather_tags(bsym) for bsym in bsyms]
+    assert any(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "settings", "device", "executor"),
+    [
+        ("llama", {"layers": 2, "kv_heads": 2}, "planned", "nvfuser"),
+        ("dropout_mlp", {}, "planned", "nvfuser"),
+        ("adam", {}, "planned", "nvfuser"),
+        ("residual_chain", {"layers": 3, "grad": True}, "cpu", "torchcompile"),
+        ("fsdp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser"),
+        pytest.param("ddp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser", marks=pytest.mark.long),
+    ],
+)
+def test_passes_over_statements_give_the_plans_that_they_gave(
+    program: str, settings: dict[str, Any], device: str, executor: str
+) -> None:
+    shipped = passes.SHIPPED_BY_NAME["dce_bsyms"]
+
+    def plans() -> list[Any]:
+        bench = workbench.open(program, device=device, executor=executor, **settings)
+        able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
+        chosen = [{}, *({site.id: "recompute"} for site in able[:2])]
+        found = [bench.plan_under(choices) for choices in chosen]
+        told = [(plan.text(), *(each.text for each in plan.passes), plan.graph.to_json(), plan.sites) for plan in found]
+        return [renumbered([each if isinstance(each, str) else repr(each) for each in plan]) for plan in told]
+
+    quickly = plans()
+    with install.as_shipped():
+        assert transform_common.dce_bsyms is shipped
+        assert plans() == quickly
+    assert transform_common.dce_bsyms is not shipped
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_numbers_are_given_once_and_other_statements_stay_what_they_are(seed: int) -> None:
+    drawn, shipped = random.Random(seed), passes.SHIPPED_BY_NAME["remove_duplicate_number_proxies"]
+    statement = symbol.Symbol("statement", meta=lambda number: None)
+    with tracectx(TraceCtx(None)):
+        numbers = [IntegerProxy(f"i{i}", value=i) for i in range(4)]
+        tensors = [
+            TensorProxy(f"t{i}", shape=(2,), device=devices.cpu, dtype=dtypes.float32, requires_grad=False)
+            for i in range(3)
+        ]
+    bsyms = []
+    for _ in range(8):
+        outs: list[Any] = drawn.choices([*numbers, *tensors, 7, None], k=drawn.randrange(4))
+        output = drawn.choice([tuple(outs), [tuple(outs[:1]), *outs[1:]], outs[0] if len(outs) == 1 else outs])
+        bsyms.append(statement.bind(len(bsyms), output=output))
+    ours, theirs = passes._remove_duplicate_number_proxies(bsyms), shipped(bsyms)
+    assert [repr(bsym.output) for bsym in ours] == [repr(bsym.output) for bsym in theirs]
+    assert [type(bsym.output) for bsym in ours] == [type(bsym.output) for bsym in theirs]
+    # Shipped, each is a copy: here one is where what it gives has become another.
+    before = {identity(bsym): repr(bsym.output) for bsym in bsyms}
+    copies = [bsym for bsym in ours if identity(bsym) not in before]
+    assert all(repr(bsym.output) == before[identity(bsym)] for bsym in ours if bsym not in copies)
+    assert len(copies) == sum(repr(bsym.output) not in before.values() for bsym in theirs)
+
+
+@pytest.mark.parametrize("parallel", ["fsdp", "fsdp_zero3", "ddp"])
+def test_waits_are_sorted_as_ever(parallel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sorted_by: list[tuple[list[int], list[int]]] = []
+
+    def both(trace: Any) -> Any:
+        found = wait_sorting.sort_waits(trace)
+        stock = wait_sorting._stock_sort_waits(trace)
+        sorted_by.append(([id(b) for b in found.bound_symbols], [id(b) for b in stock.bound_symbols]))
+        return found
+
+    monkeypatch.setattr(distributed_utils, "sort_waits", both)
+    net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(5)))
+    bench = workbench.open(net, torch.ones(2, 8), device="cpu", executor="torch", ranks=4, parallel=parallel)
+    assert bench.plan.graph.statements
+    assert sorted_by
+    for found, stock in sorted_by:
+        assert found == stock
+
+
+def test_a_statement_that_is_copied_keeps_what_is_known_of_the_parts_that_stay() -> None:
+    jitted = thunder.jit(Net())
+    jitted(torch.ones(2, 4))
+    bsym = next(b for b in thunder.last_traces(jitted)[0].bound_symbols if b.flat_proxy_args and b.subsymbols)
+    known = bsym.flat_proxy_args, bsym.flat_proxy_outs
+    same, other = bsym.from_bsym(header="told"), bsym.from_bsym(args=bsym.args[:1])
+    assert same.flat_proxy_args is known[0]
+    assert same.flat_proxy_outs is known[1]
+    assert (same.header, same.tags is bsym.tags, same == bsym) == ("told", False, True)
+    assert other.flat_proxy_args == known[0][:1]
+    assert other != bsym
+    here = {proxy.name for proxy in (*known[0], *known[1])}
+    others = [out for b in thunder.last_traces(jitted)[0].bound_symbols for out in b.flat_proxy_outs]
+    stranger = next(other for other in others if other.name not in here)
+    assert bsym.from_bsym_swap_proxies({symbol.variableify(stranger): known[1][0]}) is bsym
+    swapped = bsym.from_bsym_swap_proxies({symbol.variableify(known[0][0]): known[1][0]})
+    assert swapped.flat_proxy_args[0] is known[1][0]
+    assert bsym.flat_proxy_args is known[0]
+
+
+def test_values_are_swapped_as_ever() -> None:
+    jitted = thunder.jit(Net())
+    jitted(torch.ones(2, 4))
+    statements = [b for trace in thunder.last_traces(jitted) for b in trace.bound_symbols if b.flat_proxy_args]
+    chance = random.Random(0)
+    outcomes = []
+    for _ in range(300):
+        bsym, *others = chance.sample(statements, 3)
+        values = [*bsym.flat_proxy_args, *bsym.flat_proxy_outs]
+        into = [None, None, 2, *values, *(value for other in others for value in other.flat_proxy_args)]
+        swaps = {symbol.variableify(value): chance.choice(into) for value in chance.sample(values, min(2, len(values)))}
+        skipped = {f"skip_{part}": chance.random() < 0.3 for part in ("inputs", "output", "subsymbols")}
+        outcomes.append(
+            [
+                _swapped_by(swap, bsym, swaps, skipped)
+                for swap in (symbol.BoundSymbol.from_bsym_swap_proxies, symbols._stock_swap)
+            ]
+        )
+    assert [quickly for quickly, _ in outcomes] == [shipped for _, shipped in outcomes]
+    told = [str(shipped) for _, shipped in outcomes]
+    assert any("cycle" in each for each in told)
+    assert any("cycle" not in each for each in told)
+
+
+def _swapped_by(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mapping[str, bool]) -> Any:
+    """A statement with values swapped, each value told by which object it is; or why not."""
+
+    def told(made: Any) -> Any:
+        parts = pytree.tree_flatten((made.args, made.kwargs, made.output))[0]
+        values = [id(part) if isinstance(part, thunder.core.proxies.Proxy) else part for part in parts]
+        return str(made.sym.id), values, [told(sub) for sub in made.subsymbols]
+
+    try:
+        return told(swap(bsym, swaps, **skipped))
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_a_copy_whose_arguments_change_as_it_is_made_has_a_structure_of_its_own() -> None:
+    jitted = thunder.jit(Net())
+    jitted(torch.ones(2, 4))
+    bsym = next(b for b in thunder.last_traces(jitted)[0].bound_symbols if len(b.args) > 1)
+
+    def fewer(made: Any) -> None:
+        made.args = made.args[:1]
+
+    given = bsym.from_bsym(sym=dataclasses.replace(bsym.sym, _bind_postprocess=lambda made: None))
+    assert structure_of(given.from_bsym()) is structure_of(given)
+    object.__setattr__(given.sym, "_bind_postprocess", fewer)
+    made = given.from_bsym()
+    assert len(made.args) == 1
+    assert structure_of(made) is not structure_of(given)

@@ -1,0 +1,384 @@
+"""Modules that are written as another that was traced: the graph is the one that tracing each of them gives."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import workbench
+from tests.amount import amount
+from tests.models import zoo
+from workbench.compiler.frontend import dynamo, module_reuse
+from workbench.compiler.frontend.dynamo import WholeGraph, whole_graph
+from workbench.compiler.frontend.module_equality import traits_of
+
+WIDTH, LAYERS = 8, 6
+SEEN: list[int] = []
+
+
+@contextlib.contextmanager
+def each_traced(program: Any) -> Iterator[module_reuse.Written]:
+    """What `traced_once` stands in for."""
+    yield module_reuse.Written()
+
+
+def _leaf(value: Any) -> Any:
+    return (type(value), traits_of(value)) if isinstance(value, torch.Tensor) else value
+
+
+def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
+    """Of the inputs of a graph: which share a storage, its bytes, and whether they have gradients."""
+    fakes = [node.meta["example_value"] for node in whole.graph.graph.nodes if node.op == "placeholder"]
+    numbers: dict[int, int] = {}
+    return [
+        (numbers.setdefault(storage._cdata, len(numbers)), storage.nbytes(), fake.grad is None)
+        for fake in fakes
+        if isinstance(fake, torch.Tensor)
+        for storage in [fake.untyped_storage()]
+    ]
+
+
+def as_data(whole: WholeGraph) -> list[Any]:
+    """All that is read of a graph, node by node."""
+    return [
+        (
+            node.name, node.op, node.target, str(node.args), str(node.kwargs), node.stack_trace,
+            [_leaf(leaf) for leaf in pytree.tree_leaves(node.meta.get("example_value"))],
+            list(node.meta.get("nn_module_stack", {}).items()), node.meta.get("source_fn_stack"),
+        )
+        for node in whole.graph.graph.nodes
+    ]  # fmt: skip
+
+
+def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> dict[str, int]:
+    """How many modules were written, by class; the graph is the one that tracing each gives."""
+    found = whole_graph(model, args, kwargs or {})
+    torch._dynamo.reset()
+    with mock.patch.object(dynamo, "traced_once", each_traced):
+        stock = whole_graph(model, args, kwargs or {})
+    torch._dynamo.reset()
+    assert as_data(found) == as_data(stock)
+    assert _memory(found) == _memory(stock)
+    assert [id(tensor) for tensor in found.inputs] == [id(tensor) for tensor in stock.inputs]
+    assert not stock.written.modules
+    return dict(found.written.modules)
+
+
+class Layer(nn.Module):
+    """A layer as others, that has a number and does not use it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.inner = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.drop = nn.Dropout(0.1)
+        self.act = nn.ReLU()
+        self.register_buffer("scale", torch.ones(WIDTH))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        h = self.act(self.norm(x)) * self.scale
+        if mask is not None:
+            h = h.masked_fill(mask, 0.0)
+        h = self.act(self.drop(self.inner(h)))
+        return x + h
+
+
+class Numbered(Layer):
+    """Computes with its number, but only from the fourth on."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask) * (2.0 if self.number > 2 else 1.0)
+
+
+class ByName(Layer):
+    """Looks its number up by its name."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask) + getattr(self, "num" + "ber") // 4
+
+
+class InTable(Layer):
+    """Looks its number up in what Python keeps of it."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask) + self.__dict__["number"] // 4
+
+
+class Remembers(Layer):
+    """Notes each call, in a list that others see."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        SEEN.append(1)
+        return super().forward(x, mask)
+
+
+class Counts(Layer):
+    """Counts its calls."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        self.number += 1
+        return super().forward(x, mask)
+
+
+class InPlace(Layer):
+    """Writes into what it is given."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return x.add_(super().forward(x.clone(), mask))
+
+
+class AddsTo(Layer):
+    """Writes, on the way, into what it made."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        h = super().forward(x, mask)
+        h += x * 0.5
+        return self.act(h) + x
+
+
+class Two(Layer):
+    """Gives a pair, one of them what it was given."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+        return super().forward(x, mask), x, None
+
+
+class Normed(Layer):
+    """Updates what it knows of its inputs."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.batch = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.batch(super().forward(x, mask))
+
+
+class Without(Layer):
+    """Computes a part without gradients."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        with torch.no_grad():
+            scale = x.abs().mean()
+        return super().forward(x, mask) * scale
+
+
+class Applied(Layer):
+    """Holds a function with arguments of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        del self.act
+        self.act = functools.partial(nn.functional.gelu, approximate="tanh")
+
+
+class AppliedOtherwise(Layer):
+    """The same; the last two have others."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        del self.act
+        self.act = functools.partial(nn.functional.gelu, approximate="tanh" if number < LAYERS - 2 else "none")
+
+
+class Stack(nn.Module):
+    """Layers one after another."""
+
+    def __init__(self, kind: Callable[[int], nn.Module] = Layer, count: int = LAYERS) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.layers = nn.ModuleList(kind(number) for number in range(count))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            x = layer(x, mask)
+            x = x[0] if isinstance(x, tuple) else x
+        return x.sum()
+
+
+def given_to(stack: nn.Module) -> dict[str, int]:
+    """How many layers were written of a stack that takes a mask; of the first, Dynamo does not know the mask yet."""
+    return written_of(stack, (torch.randn(4, WIDTH), torch.zeros(4, WIDTH, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        (Layer, 3), (Numbered, 0), pytest.param(ByName, 0, marks=pytest.mark.slow),
+        pytest.param(InTable, 0, marks=pytest.mark.slow), pytest.param(Remembers, 0, marks=pytest.mark.slow),
+        pytest.param(Counts, 0, marks=pytest.mark.slow), (InPlace, 0), (Two, 3), (Normed, 3),
+        (Applied, 3), (AppliedOtherwise, 1),
+        pytest.param(Without, 3, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_a_stack_of_layers_is_traced_as_it_would_be(kind: Any, written: int) -> None:
+    assert given_to(Stack(kind)) == ({kind.__name__: written} if written else {})
+
+
+def _eval(stack: Stack) -> None:
+    stack.layers[2].eval()
+
+
+def _frozen(stack: Stack) -> None:
+    stack.layers[3].inner[0].weight.requires_grad_(False)
+
+
+def _shapes(stack: Stack) -> None:
+    stack.layers[4].inner = nn.Sequential(nn.Linear(WIDTH, 3), nn.GELU(), nn.Linear(3, WIDTH))
+
+
+def _shared(stack: Stack) -> None:
+    stack.layers[4].inner[0].weight = stack.layers[1].inner[0].weight
+
+
+def _shared_layer(stack: Stack) -> None:
+    stack.layers[4] = stack.layers[1]
+
+
+def _shared_with_first(stack: Stack) -> None:
+    stack.layers[5].inner[2].weight = stack.first.weight
+
+
+def _tied_inside(stack: Stack) -> None:
+    stack.layers[4].inner[2].weight = stack.layers[4].inner[0].weight
+
+
+def _hooked(stack: Stack) -> None:
+    stack.layers[4].inner[0].register_forward_hook(lambda module, args, output: output * 2)
+
+
+def _patched(stack: Stack) -> None:
+    stack.layers[4].act.forward = torch.tanh
+
+
+def _more(stack: Stack) -> None:
+    stack.layers[4].inner.append(nn.Tanh())
+
+
+def _without_bias(stack: Stack) -> None:
+    stack.layers[4].inner[0].bias = None
+
+
+def _dropping(stack: Stack) -> None:
+    stack.layers[4].drop.p = 0.5
+
+
+def _transposed(stack: Stack) -> None:
+    stack.layers[4].inner[0].weight = nn.Parameter(torch.randn(WIDTH, WIDTH).t())
+
+
+def _same_memory(stack: Stack) -> None:
+    stack.layers[4].inner[0].weight = nn.Parameter(stack.layers[1].inner[0].weight.detach())
+
+
+def _part_of_more(stack: Stack) -> None:
+    stack.layers[4].inner[0].weight = nn.Parameter(torch.randn(3, WIDTH, WIDTH)[0])
+
+
+def _with_gradient(stack: Stack) -> None:
+    stack.layers[4].inner[0].weight.grad = torch.ones(WIDTH, WIDTH)
+
+
+CHANGES = (
+    _eval, _frozen, _shapes, _shared, _shared_layer, _shared_with_first, _tied_inside, _hooked, _patched, _more,
+    _without_bias, _dropping, _transposed, _same_memory, _part_of_more, _with_gradient,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_layer_that_is_not_as_the_others_is_traced(change: Callable[[Stack], None]) -> None:
+    stack = Stack()
+    change(stack)
+    assert given_to(stack)["Layer"] in (2, 3)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@settings(max_examples=amount(5, 15, 100))
+@given(
+    st.lists(st.sampled_from(CHANGES), max_size=4, unique=True),
+    st.integers(3, 8),
+    st.sampled_from([Layer, Two, Normed]),
+)
+def test_whatever_differs(changes: list[Callable[[Stack], None]], more: int, kind: Any) -> None:
+    stack = Stack(kind, LAYERS + more)
+    for change in changes:
+        change(stack)
+    try:
+        stack(torch.randn(4, WIDTH))
+    except RuntimeError:  # one change took the shapes that another needs
+        assume(False)
+    assert given_to(stack)[kind.__name__] >= 2
+
+
+class ByIndex(Stack):
+    """Does what depends on a layer's place itself."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        kept = []
+        for at, layer in enumerate(self.layers):
+            x = layer(x, mask if at % 2 else None) * (at + 1)
+            kept.append(x)
+        with torch.no_grad():
+            for layer in self.layers:
+                x = layer(x)
+        return torch.stack(kept).sum() + x.sum()
+
+
+@pytest.mark.slow
+def test_what_is_around_a_layer_is_traced_each_time() -> None:
+    assert given_to(ByIndex(count=10)) == {"Layer": 2 + 2}
+
+
+@pytest.mark.slow
+def test_a_function_that_holds_a_model_is_the_same() -> None:
+    stack = Stack()
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return stack(x) * 2
+
+    assert written_of(loss, (torch.randn(4, WIDTH),)) == {"Layer": 4}
+    assert written_of(stack.forward, (torch.randn(4, WIDTH),)) == {"Layer": 4}
+
+
+def test_layers_called_by_names_of_their_own_are_each_traced() -> None:
+    class Named(Stack):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+            x = self.layers[0](x, mask)
+            x = self.layers[1](x, mask)
+            x = self.layers[2](x, mask)
+            return self.layers[3](x, mask).sum()
+
+    assert given_to(Named()) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_models_of_others(name: str) -> None:
+    module, args, kwargs = zoo.build(name)
+    written_of(module, args, kwargs)
+
+
+@pytest.mark.slow
+def test_the_plan_says_how_much_was_written_and_a_config_replays() -> None:
+    torch.manual_seed(0)
+    stack, x = Stack(Normed), torch.randn(4, WIDTH)
+    bench = workbench.open(stack, x, device="cpu", executor="torch")
+    assert bench.capture_reason.endswith("; 4 Normed written as another that was traced")
+    with mock.patch.object(dynamo, "traced_once", each_traced):
+        other = workbench.open(stack, x, device="cpu", executor="torch")
+    assert bench.plan.text() == other.plan.text()
+    assert [site.id for site in bench.sites()] == [site.id for site in other.sites()]

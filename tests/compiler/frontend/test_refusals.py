@@ -1,0 +1,459 @@
+"""Programs that cannot be traced: the person's own line, what to do about it, and the tracer's own message last."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.compiler.frontend.trace_errors import remedy
+from workbench.errors import ProgramError
+from workbench.interop.torch_private import FakeTensorMode
+
+MODEL = nn.Linear(4, 4)
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def selects(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].sum()
+
+
+def finds(x: torch.Tensor) -> torch.Tensor:
+    return torch.nonzero(x)
+
+
+def trains(x: torch.Tensor) -> torch.Tensor:
+    loss = MODEL(x).sum()
+    loss.backward()
+    return loss
+
+
+def multiplies(x: torch.Tensor) -> torch.Tensor:
+    return x @ torch.zeros(3, 3)
+
+
+def leaves(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(x.tolist())
+
+
+def detaches(x: torch.Tensor) -> torch.Tensor:
+    return (x * MODEL.weight.data).sum()
+
+
+def contracts(x: torch.Tensor) -> torch.Tensor:
+    return ((x * 1j) @ (MODEL.weight * 1j)).abs().sum()
+
+
+def picks(x: torch.Tensor) -> torch.Tensor:
+    size = (2, 3)[int(torch.empty(1).uniform_(0.0, 2.0).item())]
+    return x[:size].sum()
+
+
+def balances(x: torch.Tensor) -> torch.Tensor:
+    scores, targets, lengths = x.log_softmax(-1).unsqueeze(1), torch.ones(1, 2, dtype=torch.long), torch.tensor([4])
+    return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))
+
+
+def maps(x: torch.Tensor) -> torch.Tensor:
+    made = torch.vmap(torch.sin)(x)
+    made[0] = x[1]
+    return made
+
+
+def differentiates(x: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)
+    return made
+
+
+def computes_with_numpy(x: torch.Tensor) -> torch.Tensor:
+    return x * np.linspace(0.0, 1.0, x.shape[0])
+
+
+def asserts(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat(x.split(x.argmax(-1).tolist()))
+
+
+def takes_seven(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] != 7:
+        raise ValueError(f"seven rows, not {x.shape[0]}, (as told)")
+    return x
+
+
+def penalizes(x: torch.Tensor) -> torch.Tensor:
+    slope, *_ = torch.autograd.grad(MODEL(x).sum(), x, create_graph=True)
+    return slope.square().sum()
+
+
+def masks(x: torch.Tensor) -> torch.Tensor:
+    # As Hugging Face's models do, which leave a mask to be made where they are traced.
+    mask = None if torch.compiler.is_compiling() else x
+    return x * mask.shape[0]  # type: ignore[union-attr]
+
+
+def compares(x: torch.Tensor) -> torch.Tensor:
+    if x.argmax().item() == 1:
+        return x
+    return -x
+
+
+LINES = {
+    compares: ("if x.argmax().item() == 1:", "depends on a number that is read from a tensor: give the number to the"),
+    penalizes: (
+        "slope, *_ = torch.autograd.grad(MODEL(x).sum(), x, create_graph=True)",
+        "open what is differentiated, whose backward is made and planned with it",
+    ),
+    differentiates: (
+        "made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)",
+        "open what is differentiated, whose backward is made and planned with it",
+    ),
+    maps: ("made = torch.vmap(torch.sin)(x)", "write the batch as a dimension, in place of torch.vmap"),
+    computes_with_numpy: (
+        "return x * np.linspace(0.0, 1.0, x.shape[0])",
+        "compute numbers with math, and tensors with",
+    ),
+    asserts: ("return torch.cat(x.split(x.argmax(-1).tolist()))", "stay in tensors, or do it before or after the"),
+    branches: ("if x.sum() > 0:", "choose with torch.where, or give the decision to the program as a bool"),
+    selects: ("return x[x > 0].sum()", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
+    finds: ("return torch.nonzero(x)", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
+    trains: ("loss.backward()", "open what gives the loss"),
+    balances: (
+        "return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))",
+        "open the model without labels, and give its logits to torch.nn.functional.ctc_loss outside of the program",
+    ),
+    leaves: ("return torch.tensor(x.tolist())", "stay in tensors, or do it before or after the program"),
+}
+
+
+@pytest.mark.parametrize("program", LINES, ids=lambda program: program.__name__)
+def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Tensor]) -> None:
+    line, advice = LINES[program]
+    said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}.* \(.+\)$"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(program, torch.randn(4, 4), device="cpu")
+
+
+def test_numbers_that_numpy_makes_of_lists_are_known_and_cut_a_program_into_parts() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * int(np.sum([3]))
+
+    x = torch.randn(4, 4)
+    bench = workbench.open(program, x, device="cpu")
+    assert bench.capture == "parts"
+    assert "compute numbers with math, or before the program" in bench.capture_reason
+    torch.testing.assert_close(bench.config.jit(program)(x), program(x))
+
+
+def test_an_error_that_only_a_traced_program_raises_is_not_said_to_be_raised_without_the_workbench() -> None:
+    x = torch.randn(4, 4)
+    assert masks(x).shape == x.shape
+    with pytest.raises(ProgramError, match=r"if it runs there, .* under torch\.compile, .* attention_mask="):
+        workbench.open(masks, x, device="cpu")
+
+
+def test_a_number_that_decides_is_refused_where_thunders_interpreter_would_take_one_way_for_all() -> None:
+    said = rf"{re.escape('(if x.argmax().item() == 1:)')}: .*give the number to the program"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(compares, torch.randn(4, 4), device="cpu", capture="interpreter")
+
+
+def test_models_of_detection_are_told_by_where_they_stand() -> None:
+    told = "Could not guard on data-dependent expression Eq(u0, 1)"
+    assert "model.backbone" in remedy(f"{told} /site-packages/torchvision/models/detection/ssd.py in forward")
+    assert "model.backbone" not in remedy(f"{told} /home/me/model.py in forward")
+
+
+@pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter", "parts"])
+def test_what_a_refused_program_began_of_torch_func_is_ended(capture: str) -> None:
+    x = torch.randn(4, 4, requires_grad=True)
+    with pytest.raises(ProgramError):
+        workbench.open(differentiates, x, device="cpu", capture=capture)
+    # Inside of a transform these raise.
+    assert torch.zeros(3).requires_grad_().requires_grad
+    assert torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("requires", "assert torch.all(x < 9)"),
+        ("requires_bool", 'assert torch.all(x < 9).item(), "small ones"'),
+        ("requires_number", "assert x.argmax().item() < 99"),
+    ],
+)
+def test_an_assertion_about_values_is_refused_by_its_line(
+    name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In a file of its own: pytest makes other statements of those here.
+    (tmp_path / f"{name}.py").write_text(f"import torch\n\ndef requires(x):\n    {line}\n    return x.sin()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    program = importlib.import_module(name).requires
+    advice = "take it out of the program, or check what is given before the call"
+    with pytest.raises(ProgramError, match=rf"^\S*{name}\.py:4 \({re.escape(line)}\): .*{advice}"):
+        workbench.open(program, torch.randn(4, 4), device="cpu")
+
+
+CUT = {
+    detaches: ("return (x * MODEL.weight.data).sum()", "read x.detach() in its place"),
+    contracts: (
+        "return ((x * 1j) @ (MODEL.weight * 1j)).abs().sum()",
+        "compute with real and imaginary parts",
+    ),
+}
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize("program", CUT, ids=lambda program: program.__name__)
+def test_what_is_a_part_for_pytorch_is_refused_as_one_graph_with_what_to_do(
+    program: Callable[..., torch.Tensor], capture: str
+) -> None:
+    line, advice = CUT[program]
+    said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(program, torch.randn(4, 4), device="cpu", capture=capture)
+    assert workbench.open(program, torch.randn(4, 4), device="cpu").capture == "parts"
+
+
+def test_a_number_that_is_read_from_a_tensor_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ProgramError, match=r"test_refusals\.py:\d+ .*give the number to the program"):
+        workbench.open(picks, torch.randn(4, 4), device="cpu")
+
+
+def test_shapes_that_do_not_fit_are_told_once() -> None:
+    """PyTorch logs the error that it raises, with forty lines of its own calls."""
+    logger, told = logging.getLogger("torch._subclasses.fake_tensor"), logging.NullHandler()
+    with mock.patch.object(logger, "handlers", [told]), mock.patch.object(told, "handle") as handle:
+        for capture in ("dynamo", "parts", "auto"):
+            with pytest.raises(
+                ProgramError, match=r"test_refusals.py:\d+ \(return x @ torch.zeros\(3, 3\)\): "
+            ) as told:
+                workbench.open(multiplies, torch.ones(2, 4), device="cpu", capture=capture)
+            assert "must have same reduction dim, but got [2, 4] X [3, 3]" in str(told.value)
+            assert "reads values" not in str(told.value)
+        assert not handle.called
+        with FakeTensorMode() as mode, pytest.raises(RuntimeError):
+            multiplies(mode.from_tensor(torch.ones(2, 4)))
+        assert handle.called, "only what opening raises is kept back"
+
+
+class Chosen(nn.Module):
+    """Each expert is given the rows that chose it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        best, out = x[:, :3].argmax(-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            (rows,) = torch.where(best == number)
+            out.index_add_(0, rows, expert(x[rows]))
+        return out
+
+
+@pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter"])
+def test_experts_that_are_given_rows_by_their_values_are_refused_by_line(capture: str) -> None:
+    line = re.escape("((rows,) = torch.where(best == number)): ")
+    with pytest.raises(
+        ProgramError, match=rf"test_refusals.py:\d+ {line}.*keep the shape, as torch.where\(mask, x, 0\)"
+    ):
+        workbench.open(Chosen(), torch.randn(6, 4), capture=capture)
+
+
+@pytest.mark.slow
+def test_a_mask_that_a_transformer_looks_at_is_refused_with_what_to_say_of_it() -> None:
+    network = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
+
+    def program(x: torch.Tensor, **said: bool) -> torch.Tensor:
+        return network(x, x, tgt_mask=nn.Transformer.generate_square_subsequent_mask(4), **said)
+
+    x = torch.randn(2, 4, 8)
+    with pytest.raises(ProgramError, match="src_is_causal= and tgt_is_causal=, beside it"):
+        workbench.open(program, x)
+    told = workbench.open(program, x, kwargs={"tgt_is_causal": True})
+    torch.testing.assert_close(told.config.jit(program)(x, tgt_is_causal=True), program(x))
+
+
+def test_a_divergence_whose_formula_is_not_known_yet_comes_in_as_parts_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        mean, spread = x.tanh().chunk(2, -1)
+        ours, normal = torch.distributions.Normal(mean, spread.exp()), torch.distributions.Normal(0.0, 1.0)
+        return torch.distributions.kl_divergence(ours, normal).mean()
+
+    monkeypatch.setattr(torch.distributions.kl, "_KL_MEMOIZE", {})
+    x = torch.randn(4, 6)
+    first = workbench.open(program, x)
+    assert first.capture == "parts"
+    assert "call the program once before it is opened" in first.capture_reason
+    program(x)
+    assert workbench.open(program, x).capture == "dynamo"
+
+
+def test_a_variance_by_its_old_option_is_refused_by_the_interpreter_with_the_new_one() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.var(-1, keepdim=True, unbiased=False)
+
+    x = torch.randn(3, 4)
+    with pytest.raises(ProgramError, match=r"test_refusals.py:\d+ \(return x\.var.*correction=0 for unbiased=False"):
+        workbench.open(program, x, capture="interpreter")
+    torch.testing.assert_close(workbench.open(program, x).config.jit(program)(x), program(x))
+
+
+def test_packed_sequences_are_refused_with_what_to_do() -> None:
+    network = nn.LSTM(4, 4)
+
+    def program(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return network(nn.utils.rnn.pack_padded_sequence(x, lengths))[0].data
+
+    with pytest.raises(ProgramError, match=r"give nn\.LSTM, nn\.GRU or nn\.RNN the padded batch, and mask"):
+        workbench.open(program, torch.randn(3, 2, 4), torch.tensor([3, 2]), device="cpu")
+
+
+def test_the_interpreters_refusal_begins_with_the_persons_own_line() -> None:
+    line = multiplies.__code__.co_firstlineno + 1
+    own = re.escape(f"{__file__}:{line} (return x @ torch.zeros(3, 3)): Thunder cannot trace 'multiplies': ")
+    with pytest.raises(ProgramError, match=f"^{own}"):
+        workbench.open(multiplies, torch.ones(2, 4), capture="interpreter")
+
+
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_backward_hooks_of_a_module_are_refused_with_what_to_do(differentiated: bool) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    module[0].register_full_backward_hook(lambda module, given, asked: None)
+    with pytest.raises(ProgramError, match=r"take the backward hooks off the modules .*remove\(\)"):
+        workbench.open(module, torch.randn(4, 4, requires_grad=differentiated), device="cpu")
+
+
+@pytest.mark.parametrize("capture", ["auto", "dynamo"])
+def test_sparse_and_nested_tensors_are_refused_with_what_to_do(capture: str) -> None:
+    rows = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged)
+    for given, advice in ((torch.eye(4).to_sparse(), "give x.to_dense()"), (rows, "give the padded batch, and mask")):
+        with pytest.raises(ProgramError, match=re.escape(advice)):
+            workbench.open(torch.sin, given, device="cpu", capture=capture)
+
+
+def test_an_error_of_the_programs_own_is_told_by_its_line_in_its_words() -> None:
+    line = re.escape('raise ValueError(f"seven rows, not {x.shape[0]}, (as told)")')
+    said = r"the program raises an error of its own: ValueError: seven rows, not 4, \(as told\); call it without"
+    with pytest.raises(ProgramError, match=rf"^\S*test_refusals.py:\d+ \({line}\): {said}"):
+        workbench.open(takes_seven, torch.randn(4, 4), device="cpu")
+
+
+def test_an_error_of_the_programs_own_without_a_line_is_told_in_its_words() -> None:
+    with pytest.raises(ProgramError, match=r"^the program raises an error of its own: TypeError: .*: input2; call"):
+        workbench.open(nn.Sequential(nn.Bilinear(3, 3, 3)), torch.ones(2, 3), device="cpu")
+
+
+def test_a_cell_of_a_notebook_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = SimpleNamespace(_filename_map={__file__: 7})
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(compile=numbers))
+    for capture in ("dynamo", "interpreter"):
+        with pytest.raises(ProgramError, match=r"^In\[7\]:\d+ \(return x @ torch\.zeros\(3, 3\)\): "):
+            workbench.open(multiplies, torch.ones(2, 4), device="cpu", capture=capture)
+    plan = workbench.open(multiplies, torch.ones(2, 3), device="cpu").plan
+    assert {origin.file for origin in plan.graph.origins} == {"In[7]"}
+
+
+def test_what_a_config_compiled_is_not_transformed() -> None:
+    compiled = workbench.open(MODEL, torch.ones(3, 4), device="cpu").config.jit(MODEL)
+    with pytest.raises(ProgramError, match=r"inside of torch\.vmap or torch\.func: give these the module itself"):
+        torch.vmap(compiled)(torch.ones(2, 3, 4))
+    assert compiled(torch.ones(3, 4)).shape == (3, 4)
+
+
+class Mistaken(NamedTuple):
+    """A mistake of a program or in what it is given, with what is said of it in one line."""
+
+    program: Callable[..., Any]
+    given: torch.Tensor
+    told: str
+
+
+MISTAKES = {
+    "shapes": Mistaken(
+        nn.Linear(7, 3), torch.ones(4, 8), "linear fails on what it is given, (4, 8) float32, (3, 7) float32"
+    ),
+    "channels": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 4, 5, 5).half(), "to have 3 channels, but got 4"),
+    "types": Mistaken(nn.Linear(8, 3).bfloat16(), torch.ones(4, 8), "do not go together in PyTorch either: cast one"),
+    "types of a convolution": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 3, 5, 5), "cast one of them"),
+    "types of indices": Mistaken(nn.Embedding(3, 3), torch.ones(4), "cast one of them"),
+    "an operator": Mistaken(
+        lambda x: x.sin(3), torch.ones(4), "sin fails on what it is given: TypeError: Tensor.sin() takes no"
+    ),
+    "a method": Mistaken(
+        lambda x: x.foo(), torch.ones(4), "an error of its own: AttributeError: 'Tensor' object has no"
+    ),
+    "a name": Mistaken(
+        lambda x: undefined(x),  # noqa: F821
+        torch.ones(4),
+        "an error of its own: NameError: name 'undefined' is not",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told_in_one_line(name: str) -> None:
+    """Without the tracers' own words around it, such as FX nodes and fake tensors, and without an address."""
+    program, given, told = MISTAKES[name]
+    with pytest.raises(ProgramError) as refused:
+        workbench.open(program, given, device="cpu")
+    message = str(refused.value)
+    assert told in message
+    assert not re.search(r"\n|FX node|FakeTensor|0x", message)
+
+
+def adds_to_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    w.add_(1)
+    return (x * w).sum()
+
+
+def sets_in_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    w[0] = 0.0
+    return (x * w).sum()
+
+
+def writes_a_view_of_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    w.view(-1).mul_(2)
+    return (x * w).sum()
+
+
+def activates_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x * torch.nn.functional.relu(w, inplace=True)).sum()
+
+
+@pytest.mark.parametrize("capture", ["auto", "interpreter"])
+@pytest.mark.parametrize(
+    "program", [adds_to_a_leaf, sets_in_a_leaf, writes_a_view_of_a_leaf, activates_a_leaf], ids=lambda f: f.__name__
+)
+def test_a_write_into_a_leaf_is_refused_as_eager_pytorch_refuses_it(program: Any, capture: str) -> None:
+    given = torch.randn(4), torch.randn(4, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        program(*given)
+    with pytest.raises(ProgramError, match=r"test_refusals\.py:\d+ .*changed copy.*leaf Variable that requires grad"):
+        workbench.open(program, *given, device="cpu", capture=capture)
+
+
+def test_a_detached_leaf_may_be_written() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        w.detach().add_(1)
+        return (x * 2).sum()
+
+    given = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    assert workbench.open(program, *given, device="cpu").plan.proof.proven

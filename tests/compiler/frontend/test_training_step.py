@@ -1,0 +1,252 @@
+"""A whole training step, optimizer included, opened as one program in parts: it trains as eager PyTorch does."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import workbench
+from workbench.analysis.memory.allocator import allocated_bytes
+from workbench.bench import Part, PartsBench
+from workbench.compiler.frontend.trace_errors import is_final
+from workbench.core.graph import ValueFlag
+from workbench.errors import ConfigWarning, ProgramError
+from workbench.runs.measure import accuracy
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:UserWarning"),
+]
+
+STEPS = 5
+
+type Makes = Callable[[Any], torch.optim.Optimizer]
+
+
+class Trained(NamedTuple):
+    """A step, and what it trains."""
+
+    step: Callable[..., torch.Tensor]
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-2)
+
+
+def adamw_foreach(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-2, foreach=True)
+
+
+def momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, foreach=False)
+
+
+def momentum_foreach(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=0.1, foreach=True)
+
+
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=1e-2)
+
+
+def clipped(*, foreach: bool) -> Trained:
+    """A step whose gradients are clipped by their norm, far below what it is."""
+    own = trained(adam)
+    parameters = list(own.model.parameters())
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = functional.mse_loss(own.model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 0.05, foreach=foreach)
+        own.optimizer.step()
+        own.optimizer.zero_grad()
+        return loss
+
+    return own._replace(step=step)
+
+
+def accumulated() -> Trained:
+    """A step that takes a backward for each of three micro-batches, and clips what they come to."""
+    own = trained(adam)
+    parameters = list(own.model.parameters())
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(())
+        for at in range(3):
+            loss = functional.mse_loss(own.model(x[at : at + 2]), y[at : at + 2]) / 3
+            loss.backward()
+            total = total + loss.detach()
+        nn.utils.clip_grad_norm_(parameters, 0.05)
+        own.optimizer.step()
+        own.optimizer.zero_grad()
+        return total
+
+    return own._replace(step=step)
+
+
+def trained(makes: Makes) -> Trained:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    optimizer = makes(model.parameters())
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return Trained(step, model, optimizer)
+
+
+def batch(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(5, 8, generator=generator), torch.randn(5, 4, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def bench() -> PartsBench:
+    opened = workbench.open(trained(adamw).step, *batch(0))
+    assert isinstance(opened, PartsBench)
+    return opened
+
+
+def recomputed(bench: PartsBench) -> dict[str, str]:
+    """All that is saved and may be recomputed, to be so."""
+    free = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
+    return {site.id: "recompute" for site in free if site.choice == "save"}
+
+
+def assert_trains_as_eager(config: workbench.Config, build: Callable[[], Trained]) -> None:
+    ours, theirs = build(), build()
+    compiled = config.jit(ours.step)
+    for at in range(STEPS):
+        torch.testing.assert_close(compiled(*batch(at)), theirs.step(*batch(at)))
+    torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict())
+    states = [[each.optimizer.state[p] for p in each.model.parameters()] for each in (ours, theirs)]
+    torch.testing.assert_close(*states)
+
+
+def test_a_step_is_its_loss_and_its_optimizer(bench: PartsBench) -> None:
+    loss, optimizer = bench.parts
+    assert isinstance(loss, Part)
+    assert isinstance(optimizer, Part)
+    assert "loss.backward()" in loss.cut
+    assert loss.plan.saved_bytes > 0
+    assert (optimizer.plan.saved_bytes, optimizer.plan.graph.saved_storages().size) == (0, 0)
+    # Parameters with gradients, two averages and a count each.
+    parameters = sum(tensor.numel() for tensor in trained(adamw).model.parameters())
+    assert optimizer.plan.baseline_bytes == 4 * (4 * parameters + 4)
+    assert bench.capture_reason == "a training step is cut where it takes its backward"
+
+
+def test_opening_a_step_takes_none() -> None:
+    own = trained(momentum)
+    before = copy.deepcopy(own.model.state_dict())
+    workbench.open(own.step, *batch(0))
+    torch.testing.assert_close(own.model.state_dict(), before, rtol=0, atol=0)
+    assert not own.optimizer.state
+    assert all(parameter.grad is None for parameter in own.model.parameters())
+
+
+def test_an_optimizers_step_is_left_as_it_was() -> None:
+    """Once more compilations than Dynamo's limit hung on it, it gave the step up, for all of the process."""
+    code = inspect.unwrap(torch.optim.SGD.step).__code__
+    torch._dynamo.eval_frame.reset_code(code)
+    opened = workbench.open(trained(momentum).step, *batch(0))
+    assert not torch._dynamo.eval_frame._debug_get_cache_entry_list(code)
+    step = opened.config.jit(trained(momentum).step)
+    step(*batch(0))
+    assert torch._dynamo.eval_frame._debug_get_cache_entry_list(code)
+    del step
+    gc.collect()
+    assert not torch._dynamo.eval_frame._debug_get_cache_entry_list(code)
+
+
+@pytest.mark.parametrize("makes", [adamw, adamw_foreach, momentum, momentum_foreach], ids=lambda makes: makes.__name__)
+def test_steps_by_a_config_are_those_of_eager(makes: Makes, tmp_path: Path) -> None:
+    bench = workbench.open(trained(makes).step, *batch(0))
+    assert isinstance(bench, PartsBench)
+    assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
+    bench.choose(recomputed(bench))
+    assert any(choice.startswith("part1:saved:") for choice in bench.choices)
+    config = workbench.load(bench.export(tmp_path / "choices.py"))
+    with warnings.catch_warnings():
+        # The first step of momentum does other things than the later ones, and both are planned.
+        warnings.simplefilter("error", ConfigWarning)
+        assert_trains_as_eager(config, lambda: trained(makes))
+
+
+@pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "foreach"])
+def test_steps_whose_gradients_are_clipped_are_those_of_eager(foreach: bool) -> None:
+    bench = workbench.open(clipped(foreach=foreach).step, *batch(0))
+    assert isinstance(bench, PartsBench)
+    assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
+    bench.choose(recomputed(bench))
+    assert_trains_as_eager(bench.config, lambda: clipped(foreach=foreach))
+
+
+def test_a_step_whose_gradients_are_accumulated_is_that_of_eager() -> None:
+    """Dynamo gave up a function with a graph break in a loop, and the loss was not compiled at all."""
+    bench = workbench.open(accumulated().step, *batch(0))
+    assert isinstance(bench, PartsBench)
+    assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
+    assert [part.calls for part in bench.parts][:2] == [1, 2], "what follows a micro-batch is a part of its own"
+    bench.choose(recomputed(bench))
+    assert {id.partition(":")[0] for id in bench.choices} >= {"part1", "part2"}
+    assert_trains_as_eager(bench.config, accumulated)
+
+
+def test_a_step_is_planned_for_a_gpu_that_is_not_there(bench: PartsBench) -> None:
+    planned = workbench.open(trained(adamw).step, *batch(0), device="planned", executor="torch")
+    assert isinstance(planned, PartsBench)
+    assert [part.source for part in planned.parts] == [part.source for part in bench.parts]
+    own, here = planned.benches[1].plan, bench.benches[1].plan
+    assert own.graph.statements.name.count("copy_") >= 4 * 4, "each parameter, its averages and its count"
+    values, storages = here.graph.values, here.graph.storages
+    given = np.unique(values.storage[(values.flags & ValueFlag.ARGUMENT) != 0])
+    assert here.baseline_bytes == int(storages.bytes[given].sum())
+    assert own.baseline_bytes == sum(allocated_bytes(int(nbytes), "cuda") for nbytes in storages.bytes[given])
+
+
+def test_a_step_is_held_to_unmodified_thunder_and_to_eager(bench: PartsBench) -> None:
+    def build() -> accuracy.Parts:
+        return trained(adamw).step, batch(0), {}
+
+    step, args, kwargs = build()
+    stepper = accuracy.Stepper(step, args, kwargs, bench.config.jit(step))
+    recorded = accuracy.first_step(stepper, 0)
+    checked = accuracy.check(recorded, build, capture="parts")
+    assert checked.ok
+    assert checked.against == "thunder.jit and eager"
+    names = {tensor.name for tensor in checked.tensors}
+    assert {"output", "parameter(model.0.weight)", "optimizer.state[model.0.weight].exp_avg"} <= names
+    recorded["parameter(model.0.weight)"].value.mul_(1.01)
+    assert not accuracy.check(recorded, build, capture="parts").ok
+
+
+def test_a_backward_without_an_optimizer_is_still_refused() -> None:
+    model = trained(adamw).model
+
+    def differentiates(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(ProgramError, match=r"open what gives the loss.*Or open the whole step, with its optimizer"):
+        workbench.open(differentiates, torch.ones(2, 8))
+    reason = "Unsupported Tensor.backward() call"
+    assert (is_final(reason, takes_steps=False), is_final(reason, takes_steps=True)) == (True, False)

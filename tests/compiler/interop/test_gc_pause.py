@@ -1,0 +1,127 @@
+"""Python searches for garbage cycles as before once nothing is planned; thresholds of others stay."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import workbench
+from workbench.compiler.interop import gc_pause
+from workbench.interop.torch_private import dynamo_config
+
+
+@pytest.fixture(autouse=True)
+def thresholds() -> Iterator[tuple[int, int, int]]:
+    before = gc.get_threshold()
+    assert before != gc_pause.THRESHOLDS
+    yield before
+    assert not gc_pause._inside
+    gc.set_threshold(*before)
+
+
+def test_thresholds_are_restored_when_the_outermost_block_ends(thresholds: tuple[int, int, int]) -> None:
+    @gc_pause.few_collections()
+    def fails() -> None:
+        with gc_pause.few_collections():
+            assert gc.get_threshold() == gc_pause.THRESHOLDS
+        assert gc.get_threshold() == gc_pause.THRESHOLDS
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert gc.get_threshold() == thresholds
+
+
+def test_thresholds_are_restored_when_the_last_thread_leaves(thresholds: tuple[int, int, int]) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with gc_pause.few_collections():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    with gc_pause.few_collections():
+        thread.start()
+        assert inside.wait(60)
+    assert gc.get_threshold() == gc_pause.THRESHOLDS
+    leave.set()
+    thread.join()
+    assert gc.get_threshold() == thresholds
+
+
+def test_thresholds_that_somebody_sets_meanwhile_stay() -> None:
+    with gc_pause.few_collections(), gc_pause.few_collections():
+        gc.set_threshold(5_000, 7, 7)
+    assert gc.get_threshold() == (5_000, 7, 7)
+    with gc_pause.few_collections():
+        assert gc.get_threshold() == gc_pause.THRESHOLDS
+    assert gc.get_threshold() == (5_000, 7, 7)
+
+
+@pytest.mark.parametrize("given", [(0, 10, 10), (50_000_000, 10, 10)])
+def test_who_searches_less_or_never_keeps_that(given: tuple[int, int, int]) -> None:
+    gc.set_threshold(*given)
+    with gc_pause.few_collections():
+        assert gc.get_threshold() == given
+    assert gc.get_threshold() == given
+
+
+def test_nothing_is_collected_and_no_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[object] = []
+    monkeypatch.setattr(gc, "collect", lambda *given: collected.append(given))
+    threads = set(threading.enumerate())
+    gc.disable()
+    try:
+        for _ in range(3):
+            with gc_pause.few_collections():
+                assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert collected == []
+    assert set(threading.enumerate()) == threads
+
+
+def breaks(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    return torch.sin(x)
+
+
+@pytest.mark.parametrize(("program", "capture"), [(torch.sin, "dynamo"), (breaks, "parts")])
+def test_a_program_is_opened_without_a_look(program: Callable[[torch.Tensor], torch.Tensor], capture: str) -> None:
+    looked_at: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        looked_at.append(info["generation"])
+
+    before = dynamo_config.run_gc_after_compile
+    dynamo_config.run_gc_after_compile = True
+    try:
+        with gc_pause.few_collections():
+            gc.callbacks.append(note)
+            bench = workbench.open(program, torch.ones(3, requires_grad=True), capture=capture)
+            gc.callbacks.remove(note)
+        assert bench.capture == capture
+        assert looked_at == []
+        assert dynamo_config.run_gc_after_compile
+    finally:
+        dynamo_config.run_gc_after_compile = before
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_the_thresholds_of_before() -> None:
+    before = gc.get_threshold()
+    with gc_pause.few_collections():
+        child = os.fork()
+        if not child:
+            ok = gc.get_threshold() == before
+            with gc_pause.few_collections():
+                ok = ok and gc.get_threshold() == gc_pause.THRESHOLDS
+            os._exit(not (ok and gc.get_threshold() == before))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

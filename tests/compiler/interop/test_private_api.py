@@ -1,0 +1,171 @@
+"""Thunder, nvFuser and what is private in PyTorch are reached through tables, and the tables are what is used."""
+
+import ast
+import dataclasses
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import workbench
+from workbench.compiler.interop import check_versions, devices, nvfuser_api, thunder_api
+from workbench.core.executor import why_no_nvfuser
+from workbench.errors import SeamError
+from workbench.interop import torch_private
+from workbench.interop.private_api import Seam
+
+ROOT = Path(workbench.__file__).parent
+SEAMS = {
+    "workbench.interop.torch_private": torch_private,
+    "workbench.compiler.interop.thunder_api": thunder_api,
+    "workbench.compiler.interop.nvfuser_api": nvfuser_api,
+}
+FILES = sorted(ROOT.rglob("*.py"))
+PRIVATE = re.compile(r"(thunder|nvfuser_direct)(\.|$)|torch\.(.*\.)?_")
+
+
+@dataclasses.dataclass
+class Source:
+    """What of a file says what it takes from elsewhere."""
+
+    path: Path
+    imports: list[ast.Import | ast.ImportFrom]
+    attributes: list[ast.Attribute]
+
+    @functools.cached_property
+    def chains(self) -> tuple[str, ...]:
+        """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``; of each also what it begins with."""
+        return tuple(text for text in map(dotted, self.attributes) if text)
+
+    def imported(self) -> Iterator[tuple[str, str, str]]:
+        """What a file takes through a seam: the seam, the name there, and the name here."""
+        for node in self.imports:
+            if isinstance(node, ast.ImportFrom) and node.module in SEAMS:
+                yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
+
+
+@functools.cache
+def sources() -> list[Source]:
+    """All files but the seams, each walked through once."""
+    found = []
+    for path in FILES:
+        if path.name not in ("torch_private.py", "thunder_api.py", "nvfuser_api.py"):
+            source = Source(path, [], [])
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute):
+                    source.attributes.append(node)
+                elif isinstance(node, ast.Import | ast.ImportFrom):
+                    source.imports.append(node)
+            found.append(source)
+    return found
+
+
+def dotted(node: ast.expr) -> str:
+    """A name with its attributes as text; empty where it begins with anything but a name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (before := dotted(node.value)):
+        return f"{before}.{node.attr}"
+    return ""
+
+
+def test_nothing_private_is_imported_beside_the_seams() -> None:
+    for source in sources():
+        path = source.path
+        for node in source.imports:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                assert not PRIVATE.match(name), f"{path.name}:{node.lineno} imports {name}: add it to a seam's table"
+        taken = {here for _, _, here in source.imported()}
+        for chain in source.chains:
+            ours = chain.partition(".")[0] in taken
+            assert ours or not PRIVATE.match(chain), f"{path.name} uses {chain}: add it to the table in torch_api.py"
+
+
+def test_every_name_that_is_used_is_in_a_table_and_every_row_is_used() -> None:
+    used: dict[str, set[str]] = defaultdict(set)
+    for source in sources():
+        path = source.path
+        taken = {here: (seam, name) for seam, name, here in source.imported()}
+        for seam, name in taken.values():
+            table = SEAMS[seam]
+            assert name in table.SEAM.names or hasattr(table, name), f"{path.name}: {name} is not in {seam}"
+            used[seam].add(name)
+        for chain in source.chains:
+            here, _, attribute = chain.partition(".")
+            if here in taken and here != "SEAM":
+                seam, name = taken[here]
+                members = SEAMS[seam].SEAM.members.get(name, ())
+                known = any(member == attribute or member.startswith(f"{attribute}.") for member in members)
+                beyond = any(attribute.startswith(f"{member}.") for member in members)
+                assert known or beyond, (
+                    f"{path.name} uses {chain}: add {attribute!r} to the members of {name} in {seam}"
+                )
+            if here == "thunder_api" and attribute.partition(".")[0] != "SEAM":
+                used["workbench.compiler.interop.thunder_api"].add(attribute.partition(".")[0])
+    for seam, table in SEAMS.items():
+        assert set(table.SEAM.names) <= used[seam], f"{seam}: not used: {set(table.SEAM.names) - used[seam]}"
+        assert set(table.SEAM.members) <= set(table.SEAM.names)
+
+
+def test_the_installed_versions_have_all_of_it() -> None:
+    assert torch_private.SEAM.examine() == []
+    assert thunder_api.SEAM.examine() == []
+    if not why_no_nvfuser():
+        devices.nvfuser_module()
+        assert nvfuser_api.SEAM.examine() == []
+    text, whole = check_versions.report()
+    assert whole
+    assert f"Thunder {thunder_api.SEAM.wanted}, made for {thunder_api.SEAM.wanted}" in text
+    assert text.count(" 0 missing") + text.count("not looked at") == 3
+
+
+def test_symbols_that_are_known_by_name_are_thunders() -> None:
+    from thunder.distributed import prims
+    from thunder.executors.torchex import ex
+
+    theirs = {prim.name.lower() for prim in prims.PrimIDs} | set(ex._opmap)
+    assert {*thunder_api.COLLECTIVES, *thunder_api.WAITS} <= theirs
+
+
+def test_a_module_that_fails_in_its_own_way_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "of_another_version.py").write_text("None >= 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    seam = Seam("It", ("it",), "1", {"name": "of_another_version:name"}, {})
+    (missing,) = seam.examine()
+    assert missing.reason.startswith("TypeError: ")
+    with pytest.raises(SeamError, match="It, which is not installed, does not have of_another_version:name"):
+        seam.get("name")
+
+
+def test_what_has_moved_is_named_with_both_versions() -> None:
+    moved = Seam(
+        package="Thunder",
+        distributions=("lightning-thunder",),
+        wanted="0.2.7",
+        names={
+            "trace": "thunder.core.trace",
+            "gone": "thunder.core.trace:no_such_thing",
+            "nowhere": "thunder.no_such_module",
+        },
+        members={"trace": ("TraceCtx", "Missing", "TraceCtx.gone")},
+    )
+    assert [each.name for each in moved.examine()] == [
+        "thunder.core.trace:Missing",
+        "thunder.core.trace:TraceCtx.gone",
+        "thunder.core.trace:no_such_thing",
+        "thunder.no_such_module",
+    ]
+    with pytest.raises(SeamError) as refused:
+        moved.get("gone")
+    assert str(refused.value) == (
+        f"Thunder {moved.found} does not have thunder.core.trace:no_such_thing, which the workbench uses; it is made "
+        "for 0.2.7. Install that version, or follow docs/upgrading.md"
+    )
+    with pytest.raises(AttributeError, match="other"):
+        moved.get("other")

@@ -1,0 +1,130 @@
+"""What threads that capture, plan or call change for a whole process is as it was once the last is done."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from workbench.compiler.frontend import dynamo_session
+from workbench.compiler.interop import dynamo_stance, patches
+from workbench.compiler.interop.thunder_api import sdpaex, thunder
+from workbench.interop.torch_private import (
+    InliningInstructionTranslator,
+    InstructionTranslatorBase,
+    TorchInGraphFunctionVariable,
+    dynamo_config,
+    eval_frame,
+)
+
+Context = Callable[[], contextlib.AbstractContextManager[None]]
+CONTEXTS: dict[str, Context] = {
+    "settings": dynamo_session.settings,
+    "stance": dynamo_stance.usual,
+    "layers": dynamo_session.layers_read_through,
+    "collections": dynamo_session.no_collections,
+    "meta": patches.found_on_meta,
+    "a gpu": patches.says_there_is_a_gpu,
+    "a recent gpu": patches.recent_gpu,
+    "loops": patches.graph_breaks_in_loops,
+    "names": patches.global_names_of_functions,
+}
+
+
+@pytest.fixture
+def of_a_person() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"), dynamo_config.patch(run_gc_after_compile=True):
+        yield
+
+
+def changed() -> list[Any]:
+    """What these contexts change."""
+    settings = [getattr(dynamo_config, name) for name in dynamo_session._SETTINGS]
+    of_thunder = [sdpaex._fused_sdp_choice, thunder.torch._get_fake_arg, thunder.torch._fake_type_to_thunder]
+    of_dynamo = [
+        InliningInstructionTranslator.get_globals_source_and_value,
+        InstructionTranslatorBase.maybe_has_backedge,
+    ]
+    of_torch = [torch.cuda.is_available, torch.cuda.get_device_capability, torch.backends.mha.get_fastpath_enabled()]
+    settings.append(dynamo_config.run_gc_after_compile)
+    return [*settings, *of_thunder, *of_dynamo, *of_torch, eval_frame._stance]
+
+
+@pytest.mark.usefixtures("of_a_person")
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_all_is_as_before_when_the_last_thread_leaves(name: str) -> None:
+    before = changed()
+    entered, left = threading.Event(), threading.Event()
+    inside: list[list[Any]] = []
+
+    def other() -> None:
+        with CONTEXTS[name]():
+            entered.set()
+            left.wait(60)
+            inside.append(changed())
+
+    thread = threading.Thread(target=other)
+    with CONTEXTS[name]():
+        inside.append(changed())
+        thread.start()
+        assert entered.wait(60)
+    left.set()
+    thread.join()
+    assert inside[0] == inside[1] != before, "what the first to leave changed holds for the other"
+    assert changed() == before
+
+
+def test_what_another_thread_compiles_meanwhile_looks_as_before() -> None:
+    """A function that is traced without a look at values is traced so where programs of ours are."""
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return functional.gaussian_nll_loss(x, x.cos(), x.square())
+
+    with dynamo_session.settings():
+        assert TorchInGraphFunctionVariable._get_handlers()[functional.gaussian_nll_loss]
+        raised: list[str] = []
+
+        def compile_it() -> None:
+            try:
+                torch.compile(loss, backend="eager", fullgraph=True)(torch.randn(4, 6))
+            except RuntimeError as error:
+                raised.append(str(error))
+
+        thread = threading.Thread(target=compile_it)
+        thread.start()
+        thread.join()
+    assert raised
+    assert "data-dependent" in raised[0].lower()
+
+
+IN_A_THREAD = """
+import sys, threading
+import torch, workbench
+
+def open_one():
+    bench = workbench.open(torch.nn.Linear(3, 4), torch.randn(2, 3), device=sys.argv[1], executor="torch")
+    print(bench.plan.peak_bytes)
+
+for _ in range(2):
+    thread = threading.Thread(target=open_one)
+    thread.start()
+    thread.join()
+open_one()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "planned"])
+def test_opened_first_in_a_thread_that_has_ended(device: str) -> None:
+    """Without `patches._keep_missing_gpu` the process crashes where PyTorch is built for CUDA, and no GPU is there."""
+    command = [sys.executable, "-c", IN_A_THREAD, device]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert len(set(ended.stdout.split())) == 1

@@ -1,0 +1,590 @@
+"""Layers that are left out while gradients are taken: what is written of them is what Thunder makes of all."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import workbench
+from tests.amount import amount
+from tests.compiler.driver.test_capture_cache import workbench_process
+from tests.compiler.fastpath.test_call_memo import as_text, told
+from tests.compiler.frontend import test_module_reuse as stacks
+from tests.models import zoo
+from tests.same import differing, differing_graphs
+from tests.strategies import choices_for
+from workbench.analysis.equivalence.prove import Prover
+from workbench.bench import Workbench
+from workbench.compiler import api
+from workbench.compiler.interop.thunder_api import from_trace
+from workbench.compiler.layers import detect, expand_trace
+from workbench.compiler.lowering import functionalize
+from workbench.compiler.pipeline import compilation
+from workbench.compiler.pipeline.value_check import lost_in_tracing, primitives
+from workbench.compiler.planner import planner as replanning
+from workbench.compiler.planner.plan import UNPROVEN
+from workbench.compiler.planner.planner import replan
+from workbench.compiler.trace.bsym_memo import NAMES, READ, made_names, names_in, read_names
+from workbench.compiler.trace.lazy_value import Later
+
+COUNT, MORE = 7, 9
+
+
+@contextlib.contextmanager
+def none_left_out() -> Iterator[None]:
+    """Inside, Thunder takes gradients of all layers, and what they overwrite is looked for in all of them."""
+    with (
+        mock.patch.object(compilation, "reduced", return_value=None),
+        mock.patch.object(functionalize, "reduced", return_value=None),
+    ):
+        yield
+
+
+def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
+    """A model opened, held to what opening it whole gives; and how many of its layers were left out."""
+    bench = workbench.open(model, *args, **options)
+    with none_left_out():
+        whole = workbench.open(model, *args, **options)
+    assert differing(bench.plan, whole.plan) == []
+    assert as_text(bench) == as_text(whole)
+    assert differing(replan(bench._captured, {})[0], dataclasses.replace(whole.plan, proof=UNPROVEN)) == []
+    assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
+    assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
+    assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
+    assert bench._captured.stage.places == whole._captured.stage.places
+    assert not left_out(whole)
+    return bench, left_out(bench)
+
+
+def test_names_of_what_is_written_are_told_as_they_are() -> None:
+    torch.manual_seed(2)
+    given = stacks.Stack(stacks.Layer, COUNT), torch.randn(4, stacks.WIDTH)
+    bench = workbench.open(*given, device="planned", executor="nvfuser")
+    assert left_out(bench)
+    written = inside = 0
+    for bsym in bench._captured.stage.claimed.bound_symbols:
+        written += NAMES in bsym.__dict__ and READ in bsym.__dict__
+        inside += sum(NAMES in sub.__dict__ for sub in bsym.subsymbols)
+        assert names_of(bsym) == names_of(without_names(bsym))
+    assert written
+    assert inside
+
+
+def names_of(bsym: Any) -> Any:
+    """What is told of the names in a statement, and in those inside of it."""
+    return read_names(bsym), made_names(bsym), names_in(bsym), list(map(names_of, bsym.subsymbols))
+
+
+def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
+    bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor="nvfuser")
+    gradients = bench._captured.stage.gradients
+    assert left_out(bench)
+    assert "_made" not in vars(gradients)
+    assert any(name == "gradients" for name, _ in bench.plan.steps.value)
+    assert "_made" in vars(gradients)
+
+
+def without_names(bsym: Any) -> Any:
+    """The like of a statement of which, and of what is in it, no names are known."""
+    bare = dataclasses.replace(bsym)
+    bare.subsymbols = [without_names(sub) for sub in bsym.subsymbols]
+    return bare
+
+
+def left_out(bench: Workbench) -> int:
+    """As the plan says."""
+    return sum(map(int, re.findall(r"(\d+) of \d+", bench.capture_reason.partition("; gradients of ")[2])))
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(4, stacks.WIDTH), torch.zeros(4, stacks.WIDTH, dtype=torch.bool)
+
+
+class Shared(stacks.Stack):
+    """Layers multiply by one and the same parameter."""
+
+    def __init__(self, kind: Callable[[int], nn.Module] = stacks.Layer, count: int = COUNT) -> None:
+        super().__init__(kind, count)
+        by = nn.Parameter(torch.ones(stacks.WIDTH))
+        for layer in self.layers:
+            layer.norm.weight = by
+
+
+class Kept(stacks.Stack):
+    """Gives what each layer made."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+        kept = []
+        for layer in self.layers:
+            x = layer(x, mask)
+            kept.append(x)
+        return torch.stack(kept).sum()
+
+
+class Between(stacks.Stack):
+    """Does something between one layer and the next."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x, mask) * 2)
+        return x.sum()
+
+
+class Turns(stacks.Stack):
+    """What is masked takes turns: all but every so manyth layer see one part, and that one sees the other."""
+
+    def __init__(self, count: int, turns: int, first: int = 0) -> None:
+        super().__init__(count=count)
+        self.turns, self.begun = turns, first
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        assert mask is not None
+        other = mask.logical_not()
+        for at, layer in enumerate(self.layers):
+            x = layer(x, mask if at < self.begun or (at - self.begun) % self.turns else other)
+        return x.sum()
+
+
+class Across(stacks.Stack):
+    """A layer reads what the one before was given, as well."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        before = x
+        for layer in self.layers:
+            before, x = x, layer(x + before, mask)
+        return x.sum()
+
+
+class Pair(nn.Module):
+    """Layers, and others that each read what the last of those made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = stacks.Stack(count=MORE).layers
+        self.decoder = stacks.Stack(count=MORE).layers
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        made = x
+        for layer in self.encoder:
+            made = layer(made, mask)
+        for layer in self.decoder:
+            x = layer(x + made, mask)
+        return x.sum()
+
+
+class Steps(nn.Module):
+    """Layers that differ by what they compute with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(stacks.WIDTH, stacks.WIDTH) for _ in range(COUNT))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        for at, layer in enumerate(self.layers):
+            x = torch.relu(layer(x)) * (at + 1.0)
+        return x.sum()
+
+
+class Again(stacks.Layer):
+    """Computed again in the backward, where Thunder draws anew."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        made: torch.Tensor = checkpoint(super().forward, x, mask, use_reentrant=False)
+        return made
+
+
+class Views(stacks.Layer):
+    """Writes, and reads what it wrote by several names, as the experts of a mixture do."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        y = super().forward(x, mask)
+        y.add_(self.norm.bias)
+        whole, even, odd = y.view(-1), y[..., ::2], y[..., 1::2]
+        made = even.clamp(max=1.0) * odd.sigmoid() + whole.abs().mean()
+        return torch.cat((made, odd), dim=-1)
+
+
+class Over(stacks.Layer):
+    """Overwrites what a gradient is taken from, where nobody else sees it."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return nn.functional.silu(super().forward(x, mask) * 2, inplace=True)
+
+
+STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "alike": (lambda: stacks.Stack(count=COUNT), COUNT - 5),
+    "two in turns": (lambda: Turns(15, 2), 4),
+    "over their input": (lambda: stacks.Stack(stacks.InPlace, COUNT), COUNT - 5),
+    "reading what they wrote by several names": (lambda: stacks.Stack(Views, COUNT), COUNT - 5),
+    "overwriting what a gradient is taken from": (lambda: stacks.Stack(Over, COUNT), COUNT - 5),
+    "updating what they know of it": (lambda: stacks.Stack(stacks.Normed, COUNT), 0),
+    "giving pairs": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
+    "a part without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
+    "sharing a parameter": (Shared, COUNT - 5),
+    "three in turns": (lambda: Turns(21, 3), 6),
+    "two in turns after some": (lambda: Turns(15, 2, 3), 4),
+    "something between": (lambda: Between(count=MORE), MORE - 6),
+    "by number, the last six alike": (lambda: stacks.Stack(stacks.Numbered, MORE), 2),
+    "one run after the other": (Pair, 2 * MORE - 11),
+    "each checkpointed": (lambda: stacks.Stack(Again, COUNT), COUNT - 5),
+    "all kept": (lambda: Kept(count=COUNT), 0),
+    "reading what the layer before was given": (lambda: Across(count=MORE), MORE - 6),
+    "each with its factor": (Steps, 0),
+    "few": (lambda: stacks.Stack(count=5), 0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STACKS)
+def test_what_is_written_is_what_thunder_makes(name: str) -> None:
+    make, expected = STACKS[name]
+    torch.manual_seed(0)
+    _, count = opened(make(), *batch(), device="planned", executor="nvfuser")
+    assert count == expected
+
+
+@pytest.mark.slow
+def test_what_thunder_gets_wrong_in_each_layer_is_told_of_each() -> None:
+    bench, count = opened(stacks.Stack(Again, COUNT), *batch(), device="planned", executor="nvfuser")
+    assert count
+    assert len(bench.plan.warnings) == COUNT
+    assert [told.partition(" (")[0] for told in bench.plan.warnings] == [
+        f"layers.{at}.drop/dropout" for at in range(COUNT)
+    ]
+
+
+def test_what_is_lost_in_tracing_is_found_in_the_layers_that_stayed() -> None:
+    bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="cpu", executor="torch")
+    stage = bench._captured.stage
+    assert stage.few is not None
+    assert len(stage.few.joint.bound_symbols) < len(stage.joint.bound_symbols)
+    assert lost_in_tracing(stage) == ""
+    all_broken = dataclasses.replace(stage, gradients=Later(lambda: with_sums_for_products(stage.joint)), few=None)
+    told = lost_in_tracing(all_broken)
+    assert "mul computes what nothing in the program does" in told
+    few = dataclasses.replace(stage.few, gradients=Later(lambda: with_sums_for_products(stage.few.joint)))
+    assert lost_in_tracing(dataclasses.replace(all_broken, few=few)) == told
+
+
+def with_sums_for_products(joint: Any) -> Any:
+    """A joint trace that computes something else in each layer."""
+    broken = from_trace(joint)
+    broken.names = set(joint.names)
+    broken.bound_symbols = [
+        b.from_bsym(args=(b.args[0], b.args[0])) if b.sym.name == "mul" else b for b in primitives(joint.bound_symbols)
+    ]
+    return broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And in all of them where those that stayed are not one as the other."""
+    seen: list[int] = []
+    stock = functionalize.grad_transform_on_trace
+
+    def noted(trace: Any) -> Any:
+        seen.append(len(trace.bound_symbols))
+        return stock(trace)
+
+    def refuse(self: Any, trace: Any) -> None:
+        raise detect.OtherwiseError
+
+    monkeypatch.setattr(functionalize, "grad_transform_on_trace", noted)
+    if refused:
+        monkeypatch.setattr(expand_trace.Unfolder, "check", refuse)
+    torch.manual_seed(0)
+    stack, given_to = stacks.Stack(Over, MORE), batch()
+    bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
+    with none_left_out():
+        whole = workbench.open(stack, *given_to, device="cpu", executor="torch")
+    assert as_text(bench) == as_text(whole)
+    assert bench.plan.warnings == whole.plan.warnings == ()
+    few, *others, every = seen
+    assert few < every
+    assert others == ([every] if refused else [])
+
+
+@pytest.mark.slow
+def test_where_nothing_is_differentiated() -> None:
+    with torch.no_grad():
+        _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
+    assert count == COUNT - 5
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@settings(max_examples=amount(3, 20, 150), deadline=None)
+@given(
+    st.lists(st.sampled_from(stacks.CHANGES), max_size=3, unique=True),
+    st.integers(6, 14),
+    st.sampled_from([stacks.Layer, stacks.Two, stacks.Without]),
+    st.sampled_from([stacks.Stack, Shared, Between]),
+    st.integers(0, 2**16),
+)
+def test_whatever_differs(changes: list[Any], count: int, kind: Any, stacked: Any, seed: int) -> None:
+    torch.manual_seed(seed)
+    stack = stacked(kind, count)
+    for change in changes:
+        change(stack)
+    try:
+        stack(torch.randn(4, stacks.WIDTH))
+    except RuntimeError:  # one change took the shapes that another needs
+        assume(False)
+    opened(stack, *batch(), device="planned", executor="nvfuser")
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(STACKS)[: amount(1, 6, 6)])
+def test_choices_are_those_of_all_layers(name: str) -> None:
+    torch.manual_seed(0)
+    stack, given_to = STACKS[name][0](), batch()
+    bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
+    with none_left_out():
+        whole = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
+    random = Random(name)
+    for _ in range(amount(2, 6, 90)):
+        choices = choices_for(random, bench.sites())
+        assert told(bench, choices) == told(whole, choices)
+        assert as_text(bench) == as_text(whole)
+    assert (bench.plan.warnings, bench.plan.proof) == (whole.plan.warnings, whole.plan.proof)
+    with none_left_out():
+        other = workbench.open(stack, *given_to, device="planned", executor="nvfuser", config=bench.config)
+    assert other.plan.text() == bench.plan.text()
+
+
+@pytest.mark.slow
+def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
+    torch.manual_seed(0)
+    stack, given_to = stacks.Stack(count=COUNT), batch()
+    bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
+    assert left_out(bench)
+    site = next(s for s in bench.sites("saved") if "layers.4" in s.id and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    gradients = []
+    for jitted in (bench.config.jit(stack), api.unmodified(stack, capture=bench.capture)):
+        stack.zero_grad()
+        torch.manual_seed(1)
+        jitted(*given_to).backward()
+        gradients.append([p.grad.clone() for p in stack.parameters() if p.grad is not None])
+    assert len(gradients[0]) > COUNT
+    assert all(map(torch.equal, *gradients))
+
+
+def writing_stack() -> str:
+    """All that is told of a stack whose layers write, opened in this process."""
+    torch.manual_seed(0)
+    return "\n".join(as_text(workbench.open(stacks.Stack(Views, 3), *batch(), device="planned", executor="nvfuser")))
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+def test_names_do_not_hang_on_the_hashes_of_a_process() -> None:
+    """Of this one and of others."""
+    here = writing_stack()
+    assert "update_aliases" in here
+    code = "from tests.compiler import test_layers; print(test_layers.writing_stack(), end='')"
+    seeds = [seed for seed in "123" if seed != os.environ.get("PYTHONHASHSEED")]
+    for seed in seeds[: amount(1, 2, 2)]:
+        assert workbench_process(code, {**os.environ, "PYTHONHASHSEED": seed}) == here
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reading what they wrote by several names",
+        pytest.param("overwriting what a gradient is taken from", marks=pytest.mark.long),
+    ],
+)
+def test_gradients_of_layers_that_write_are_those_of_eager(name: str) -> None:
+    torch.manual_seed(0)
+    stack, (x, mask) = STACKS[name][0]().double().eval(), batch()
+    given_to = x.double(), mask
+    bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
+    assert left_out(bench)
+    outcomes = []
+    for called in (bench.config.jit(stack), stack):
+        stack.zero_grad()
+        made = called(*given_to)
+        made.backward()
+        outcomes.append([made.detach(), *(p.grad.clone() for p in stack.parameters() if p.grad is not None)])
+    assert len(outcomes[0]) > COUNT
+    torch.testing.assert_close(*outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2",
+        pytest.param("llama", marks=pytest.mark.long),
+        pytest.param("bert", marks=pytest.mark.long),
+        pytest.param("qwen3_moe", marks=pytest.mark.long),
+    ],
+)
+def test_models_of_others(name: str) -> None:
+    from transformers import AutoModel, BertConfig, GPT2Config, LlamaConfig, Qwen3MoeConfig
+
+    sizes: dict[str, Any] = {"vocab_size": zoo.VOCABULARY, "use_cache": False}
+    config = {
+        "llama": lambda: LlamaConfig(
+            hidden_size=32, intermediate_size=48, num_hidden_layers=COUNT, num_attention_heads=4, **sizes
+        ),
+        "qwen3_moe": lambda: Qwen3MoeConfig(
+            hidden_size=32,
+            moe_intermediate_size=16,
+            num_hidden_layers=COUNT,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            num_experts=4,
+            num_experts_per_tok=2,
+            **sizes,
+        ),
+        "gpt2": lambda: GPT2Config(n_embd=32, n_layer=COUNT, n_head=4, **sizes),
+        "bert": lambda: BertConfig(
+            hidden_size=32, intermediate_size=48, num_hidden_layers=COUNT, num_attention_heads=4, **sizes
+        ),
+    }[name]()
+    model = AutoModel.from_config(config)
+    tokens = torch.randint(0, zoo.VOCABULARY, (2, 8))
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        return model(input_ids=tokens).last_hidden_state.sum()
+
+    _, count = opened(loss, tokens, device="planned", executor="nvfuser")
+    assert count == COUNT - 5
+
+
+@pytest.mark.slow
+def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that differs once gradients are taken."""
+
+    def refuse(self: Any, trace: Any) -> Any:
+        raise detect.OtherwiseError
+
+    monkeypatch.setattr(expand_trace.Unfolder, "later", refuse)
+    _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
+    assert count == 0
+
+
+SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+MODELS: dict[str, dict[str, Any]] = {
+    # Random numbers in each layer of a model that is trained.
+    "GPT2LMHeadModel": {"n_embd": 32, "n_head": 4},
+    # Gradients of a layer's biases that need a value of the layer before it.
+    "BertForMaskedLM": SIZES,
+    # A layer's last statement that is fused with the next layer's first.
+    "MixtralForCausalLM": {**SIZES, "num_key_value_heads": 2, "num_local_experts": 4},
+    # Values without a place.
+    "Phi3ForCausalLM": {**SIZES, "pad_token_id": 0},
+    # Ties between values of three layers.
+    "GPTNeoXForCausalLM": SIZES,
+    "FalconForCausalLM": {"hidden_size": 32, "num_attention_heads": 4},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("FalconForCausalLM", torch.bfloat16),
+        *(
+            pytest.param(kind, dtype, marks=pytest.mark.long)
+            for kind, dtype in (
+                ("GPT2LMHeadModel", torch.float32),
+                ("BertForMaskedLM", torch.float32),
+                ("MixtralForCausalLM", torch.float32),
+                ("MixtralForCausalLM", torch.bfloat16),
+                ("Phi3ForCausalLM", torch.bfloat16),
+                ("GPTNeoXForCausalLM", torch.bfloat16),
+                ("FalconForCausalLM", torch.float32),
+            )
+        ),
+    ],
+)
+def test_a_model_that_is_trained_has_the_sites_and_choices_of_all_layers(kind: str, dtype: torch.dtype) -> None:
+    import transformers
+
+    config_class = getattr(transformers, kind).config_class
+    count = {"n_layer" if "n_head" in MODELS[kind] else "num_hidden_layers": MORE}
+    config = config_class(vocab_size=zoo.VOCABULARY, use_cache=False, **MODELS[kind], **count)
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(config).to(dtype).train()
+    tokens = torch.randint(0, zoo.VOCABULARY, (2, 8))
+    options: dict[str, Any] = {"device": "planned", "executor": "nvfuser"}
+    options["kwargs"] = {"input_ids": tokens, "labels": tokens}
+    bench, _ = opened(model, **options)
+    with none_left_out():
+        whole = workbench.open(model, **options)
+    random = Random(kind)
+    for _ in range(amount(1, 2, 20)):
+        choices = choices_for(random, bench.sites())
+        assert told(bench, choices) == told(whole, choices)
+        assert as_text(bench) == as_text(whole)
+
+
+class Flattened(stacks.Stack):
+    """Parameters of all layers are views of one storage, as where an optimizer has flattened them."""
+
+    def __init__(self) -> None:
+        super().__init__(count=COUNT)
+        flat = torch.zeros(COUNT, stacks.WIDTH)
+        for at, layer in enumerate(self.layers):
+            layer.norm.weight = nn.Parameter(flat[at])  # type: ignore[union-attr, assignment]
+
+
+class Transposed(stacks.Stack):
+    """One layer's weight has other strides than the others'."""
+
+    def __init__(self) -> None:
+        super().__init__(count=COUNT)
+        inner: Any = self.layers[4].inner
+        inner[0].weight = nn.Parameter(torch.randn(stacks.WIDTH, stacks.WIDTH).t())
+
+
+class Frozen(stacks.Stack):
+    """One layer is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__(count=COUNT)
+        self.layers[4].requires_grad_(False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Flattened, Transposed, Frozen])
+def test_layers_whose_parameters_have_other_memory_are_planned_as_all_layers_are(kind: type[stacks.Stack]) -> None:
+    torch.manual_seed(0)
+    opened(kind().eval(), *batch(), device="cpu", executor="torch")
+
+
+@pytest.mark.parametrize(("device", "executor"), [("planned", "nvfuser"), ("cpu", "torchcompile"), ("cpu", "torch")])
+def test_a_program_of_layers_opens_with_its_whole_plan_proven_and_its_traces_at_hand(
+    device: str, executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    of_stock = Prover.of_stock
+    monkeypatch.setattr(Prover, "of_stock", lambda self, fault: (seen.append(self.stock), of_stock(self, fault))[1])
+    bench = workbench.open("llama", layers=COUNT, device=device, executor=executor)
+    assert left_out(bench)
+    assert bench.plan.proof.proven
+    assert seen == [bench.plan.graph]
+    with mock.patch.object(replanning, "executed", side_effect=AssertionError("a trace was made later")):
+        assert bench.plan.text()
+        assert bench.plan.passes

@@ -1,0 +1,313 @@
+"""Writes in place to memory that has other names: values and gradients are eager's, or the program is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.errors import ProgramError
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]
+
+
+def scaled_row(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[1].mul_(0.5)
+    return y * x
+
+
+def filled_row(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[1].fill_(3.0)
+    return y * x
+
+
+def row_of_another(x: torch.Tensor) -> torch.Tensor:
+    y = torch.zeros(4, 4)
+    y[1].copy_(x[0])
+    return y * x
+
+
+def masked_columns(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    y[:, :2].masked_fill_(x[:, :2] > 0, 3.0)
+    y[2].exp_()
+    return y * x
+
+
+def named_twice(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    row, column = y[0], y[:, 1]
+    column.mul_(x[0])
+    return row * x + column * y
+
+
+def behind_an_index(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    row = y[1]
+    y[1] = 3.0
+    return row * x
+
+
+def through_several_views(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.view(2, 2, 4)[:, 1].mul_(0.5)
+    y.transpose(0, 1)[1:].add_(x[0, 0])
+    y.permute(1, 0).unsqueeze(0)[0, 2].sub_(1)
+    y.T.mul_(1.5)
+    return y * x
+
+
+def parts_that_overlap(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    above, below = y[:2], y[1:]
+    above.mul_(x[:2])
+    below.add_(1)
+    return torch.cat((above, below)).sum() + y * x
+
+
+def added_to_parts(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[1:] += x[:-1]
+    y[..., 0] -= 1
+    y[0] *= x[1]
+    return y * y
+
+
+def narrowed(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.narrow(1, 0, 2).mul_(3)
+    y.select(-1, 1).sub_(x[0])
+    return y * x
+
+
+def already_so(x: torch.Tensor) -> torch.Tensor:
+    """What is contiguous and of the type wanted is given back as it is."""
+    y = x * 2
+    y.contiguous().mul_(1.5)
+    y.to(torch.float32).add_(x)
+    return y
+
+
+def written_then_viewed(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    z = y.neg_()
+    z[0].mul_(3)
+    z.view(16)[1:3].add_(1)
+    return y * x + z
+
+
+PROGRAMS = [
+    scaled_row,
+    filled_row,
+    row_of_another,
+    masked_columns,
+    named_twice,
+    behind_an_index,
+    through_several_views,
+    parts_that_overlap,
+    added_to_parts,
+    narrowed,
+    already_so,
+    written_then_viewed,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_every_name_of_what_is_written_has_the_value_and_the_gradient(
+    program: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    torch.manual_seed(3)
+    x, weight = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    bench = workbench.open(program, x, capture="dynamo")
+    assert bench.plan.warnings == ()
+    ours, eager = bench.config.jit(program)(x), program(x)
+    torch.testing.assert_close(ours, eager)
+    (gradient,), (expected,) = (torch.autograd.grad((made * weight).sum(), x) for made in (ours, eager))
+    torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_so_it_is_without_gradients(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    torch.manual_seed(3)
+    x = torch.randn(4, 4, requires_grad=True)
+    with torch.no_grad():
+        bench = workbench.open(program, x, capture="dynamo")
+        torch.testing.assert_close(bench.config.jit(program)(x), program(x))
+
+
+def diagonal(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.diagonal().mul_(1.5)
+    return y
+
+
+def windows(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.unfold(0, 2, 2)[0].mul_(1.5)
+    return y
+
+
+@pytest.mark.parametrize("program", [diagonal, windows], ids=lambda program: program.__name__)
+@pytest.mark.parametrize("grad", [True, False])
+def test_what_thunder_copies_and_pytorch_does_not_is_not_written(
+    program: Callable[[torch.Tensor], torch.Tensor], grad: bool
+) -> None:
+    with torch.set_grad_enabled(grad), pytest.raises(ProgramError, match=r"mul_\(1\.5\).*by index") as refused:
+        workbench.open(program, torch.randn(4, 4, requires_grad=True), capture="dynamo")
+    assert "test_alias_writes.py" in str(refused.value)
+
+
+def part_of_what_is_returned(x: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = held * 2
+    above = y[:2]
+    y[1:].mul_(3)
+    return x * 2, y, above
+
+
+def parts_of_what_is_given(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    """As a cache of keys and values is written."""
+    held[:2].copy_(x[2:].detach())
+    held.view(2, 8)[1].add_(1)
+    held.chunk(2)[0].unbind()[1].fill_(7)
+    return x * 2
+
+
+def by_index_and_by_name(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    held[:2] = held[2:]
+    held.reshape(-1).mul_(2)
+    return x * 2
+
+
+def for_one_that_is_read_by_none(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    held[0].add_(1)
+    y.copy_(held)
+    return x * 2
+
+
+WITHOUT_GRADIENTS = [
+    part_of_what_is_returned,
+    parts_of_what_is_given,
+    by_index_and_by_name,
+    for_one_that_is_read_by_none,
+]
+
+
+@pytest.mark.parametrize("program", WITHOUT_GRADIENTS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("grad", [True, False])
+def test_what_is_written_by_another_name_is_seen_behind_the_program(program: Callable[..., object], grad: bool) -> None:
+    torch.manual_seed(3)
+    x, held = torch.randn(4, 4, requires_grad=grad), torch.randn(4, 4)
+    bench = workbench.open(program, x, held, device="cpu", executor="torch")
+    assert bench.capture == "dynamo"
+    assert bench.plan.warnings == ()
+    ours, eager = held.clone(), held.clone()
+    torch.testing.assert_close(bench.config.jit(program)(x, ours), program(x, eager))
+    torch.testing.assert_close(ours, eager)
+    assert not torch.equal(ours, held) or program is part_of_what_is_returned
+
+
+def for_nobody(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    y, z = x.erf(), held.sin()
+    z.flatten()[1:].add_(1)
+    kept = -held
+    y.copy_(y * kept)
+    z.copy_(y)
+    torch.sigmoid(z) + y
+    return kept.clone()
+
+
+def test_a_write_that_nobody_reads_is_left_out() -> None:
+    x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="dynamo")
+    assert bench.plan.split.backward is None
+    assert not any(name in bench.plan.text() for name in ("erf", "copy_", "update_aliases"))
+    torch.testing.assert_close(bench.config.jit(for_nobody)(x, held), -held)
+
+
+def test_what_thunder_makes_of_it_is_told_as_it_is() -> None:
+    """A backward, which no call gets to."""
+    x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="interpreter")
+    assert bench.plan.split.backward is not None
+    predicted = bench.predict({})
+    assert (predicted.peak_bytes, predicted.saved_bytes) == (bench.plan.peak_bytes, bench.plan.saved_bytes)
+
+
+def overwrites_what_it_keeps(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    y = held.flatten()
+    kept = -y
+    y.copy_(x.flatten().erf())
+    return kept.clone()
+
+
+def test_a_write_that_thunder_loses_is_warned_of_and_the_program_runs() -> None:
+    x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    bench = workbench.open(overwrites_what_it_keeps, x, held, device="cpu", executor="torch", capture="interpreter")
+    (told,) = bench.plan.warnings
+    assert "held holds something else after the forward" in told
+    torch.testing.assert_close(bench.config.jit(overwrites_what_it_keeps)(x, held), -held.flatten())
+
+
+class Clamped(nn.Module):
+    """As models of pairs keep their scale: the parameter is written in the forward, under `no_grad`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.scale.clamp_(0, 4.6)
+        return self.scale.exp() * x
+
+
+class Averaged(nn.Module):
+    """A teacher that follows its student, and is read without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student, self.teacher = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.teacher.weight.mul_(0.9).add_(self.student.weight, alpha=0.1)
+            self.teacher.bias[0].zero_()
+            target = self.teacher(x)
+        return (self.student(x) - target).square()
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "auto", "interpreter"])
+def test_a_parameter_that_is_written_without_a_gradient_and_read_for_one_is_refused(capture: str) -> None:
+    with pytest.raises(ProgramError, match="loses the gradient") as refused:
+        workbench.open(Clamped(), torch.randn(3), capture=capture)
+    assert "self.scale.clamp_(0, 4.6)" in str(refused.value)
+    assert "self.scale.clamp(max=" in str(refused.value), "says what to do"
+
+
+def test_one_that_is_read_for_none_is_written() -> None:
+    torch.manual_seed(3)
+    ours, eager, x = Averaged(), Averaged(), torch.randn(3, 4)
+    eager.load_state_dict(ours.state_dict())
+    bench = workbench.open(Averaged(), x)
+    torch.testing.assert_close(bench.config.jit(ours)(x), eager(x))
+    torch.testing.assert_close(ours.teacher.weight, eager.teacher.weight)
+    torch.testing.assert_close(ours.teacher.bias, eager.teacher.bias)
+
+
+def test_what_is_named_as_if_it_wrote_and_does_not_is_computed() -> None:
+    # Of Python's operators `and_` and `or_` have the name of a write.
+    def program(x: torch.Tensor) -> torch.Tensor:
+        both = torch.ones(4, 1, dtype=torch.bool) & (x > 0)
+        return torch.where(both, x, 0.0) + torch.where(torch.zeros(4, 1, dtype=torch.bool) | (x < 0), x, 1.0)
+
+    x = torch.randn(4, 4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo")
+    found, expected = bench.config.jit(program)(x), program(x)
+    assert torch.equal(found, expected)
+    assert torch.equal(*(torch.autograd.grad(made.sum(), x)[0] for made in (found, expected)))

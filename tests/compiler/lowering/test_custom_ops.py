@@ -1,0 +1,308 @@
+"""Operators that a person registered by `torch.library.custom_op`: each one statement, with its registered gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import workbench
+from workbench.bench import Workbench
+from workbench.runs.measure import accuracy, memory_meter
+
+pytestmark = pytest.mark.slow
+
+
+@torch.library.custom_op("tests_operators::scaled", mutates_args=())
+def scaled(x: torch.Tensor, weight: torch.Tensor, power: int = 2, *, offset: float = 0.5) -> torch.Tensor:
+    return x * weight**power + offset
+
+
+@scaled.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor, power: int = 2, *, offset: float = 0.5) -> torch.Tensor:
+    del weight, power, offset
+    return torch.empty_like(x)
+
+
+def _keep_both(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    del keyword_only_inputs, output
+    x, weight, power = inputs
+    ctx.save_for_backward(x)
+    # Not by `save_for_backward`, as some libraries do it.
+    ctx.weight, ctx.power = weight, power
+
+
+def _of_scaled(ctx: Any, grad: torch.Tensor) -> Any:
+    (x,) = ctx.saved_tensors
+    of_x = grad * ctx.weight**ctx.power if ctx.needs_input_grad[0] else None
+    of_weight = (grad * x).sum(0) * ctx.power * ctx.weight ** (ctx.power - 1) if ctx.needs_input_grad[1] else None
+    return of_x, of_weight, None
+
+
+scaled.register_autograd(_of_scaled, setup_context=_keep_both)
+
+
+@torch.library.custom_op("tests_operators::squashed", mutates_args=())
+def squashed(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tanh(x), x.argmax(-1)
+
+
+@squashed.register_fake
+def _(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(x), torch.empty(x.shape[:-1], dtype=torch.int64, device=x.device)
+
+
+def _keep_result(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.shape = inputs[0].shape
+    ctx.save_for_backward(output[0])
+
+
+def _of_squashed(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    (made,) = ctx.saved_tensors
+    return (grad * (1 - made * made)).reshape(ctx.shape)
+
+
+squashed.register_autograd(_of_squashed, setup_context=_keep_result)
+
+
+@torch.library.custom_op("tests_operators::summed", mutates_args=())
+def summed(xs: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(xs).sum(0)
+
+
+summed.register_fake(lambda xs: torch.empty_like(xs[0]))
+summed.register_autograd(
+    lambda ctx, grad: [grad * 1.0] * ctx.count,
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "count", len(inputs[0])),
+)
+
+
+@torch.library.custom_op("tests_operators::no_gradient", mutates_args=())
+def no_gradient(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+no_gradient.register_fake(torch.empty_like)
+
+
+@torch.library.custom_op("tests_operators::written", mutates_args=("x",))
+def written(x: torch.Tensor) -> None:
+    x.mul_(2)
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.weight = nn.Parameter(torch.rand(6) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = scaled(self.linear(x), self.weight, offset=0.25)
+        made, index = torch.ops.tests_operators.squashed(x)
+        return torch.sin(made) + summed([made, x, x]) * (index[..., None] + 1)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.nn.functional.layer_norm(layer(x), (6,))
+        return x.sum()
+
+
+def build() -> accuracy.Parts:
+    torch.manual_seed(5)
+    return Model(), (torch.randn(4, 6),), {}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    model, args, _ = build()
+    opened = workbench.open(model, *args, device="cpu", executor="torch")
+    assert isinstance(opened, Workbench)
+    return opened
+
+
+def statements(bench: Workbench, name: str) -> int:
+    return bench.plan.graph.statements.name.count(name)
+
+
+def test_each_is_one_statement_each_way(bench: Workbench) -> None:
+    assert bench.capture == "dynamo", bench.capture_reason
+    for name in ("scaled", "squashed", "summed"):
+        assert statements(bench, f"tests_operators_{name}") == 4
+        assert statements(bench, f"tests_operators_{name}_backward") == 4
+
+
+def test_what_a_gradient_does_not_take_is_not_kept_for_it(bench: Workbench) -> None:
+    trace = bench.plan.split.backward
+    assert trace is not None
+    backward = {bsym.sym.name: bsym for bsym in trace.bound_symbols}
+    # Its result alone, and of a list nothing.
+    (given,), _, (made, index), grads, _ = backward["tests_operators_squashed_backward"].args
+    assert (given, index, grads[1]) == ("like cpu float32[4, 6]", "like cpu int64[4]", "like cpu int64[4]")
+    assert tuple(made.shape) == (4, 6)
+    (given,), *_ = backward["tests_operators_summed_backward"].args
+    assert list(given) == ["like cpu float32[4, 6]"] * 3
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_steps_are_right_and_take_the_memory_predicted(bench: Workbench, recomputed: bool) -> None:
+    able = [s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
+    bench.choose(dict.fromkeys(able, "recompute" if recomputed else "save"))
+    if recomputed:
+        assert statements(bench, "tests_operators_scaled") > 4
+    model, args, kwargs = build()
+    stepper = accuracy.Stepper(model, args, kwargs, bench.config.jit(model))
+    checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture="dynamo")
+    assert checked.ok, checked.worst
+    stepper.step()
+    assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
+
+
+def test_fusions_do_not_take_them_in(bench: Workbench) -> None:
+    model, args, _ = build()
+    planned = workbench.open(model, *args, device="planned", executor="nvfuser")
+    assert planned.plan.census.count
+    assert planned.plan.graph.statements.name.count("tests_operators_scaled") == 4
+
+
+def doubled(name: str, factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """An operator whose gradient is the factor."""
+    operator = torch.library.custom_op(name, lambda x: x * factor, mutates_args=(), schema="(Tensor x) -> Tensor")
+    operator.register_fake(torch.empty_like)
+    operator.register_autograd(lambda _, grad: grad * factor)
+    return operator
+
+
+def test_names_that_are_spelled_alike_are_of_two_operators() -> None:
+    alike = ("tests_spelled::as_one", 2.0), ("tests_spelled_as::one", 3.0), ("tests_spelled::as_one_backward", 5.0)
+    first, second, third = [doubled(*each) for each in alike]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (first(x.sin()) + second(x.cos()) + third(x)).sum()
+
+    x = torch.randn(3, 3, requires_grad=True)
+    opened = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo")
+    made = [torch.autograd.grad(run(x), x)[0] for run in (opened.config.jit(program), program)]
+    torch.testing.assert_close(*made)
+
+
+def test_one_without_a_gradient_is_refused_where_one_is_asked_for() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return no_gradient(torch.sin(x)).sum()
+
+    x = torch.randn(3, 3)
+    with pytest.raises(workbench.ProgramError, match=r"no_gradient has no gradient: .*register_autograd"):
+        workbench.open(program, x.clone().requires_grad_(), device="cpu", capture="dynamo")
+    opened = workbench.open(program, x, device="cpu", executor="torch")
+    torch.testing.assert_close(opened.config.jit(program)(x), program(x))
+
+
+def test_one_that_writes_is_refused() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = torch.sin(x)
+        written(y)
+        return y.sum()
+
+    with pytest.raises(workbench.ProgramError, match=r"tests_operators.written"):
+        workbench.open(program, torch.randn(3, 3), device="cpu", capture="dynamo")
+
+
+class Regions(nn.Module):
+    """What torchvision's compiled operators make of an image: bent, then in two regions of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offsets, self.first = nn.Conv2d(3, 18, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3) / 5)
+
+    def forward(self, image: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+        bent = torchvision.ops.deform_conv2d(self.first(image), self.offsets(image), self.weight, padding=1)
+        return torchvision.ops.roi_align(bent.tanh(), boxes, output_size=3).square().sum()
+
+
+def build_regions() -> accuracy.Parts:
+    torch.manual_seed(5)
+    return Regions(), (torch.randn(2, 3, 16, 16), torch.tensor([[0.0, 1, 1, 9, 9], [1.0, 2, 0, 15, 12]])), {}
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_compiled_ones_are_run_again_for_their_gradient(recomputed: bool) -> None:
+    model, args, kwargs = build_regions()
+    bench = workbench.open(model, *args, device="cpu", executor="torch", capture="dynamo")
+    able = [s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
+    bench.choose(dict.fromkeys(able, "recompute" if recomputed else "save"))
+    for name in ("deform_conv2d", "roi_align"):
+        assert statements(bench, f"torchvision_{name}") == 1 + recomputed
+        assert statements(bench, f"torchvision_{name}_backward") == 1
+    stepper = accuracy.Stepper(model, args, kwargs, bench.config.jit(model))
+    checked = accuracy.check(accuracy.first_step(stepper, 0), build_regions, capture="dynamo")
+    assert checked.ok, checked.worst
+    eager, (image, boxes), _ = build_regions()
+    model.zero_grad()
+    bench.config.jit(model)(image, boxes).backward()
+    ours = [p.grad for p in model.parameters()]
+    eager(image, boxes).backward()
+    torch.testing.assert_close(ours, [p.grad for p in eager.parameters()])
+    stepper.step()
+    assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
+
+
+def test_compiled_ones_are_planned_for_a_gpu_that_is_not_there() -> None:
+    model, args, _ = build_regions()
+    here = workbench.open(model, *args, device="cpu", executor="torch", capture="dynamo")
+    planned = workbench.open(model, *args, device="planned", executor="nvfuser", capture="dynamo")
+    for name in ("torchvision_deform_conv2d_backward", "torchvision_roi_align"):
+        assert statements(planned, name) == statements(here, name) == 1
+
+
+def test_compiled_ones_are_not_kept_on_disk(folder: Any) -> None:
+    del folder
+    model, args, _ = build_regions()
+    bench = workbench.open(model, *args, device="cpu", executor="torch")
+    assert bench.on_disk == "not kept on disk: it calls torchvision::deform_conv2d, which is compiled"
+
+
+@pytest.mark.filterwarnings("ignore:.*create_unbacked_symint.*:FutureWarning")  # torchvision's own
+def test_compiled_ones_that_make_as_many_as_they_find_are_refused_with_what_to_do() -> None:
+    def program(boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return boxes[torchvision.ops.nms(boxes, scores, 0.5)].sin()
+
+    with pytest.raises(workbench.ProgramError, match=r"torchvision\.nms: the shape of its result depends on values"):
+        workbench.open(program, torch.rand(5, 4), torch.rand(5), device="cpu", capture="dynamo")
+
+
+@pytest.fixture
+def folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_they_are_found_again_on_disk(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened() -> Workbench:
+        model, args, _ = build()
+        found = workbench.open(model, *args, device="cpu", executor="torch")
+        assert isinstance(found, Workbench)
+        return found
+
+    first = opened()
+    assert first.on_disk == "kept on disk"
+    again = opened()
+    assert again.on_disk.startswith("from disk")
+    assert again.plan.text() == first.plan.text()
+    site = next(s.id for s in again.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
+    for bench in (first, again):
+        bench.choose({site: "recompute"})
+    assert again.plan.text() == first.plan.text()
+    # Another gradient: what was kept is not taken.
+    changed: Callable[..., Any] = lambda ctx, grad: [grad * 2.0] * ctx.count  # noqa: E731  # as it was registered
+    monkeypatch.setattr(summed, "_backward_fn", changed)
+    assert not opened().on_disk.startswith("from disk")

@@ -1,0 +1,113 @@
+"""Tensors that PyTorch makes of numbers alone are PyTorch's, in a program, its replay and from disk."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import workbench
+from tests.compiler.driver.test_capture_cache import workbench_process
+from workbench.errors import ProgramError
+from workbench.util import capture_store
+
+Program = Callable[[torch.Tensor], torch.Tensor]
+
+
+def pairs(x: torch.Tensor) -> torch.Tensor:
+    """Products of all pairs of rows, each pair once."""
+    rows, columns = torch.tril_indices(6, 6, -1, device=x.device)
+    return (x @ x.t())[rows, columns]
+
+
+PROGRAMS: dict[str, Program] = {
+    "pairs": pairs,
+    "pairs the other way round": lambda x: (x @ x.t())[tuple(torch.triu_indices(6, 6, 1))],
+    "drawn": lambda x: x.sin()[torch.randperm(6)] * x,
+    "windows": lambda x: x * torch.hann_window(8) + torch.hamming_window(8, periodic=False) * torch.kaiser_window(8),
+    "others": lambda x: x * torch.blackman_window(8) + torch.bartlett_window(8) * torch.logspace(0, 2, 8, base=2.0),
+    "frequencies": lambda x: x * torch.fft.fftfreq(8, d=0.5) + torch.fft.rfftfreq(14),
+    "in double precision": lambda x: (x * torch.hann_window(8, dtype=torch.float64)).float(),
+}
+
+
+def given() -> torch.Tensor:
+    torch.manual_seed(0)
+    return torch.randn(6, 8, requires_grad=True)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_numbers_and_gradients_are_pytorchs_at_the_same_seed(name: str) -> None:
+    program, x = PROGRAMS[name], given()
+    jitted = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
+    made = []
+    for callable_ in (program, jitted):
+        torch.manual_seed(1)
+        out = callable_(x)
+        made.append((out, *torch.autograd.grad(out.square().sum(), x)))
+    assert made[0][0].dtype == made[1][0].dtype
+    torch.testing.assert_close(made[1], made[0])
+
+
+def test_what_is_drawn_is_never_drawn_again() -> None:
+    program, x = PROGRAMS["drawn"], given()
+    bench = workbench.open(program, x, device="cpu", capture="dynamo")
+    chosen = {site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options}
+    assert len(chosen) == 2
+    bench.choose(chosen)
+    assert list(bench.plan.graph.statements.name).count("randperm") == 1
+    made = []
+    for callable_ in (program, bench.config.jit(program)):
+        torch.manual_seed(1)
+        made.append(torch.autograd.grad(callable_(x).square().sum(), x))
+    torch.testing.assert_close(made[1], made[0])
+
+
+def test_a_generator_is_refused_by_the_line() -> None:
+    generator = torch.Generator()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x[torch.randperm(6, generator=generator)].sin()
+
+    with pytest.raises(ProgramError, match=r"test_factories\.py.*generator"):
+        workbench.open(program, given(), device="cpu", capture="dynamo")
+
+
+@pytest.mark.slow
+def test_contractions_are_the_same_in_each_process() -> None:
+    # Labels were gone through as a set gives them, by hashes that Python draws for each process.
+    code = """if True:
+        import torch, workbench
+        x, w, b = torch.randn(3, 4, 5), torch.randn(5, 2, 6, requires_grad=True), torch.randn(4, 5, 6)
+        def program(x, w, b):
+            return torch.einsum("ibh,hnd->ibnd", x, w).sin().sum() + torch.einsum("bhd,hnd->bn", b, w).sum()
+        bench = workbench.open(program, x, w, b, device="planned", executor="torch")
+        print([site.id for site in bench.sites()], bench.plan.peak_bytes, bench.plan.text())
+    """
+    seeds = ({**os.environ, "PYTHONHASHSEED": seed} for seed in ("0", "1"))
+    first, second = (re.sub(r"took \d+ \w+", "", workbench_process(code, environment)) for environment in seeds)
+    assert first == second
+
+
+@pytest.mark.slow
+def test_they_are_found_again_on_disk(tmp_path: Path) -> None:
+    # A module of its own: this one imports what other tests need.
+    (tmp_path / "of_pairs.py").write_text(f"import torch\n\n\n{inspect.getsource(pairs)}")
+    code = f"""if True:
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import of_pairs, torch, workbench
+        x = torch.randn(6, 8, requires_grad=True)
+        bench = workbench.open(of_pairs.pairs, x, device="cpu", capture="dynamo")
+        print(bench.on_disk, bench.plan.peak_bytes)
+    """
+    environment = {**os.environ, capture_store.VARIABLE: str(tmp_path / "kept")}
+    first, second = (workbench_process(code, environment) for _ in range(2))
+    assert first.split()[:2] == ["kept", "on"]
+    assert second.split()[:2] == ["from", "disk"]
+    assert first.split()[-1] == second.split()[-1]

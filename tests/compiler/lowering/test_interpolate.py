@@ -1,0 +1,112 @@
+"""`interpolate` gives PyTorch's elements and gradients; Thunder took others in some modes, and had few of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import workbench
+from workbench.errors import ProgramError
+
+pytestmark = pytest.mark.slow
+
+NEAREST: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
+    ((8, 7), {"size": (3, 3)}),
+    ((4, 6), {"size": (2, 2)}),
+    ((5, 3), {"size": (4, 7)}),
+    ((3, 5), {"size": 6}),
+    ((49, 49), {"size": (1, 1)}),
+    ((7, 7), {"scale_factor": 0.4}),
+    ((3, 2), {"scale_factor": (1.1, 2.1)}),
+    ((5,), {"scale_factor": 1.3}),
+    ((5, 5, 4), {"scale_factor": 2}),
+    ((7, 7), {"scale_factor": 0.4, "recompute_scale_factor": True}),
+)
+LINEAR: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
+    ((8, 9), {"size": (3, 4)}),
+    ((4, 5), {"size": (8, 1)}),
+    ((1, 4), {"size": (4, 4)}),
+    ((7, 5), {"scale_factor": (2.3, 0.7)}),
+    ((7, 7), {"scale_factor": 2.3, "recompute_scale_factor": True}),
+)
+BETWEEN = {
+    (size, mode): given
+    for mode, cases in (
+        ("bilinear", LINEAR),
+        ("bicubic", LINEAR),
+        ("linear", (((6,), {"size": 9}), ((6,), {"scale_factor": 1.4}))),
+        ("trilinear", (((4, 5, 3), {"size": (6, 3, 4)}),)),
+    )
+    for size, given in cases
+}
+
+
+def check(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, **given: Any) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return functional.interpolate(x.sin(), **given)
+
+    torch.manual_seed(0)
+    x = torch.randn(1, 2, *shape, dtype=dtype, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", capture="dynamo")
+    eager, ours = program(x), bench.config.jit(program)(x)
+    # PyTorch rounds to 16 bits between the dimensions.
+    near: dict[str, Any] = {"rtol": 1.6e-2, "atol": 1e-2} if dtype is torch.bfloat16 else {}
+    torch.testing.assert_close(ours, eager, **near)
+    along = torch.randn_like(eager)
+    torch.testing.assert_close(torch.autograd.grad(ours, x, along), torch.autograd.grad(eager, x, along), **near)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize(("shape", "given"), NEAREST)
+def test_nearest_elements_are_pytorchs(shape: tuple[int, ...], given: dict[str, Any], mode: str) -> None:
+    check(shape, mode=mode, **given)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(("shape", "mode"), BETWEEN)
+def test_elements_between_others_are_pytorchs(shape: tuple[int, ...], mode: str, align_corners: bool) -> None:
+    check(shape, mode=mode, align_corners=align_corners, **BETWEEN[shape, mode])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_elements_are_computed_in_the_type_that_pytorch_computes_in(dtype: torch.dtype) -> None:
+    check((5, 7), dtype, mode="bicubic", size=(8, 4))
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("given", [case for _, case in LINEAR if "recompute_scale_factor" not in case])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_with_antialias_elements_are_means_of_what_lies_in_their_place(
+    mode: str, given: dict[str, Any], align_corners: bool
+) -> None:
+    check((8, 9), mode=mode, antialias=True, align_corners=align_corners, **given)
+
+
+def test_areas_are_averages() -> None:
+    check((7, 6), mode="area", size=(3, 4))
+
+
+@pytest.mark.parametrize(
+    "given", [{"size": (3, 3)}, {"size": (4, 4), "mode": "nearest-exact"}, {"scale_factor": 1.3, "mode": "bilinear"}]
+)
+def test_what_would_be_other_elements_is_refused_by_the_interpreter(given: dict[str, Any]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return functional.interpolate(x.sin(), **given)
+
+    x = torch.randn(1, 2, 8, 8, requires_grad=True)
+    with pytest.raises(ProgramError, match=r"test_interpolate\.py.*Thunder's interpolate.*capture='auto'"):
+        workbench.open(program, x, device="cpu", capture="interpreter")
+
+
+def test_what_thunder_has_right_stays_thunders() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        halved = functional.interpolate(x.sin(), size=(4, 4))
+        return functional.interpolate(halved, scale_factor=2.0, mode="bilinear")
+
+    x = torch.randn(1, 2, 8, 8, requires_grad=True)
+    through = [workbench.open(program, x, device="cpu", capture=way) for way in ("dynamo", "interpreter")]
+    found, interpreted = (list(bench.plan.graph.statements.name) for bench in through)
+    assert found == interpreted

@@ -1,0 +1,160 @@
+"""Kernels that allocate work space inside: convolutions, and matrix products of operands that BLAS cannot read."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import workbench
+from workbench.compiler.memory import op_effects
+from workbench.compiler.memory.kernel_workspace import peak_inside_bytes
+from workbench.runs.measure import accuracy, memory_meter
+
+
+class ConvNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.second = nn.Conv2d(16, 32, 3, stride=2)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.norm(self.first(images)))
+        return self.head(torch.relu(self.second(hidden)).mean((2, 3)))
+
+
+class Experts(nn.Module):
+    """A mixture of experts without a loop: products of what is expanded, and of what einsum permutes."""
+
+    def __init__(self, experts: int = 4, width: int = 32) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, experts)
+        self.up = nn.Parameter(torch.randn(experts, width, 2 * width) / 8)
+        self.down = nn.Parameter(torch.randn(experts, 2 * width, width) / 8)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        weights = torch.softmax(self.gate(tokens), -1)
+        hidden = torch.relu(torch.einsum("td,edh->teh", tokens, self.up))
+        return torch.einsum("teh,ehd,te->td", hidden, self.down, weights)
+
+
+class Gaps(nn.Module):
+    """A product of operands that BLAS cannot read as they lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(32, 48))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[..., ::2] @ self.weight[:, ::2].t()
+
+
+class Half(nn.Module):
+    """A product that BLAS could read, which oneDNN packs where the CPU multiplies in half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(96, 48, dtype=torch.bfloat16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.bfloat16() @ self.weight
+
+
+class Largest(nn.Module):
+    """How many are the largest is a sum of truth values; the gradient is a product with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 96))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight).amax(1)
+
+
+class Losses(nn.Module):
+    """Means and sums that PyTorch leaves in the storage of all the single losses, alive until the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 96))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        share = torch.sigmoid(x * self.weight)
+        return (
+            F.binary_cross_entropy(share, torch.zeros_like(share)),
+            F.smooth_l1_loss(share, torch.ones_like(share), reduction="sum"),
+            F.smooth_l1_loss(share, torch.ones_like(share), reduction="none"),
+        )
+
+
+class Repeated(nn.Module):
+    """The same product that BLAS cannot read, over and over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(32, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.tanh(x @ self.weight[:, ::2])
+        return x
+
+
+PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "convolutional network": (ConvNet, (4, 3, 16, 16)),
+    "mixture of experts": (Experts, (24, 32)),
+    "product with gaps": (Gaps, (16, 48)),
+    "product in half precision": (Half, (64, 96)),
+    "program that counts": (Largest, (64, 96)),
+    "program of losses": (Losses, (64, 96)),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("convolutional network", marks=pytest.mark.slow),
+        "mixture of experts",
+        "product with gaps",
+        "product in half precision",
+        "program that counts",
+        "program of losses",
+    ],
+)
+def test_the_predicted_peak_is_the_measured_one_of_a(name: str) -> None:
+    torch.manual_seed(0)
+    make, shape = PROGRAMS[name]
+    model, images = make(), torch.randn(*shape)
+    bench = workbench.open(model, images)
+    jitted = bench.config.jit(model)
+    step = accuracy.Stepper(model, (images,), {}, jitted, seed=0)
+    accuracy.first_step(step, 0)
+    measured = memory_meter.measure_peak(step)
+    assert bench.plan.peak_bytes - bench.plan.baseline_bytes == pytest.approx(
+        measured.measured_peak_bytes - measured.baseline_bytes, rel=0.01
+    )
+
+
+def test_a_kernel_is_measured_once_for_all_layers_and_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def counted(text: str, namespace: Any, tensors: Mapping[str, torch.Tensor]) -> int | None:
+        measured.append(text)
+        return peak_inside_bytes(text, namespace, tensors)
+
+    monkeypatch.setattr(op_effects, "peak_inside_bytes", counted)
+    bench = workbench.open(Repeated().requires_grad_(False), torch.randn(16, 32), capture="interpreter")
+    assert len(measured) == 1
+    assert sum("matmul" in name for name in bench.plan.graph.statements.name) == 4
+
+
+def test_measuring_a_kernel_says_nothing() -> None:
+    x = torch.empty(4, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert peak_inside_bytes("y = x @ x", {}, {"x": x}) == x.nbytes

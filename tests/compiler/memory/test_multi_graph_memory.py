@@ -1,0 +1,146 @@
+"""The memory of a program of several graphs: predicted over all parts, and held to what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from tests.compiler.frontend.test_parts import Mysterious
+from workbench.analysis.memory.multi_graph_memory import Backward, Forward, Freed, Inside, Made, Recorded, join
+from workbench.bench import PartsBench
+from workbench.runs.measure import accuracy, memory_meter
+
+PREDICTED_PEAK_ERROR = 0.01
+
+WIDTH = 64
+
+
+class Broken(nn.Module):
+    """In three parts, one of whose values two others read; the whole is a loss, or all that was made."""
+
+    def __init__(self, loss: bool) -> None:
+        super().__init__()
+        self.up, self.middle = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, 4 * WIDTH)
+        self.down, self.loss = nn.Linear(4 * WIDTH, WIDTH), loss
+
+    def forward(self, x: torch.Tensor) -> Any:
+        hidden = torch.tanh(self.up(x))
+        torch._dynamo.graph_break()
+        other = self.middle(torch.sin(hidden))
+        torch._dynamo.graph_break()
+        made = self.down(nn.functional.gelu(other + hidden))
+        return made.square().sum() if self.loss else (made, hidden)
+
+
+def step() -> Callable[[torch.Tensor], torch.Tensor]:
+    model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def measured(bench: PartsBench, build: Callable[[], Any], x: torch.Tensor) -> int:
+    """The peak of a step under the choices in force."""
+    program = build()
+    stepper = accuracy.Stepper(program, (x,), {}, bench.config.jit(program))
+    for _ in range(2):
+        stepper.step()
+    return memory_meter.measure_peak(stepper).measured_peak_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:UserWarning")
+@pytest.mark.parametrize(
+    ("build", "rows", "part"),
+    [
+        (lambda: Broken(loss=True), 128, "part3 backward"),
+        (lambda: Broken(loss=False), 128, "part3 backward"),
+        (step, 256, "part1 backward"),
+        (step, 2, "part2"),
+    ],
+    ids=["a loss", "several outputs", "a training step", "a training step of few rows"],
+)
+def test_the_peak_over_parts_is_the_one_measured(build: Callable[[], Any], rows: int, part: str) -> None:
+    x = torch.randn(rows, WIDTH)
+    bench = workbench.open(build(), x)
+    assert isinstance(bench, PartsBench)
+    assert bench.memory is not None
+    assert (bench.memory.at_least, bench.memory.peak_part) == (False, part)
+    stock = bench.memory.peak_bytes
+    assert stock == pytest.approx(measured(bench, build, x), rel=PREDICTED_PEAK_ERROR)
+    free = [site for site in bench.sites("saved") if "recompute" in site.options and site.choice == "save"]
+    bench.choose({site.id: "recompute" for site in free if "recompute" not in site.illegal})
+    assert bench.choices
+    assert bench.memory.peak_bytes <= stock
+    assert bench.memory.peak_bytes == pytest.approx(measured(bench, build, x), rel=PREDICTED_PEAK_ERROR)
+    assert f"{part}, predicted for all parts" in repr(bench)
+    assert bench.to_json()["peak_bytes"] == bench.memory.peak_bytes
+
+
+@pytest.mark.slow
+def test_where_pytorch_runs_a_part_the_peak_is_a_lower_bound() -> None:
+    x = torch.randn(16, 6)
+    bench = workbench.open(Mysterious(), x)
+    assert isinstance(bench, PartsBench)
+    assert bench.memory is not None
+    assert bench.memory.at_least
+    assert bench.memory.peak_bytes > bench.largest_peak_bytes
+    assert bench.memory.peak_bytes <= measured(bench, Mysterious, x)
+    assert "at least" in repr(bench)
+
+
+def inside(*, first_backward: int, live: list[int], peak: list[int], saved: int, **places: Any) -> Inside:
+    known = {
+        "argument": (0,),
+        "output": (1,),
+        "cotangent": (2,),
+        "gradient": (),
+        "made": {1: 0},
+        "dropped": {},
+        **places,
+    }
+    sizes = np.asarray([100, 10, 10])
+    return Inside(first_backward, np.asarray(live), np.asarray(peak), saved, 0, bytes=sizes, **known)
+
+
+def test_what_a_part_keeps_is_alive_until_its_backward_has_read_it() -> None:
+    # It keeps 7 bytes that nobody else sees, and its argument until the first statement of the backward.
+    part = inside(first_backward=1, live=[7, 3, 0], peak=[9, 8, 5], saved=7, dropped={0: 1, 2: 1})
+    recorded = Recorded(
+        (Made(1, 1000),),
+        (
+            Made(2, 100),
+            Forward("part1", 1, (2,), (3,)),
+            Made(3, 10),
+            Freed(2),
+            Made(4, 10),
+            Backward(1, (4,)),
+            Freed(4),
+            Made(5, 100),
+        ),
+        (),
+    )
+    joined = join(recorded, {"part1": part})
+    # 1000 throughout; the argument's 100, freed between parts, is kept; the output's 10 come with its statement.
+    expected = [1100, 1100 + 10 + 9, 1100 + 7 + 10, 1117, 1127, 1000 + 10 + 10 + 100 + 8, 1010, 1110]
+    assert joined.live_bytes.tolist() == expected
+    assert (joined.peak_bytes, joined.baseline_bytes, joined.peak_part) == (1128, 1000, "part1 backward")
+
+
+def test_a_part_that_pytorch_runs_makes_it_a_lower_bound() -> None:
+    assert join(Recorded((Made(1, 8),), (), ("part2",)), {}).at_least
+    nothing = join(Recorded((Made(1, 8),), (), ()), {})
+    assert (nothing.peak_bytes, nothing.at_least, nothing.peak_part) == (8, False, "")

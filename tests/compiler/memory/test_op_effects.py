@@ -1,0 +1,281 @@
+"""What statements do to memory: views, writes in place, transients, fusions, and tensors of a GPU that is not there."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import thunder
+import thunder.torch as ltorch
+import torch
+from thunder.core.transform_common import dce
+from thunder.extend import FusionExecutor
+
+import workbench
+from workbench.compiler import api
+from workbench.compiler.memory import op_effects as facts_module
+from workbench.compiler.memory.op_effects import TraceFacts, facts
+from workbench.compiler.trace.fingerprints import fusion_key, statement_memory_key
+from workbench.core.executor import why_no_nvfuser
+from workbench.programs import resolve
+
+FLOAT_BYTES = 4
+
+
+class _Keep(FusionExecutor):
+    """Claims nothing, keeps the joint trace."""
+
+    def __init__(self) -> None:
+        super().__init__("keep")
+        self.trace: Any = None
+
+    def fusion_pass(self, trace: Any) -> Any:
+        self.trace = trace
+        return trace
+
+
+def claimed(function: Any, *args: Any) -> Any:
+    keep = _Keep()
+    thunder.jit(function, executors=[keep])(*args)
+    return keep.trace
+
+
+def of(trace: Any, symbol: str) -> tuple[Any, int]:
+    """A statement by its symbol, and its position."""
+    position = next(i for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.name == symbol)
+    return trace.bound_symbols[position], position
+
+
+def shares(bsym: Any, found: TraceFacts) -> bool:
+    return found.storage_of[bsym.flat_proxy_outs[0].name] == found.storage_of[bsym.flat_proxy_args[0].name]
+
+
+def test_a_reshape_is_a_view_only_where_strides_allow() -> None:
+    trace = claimed(lambda x: x.transpose(0, 1).reshape(-1) + x.reshape(-1), torch.randn(4, 6))
+    found = facts(trace)
+    reshapes = [bsym for bsym in trace.bound_symbols if bsym.sym.name == "reshape"]
+    assert sorted(shares(bsym, found) for bsym in reshapes) == [False, True]
+
+
+def test_an_expanded_tensor_takes_the_bytes_of_what_is_expanded() -> None:
+    trace = claimed(lambda x: (x.sum(1, keepdim=True).expand(4, 6), x), torch.randn(4, 6))
+    found = facts(trace)
+    bsym, _ = of(trace, "expand")
+    assert shares(bsym, found)
+    assert found.storage_bytes[found.storage_of[bsym.output.name]] == 4 * FLOAT_BYTES
+    assert found.strides[bsym.output.name] == (1, 0)
+
+
+def test_unclaimed_primitives_do_what_pytorch_would() -> None:
+    trace = dce(thunder.trace()(lambda x: ltorch.tanh(ltorch.transpose(x, 0, 1)), torch.randn(4, 6)))
+    found = facts(trace)
+    assert [shares(b, found) for b in trace.bound_symbols if b.flat_proxy_args and b.flat_proxy_outs] == [True, False]
+    assert found.assumed == []
+
+
+def test_a_copy_in_place_lives_in_its_destination() -> None:
+    def write(x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)
+
+    trace = claimed(write, torch.randn(4))
+    found = facts(trace)
+    bsym, _ = of(trace, "copy_")
+    assert found.storage_of[bsym.output.name] == found.storage_of[bsym.args[1].name]
+
+
+def test_attention_by_matmuls_counts_what_it_copies_in_passing() -> None:
+    heads = torch.randn(2, 8, 4, 16).transpose(1, 2)
+    trace = claimed(lambda x: x @ x.transpose(2, 3), heads)
+    name = next(b.output.name for b in trace.bound_symbols if b.sym.name == "unpack_trivial")
+    _, position = of(trace, "matmul")
+    # Both operands of a batched matmul are copied where their strides do not fold into one batch.
+    assert facts(trace, arguments={name: heads}).transient_bytes[position] == 2 * heads.numel() * FLOAT_BYTES
+
+
+def test_matmuls_count_by_formula_elementwise_ops_by_element_and_views_not_at_all() -> None:
+    trace = claimed(lambda x, w: torch.tanh(x @ w).transpose(0, 1), torch.randn(4, 6), torch.randn(6, 8))
+    found = facts(trace)
+    flops = {b.sym.name: found.flops[i] for i, b in enumerate(trace.bound_symbols)}
+    assert (flops["matmul"], flops["tanh"], flops["transpose"]) == (2 * 4 * 6 * 8, 4 * 8, 0)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the statements that were run to find facts, with none known at first."""
+    monkeypatch.setattr(facts_module, "_found", {})
+    names: list[str] = []
+    run = facts_module._Walk.run
+
+    def counted(walk: Any, bsym: Any, *args: Any) -> Any:
+        names.append(bsym.sym.name)
+        return run(walk, bsym, *args)
+
+    monkeypatch.setattr(facts_module._Walk, "run", counted)
+    return names
+
+
+@pytest.mark.slow
+def test_equal_statements_run_once_whatever_program_they_are_in(runs: list[str]) -> None:
+    def layers(count: int) -> int:
+        before = len(runs)
+        captured = api.capture(resolve("residual_chain", device="cpu", layers=count, grad=True), "torch")
+        facts(captured.stage.claimed)
+        return len(runs) - before
+
+    assert layers(2) > 0
+    assert layers(8) == 0
+
+
+def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
+    trace = claimed(lambda x: torch.tanh(x), torch.randn(4, 6))
+    for _ in range(2):
+        facts(trace)
+    assert runs == ["tanh"]
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        facts(trace)
+    finally:
+        torch.set_default_dtype(before)
+    assert runs == ["tanh", "tanh"]
+
+
+def test_facts_do_not_grow_without_end(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts_module, "_MOST_FACTS", 2)
+    trace = claimed(lambda x: torch.tanh(torch.sin(torch.cos(x))), torch.randn(3))
+    found = facts(trace)
+    assert len(facts_module._found) <= 2
+    assert facts(trace).transient_bytes == found.transient_bytes
+
+
+def test_an_operator_registered_again_under_its_name_is_another_statement() -> None:
+    def statement(meta: Callable[[Any], Any]) -> Any:
+        symbol = thunder.core.symbol.Symbol("own", meta=meta, id="own", _module=torch)
+        return symbol.bind(1.0, output=None)
+
+    def first(x: Any) -> None: ...
+    def second(x: Any) -> None: ...
+
+    assert statement_memory_key(statement(first), {}) == statement_memory_key(statement(first), {})
+    assert statement_memory_key(statement(first), {}) != statement_memory_key(statement(second), {})
+
+
+def test_an_argument_that_is_known_by_its_address_is_equal_to_itself_alone_and_not_kept() -> None:
+    class Held:
+        pass
+
+    def key(argument: Any) -> Any:
+        symbol = thunder.core.symbol.Symbol("own", id="own", _module=torch)
+        return statement_memory_key(symbol.bind(argument, output=None), {})
+
+    held, other = Held(), Held()
+    assert key(held) == key(held) != key(other)
+    gone, kept = weakref.ref(held), key(held)
+    again = key(held)
+    del held
+    assert gone() is None
+    assert kept != again
+
+
+def test_a_backward_goes_on_with_the_storages_of_its_forward() -> None:
+    captured = api.capture(resolve("residual_chain", device="cpu", layers=2, grad=True), "torch")
+    split = api.plan(captured, {}).split
+    forward = facts(split.forward)
+    backward = facts(split.backward, before=forward)
+    assert backward.storage_of.items() >= forward.storage_of.items()
+    assert backward.storage_bytes[: len(forward.storage_bytes)] == forward.storage_bytes
+
+
+def test_arguments_are_taken_with_their_strides_and_shared_storages() -> None:
+    whole = torch.randn(8, 6)
+    trace = claimed(lambda a, b: a.reshape(-1) + b.reshape(-1), whole[:4], whole[4:])
+    a, b = (bsym.output.name for bsym in trace.bound_symbols if bsym.sym.name == "unpack_trivial")
+    found = facts(trace, arguments={a: whole[:4], b: whole[4:]})
+    assert found.storage_of[a] == found.storage_of[b]
+    assert found.storage_bytes[found.storage_of[a]] == whole.nbytes
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "")
+def test_statements_for_a_gpu_need_none() -> None:
+    captured = api.capture(resolve("mlp", device="planned", layers=1), "nvfuser")
+    found = facts(captured.stage.claimed)
+    assert found.assumed == []
+    devices = {
+        str(p.device) for b in captured.stage.claimed.bound_symbols for p in b.flat_proxy_outs if hasattr(p, "device")
+    }
+    assert all("cuda" in device for device in devices)
+
+
+def test_a_statement_that_cannot_run_is_said_to_be_assumed() -> None:
+    executor = thunder.extend.OperatorExecutor("refuses", version="1")
+
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no fake tensors, please")
+
+    def traced(x: Any) -> Any:
+        return thunder.core.proxies.TensorProxy(like=x)
+
+    symbol = executor.register_operator("refuses", meta=traced, fn=fails)
+    trace = thunder.trace()(lambda x: symbol(x), torch.randn(4, 6))
+    found = facts(trace)
+    (position,) = found.assumed
+    name = trace.bound_symbols[position].output.name
+    assert found.storage_bytes[found.storage_of[name]] == 4 * 6 * FLOAT_BYTES
+
+
+def fusions(layers: int, executor: str, device: str) -> list[Any]:
+    captured = api.capture(resolve("residual_chain", device=device, layers=layers, grad=True), executor)
+    split = api.plan(captured, {}).split
+    return [b for trace in (split.forward, split.backward) for b in trace.bound_symbols if b.sym.is_fusion]
+
+
+@pytest.mark.slow
+def test_fusions_of_identical_layers_have_one_key() -> None:
+    few, many = fusions(4, "torchcompile", "cpu"), fusions(8, "torchcompile", "cpu")
+    assert len(many) > len(few)
+    assert {fusion_key(b) for b in few} == {fusion_key(b) for b in many}
+
+
+@pytest.mark.parametrize("change", ["constant", "shape", "dtype", "order of outputs"])
+def test_fusions_that_differ_have_different_keys(change: str) -> None:
+    def key(constant: float = 2.0, rows: int = 4, dtype: torch.dtype = torch.float32, swapped: bool = False) -> str:
+        def function(x: torch.Tensor) -> Any:
+            a, b = torch.tanh(x * constant), torch.exp(x)
+            return (b, a) if swapped else (a, b)
+
+        captured = api.capture(resolve(function, torch.randn(rows, 6, dtype=dtype)), "torchcompile")
+        (fusion,) = [b for b in api.plan(captured, {}).split.forward.bound_symbols if b.sym.is_fusion]
+        if swapped:
+            fusion = fusion.from_bsym(output=list(reversed(fusion.output)))
+        return fusion_key(fusion)
+
+    changed = {
+        "constant": {"constant": 2.0000000000000004},
+        "shape": {"rows": 5},
+        "dtype": {"dtype": torch.float64},
+        "order of outputs": {"swapped": True},
+    }[change]
+    assert key() == key()
+    assert key(**changed) != key()  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_what_shares_memory_is_no_example_for_what_does_not() -> None:
+    """A copy into the memory that it is read from was taken for every copy of its shape: into its source."""
+
+    def onto_itself(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x * 2, 0.5, training=False, inplace=True) * 3
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().mul_(x.norm())
+
+    facts_module._found.clear()
+    x = torch.randn(4, 4, requires_grad=True)
+    workbench.open(onto_itself, x, device="cpu", capture="dynamo")
+    bench = workbench.open(scaled, x, device="cpu", capture="dynamo")
+    assert not bench.plan.warnings
+    ours, eager = (torch.autograd.grad(run(x).sum(), x)[0] for run in (bench.config.jit(scaled), scaled))
+    torch.testing.assert_close(ours, eager)

@@ -1,0 +1,353 @@
+"""Plans: without choices what Thunder executes unmodified; identifiers that last, known figures, and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import thunder
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from thunder.core import prims
+from thunder.core.trace import TraceCtx, from_trace
+from thunder.executors.torch_compile import TorchCompileExecutor
+from thunder.extend import FusionExecutor
+
+import workbench
+from tests.amount import amount
+from tests.strategies import RandomProgram, programs
+from workbench.compiler.fusion.executors import Control, FusionOptions, region_executor
+from workbench.compiler.lowering.differentiability import cut_off_whole_numbers
+from workbench.compiler.trace.validate import validate
+from workbench.core.executor import why_no_nvfuser
+from workbench.errors import ChoiceError, PlanError, ProgramError
+
+PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+BUILTIN: list[tuple[str, dict[str, Any]]] = [
+    ("mlp", {"layers": 1}),
+    ("residual_chain", {"layers": 3, "grad": True}),
+    ("residual_chain", {"layers": 3}),
+    pytest.param("llama", {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8}, marks=pytest.mark.slow),
+    ("batch_norm", {}),
+    ("dropout_mlp", {}),
+]
+
+needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
+
+
+class Stock(TorchCompileExecutor):
+    """Thunder's executor with its own fusion and rematerialization; only what may be in a region is ours."""
+
+    def __init__(self) -> None:
+        super().__init__("torchcompile_stock")
+        self._ours = region_executor(Control(lambda trace: FusionOptions()))
+        self._implmap = self._ours.implmap
+
+    def can_fuse(self, bsym: Any) -> bool:
+        return self._ours.can_fuse(bsym)
+
+
+def statements(trace: Any) -> list[str]:
+    return [str(bsym) for bsym in trace.bound_symbols]
+
+
+class WholeNumbers(thunder.Transform):
+    """Thunder has gradients of what gives whole numbers, of zeros, which autograd never asks for; ours has none."""
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        cut_off_whole_numbers(computation)
+        return prologue, computation, epilogue
+
+
+def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[list[str]]:
+    """Statements of what Thunder executes without the workbench, forward and backward."""
+    executors = [e for e in thunder.get_default_executors() if not isinstance(e, FusionExecutor)]
+    if executor == "torchcompile":
+        executors = [Stock(), *executors]
+    jitted = thunder.jit(function, executors=executors, transforms=[WholeNumbers()])
+    jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
+    sides = [thunder.last_traces(jitted), thunder.last_backward_traces(jitted)]
+    # The very last forward trace without a backward is the one that torch types were put into.
+    return [statements(side[-1]) for side in sides if side]
+
+
+@needs_nvfuser
+@pytest.mark.parametrize("mask", [torch.bool, torch.bfloat16, None])
+def test_attention_on_a_planned_gpu_reads_its_mask(mask: torch.dtype | None) -> None:
+    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).sum()
+
+    tensors = [torch.randn(2, 4, 8, 64, dtype=torch.bfloat16, requires_grad=True) for _ in "qkv"]
+    given = None if mask is None else torch.ones(2, 1, 8, 8, dtype=mask)
+    bench = workbench.open(program, *tensors, given, device="planned", executor="nvfuser")
+    assert bench.plan.warnings == ()
+    assert bench.plan.proof.proven
+    (name,) = {each.partition("_grad")[0] for each in bench.plan.graph.statements.name if "grad_forward" in each}
+    # Flash attention, which the second stands for, takes none.
+    assert name == ("sdpafx" if mask is None else "sdpaex")
+
+
+def planned(bench: workbench.Workbench) -> list[list[str]]:
+    split = bench.plan.split
+    return [statements(side) for side in (split.forward, split.backward) if side is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+@pytest.mark.parametrize(("name", "given"), BUILTIN)
+def test_without_choices_the_plan_is_what_thunder_executes(name: str, given: dict[str, Any], executor: str) -> None:
+    bench = opened(name, tuple(given.items()), executor)
+    assert planned(bench) == unmodified(*bench.program.build(), executor)
+
+
+@functools.cache
+def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> workbench.Workbench:
+    """A bench in which nothing is chosen; captured once for all tests that only read it."""
+    return workbench.open(name, device="cpu", executor=executor, settings=dict(given), capture="interpreter")
+
+
+@pytest.mark.slow
+@pytest.mark.drawn
+@pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")  # that Thunder's gradients are wrong
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+def test_without_choices_the_plan_of_a_random_program_is_what_thunder_executes_and_ids_are_unique(
+    executor: str,
+) -> None:
+    @settings(PROGRAMS, max_examples=amount(5, 14, 200))
+    @given(st.booleans(), st.data())
+    def check(writes: bool, data: st.DataObject) -> None:
+        program: RandomProgram = data.draw(programs(random=True, writes=writes))
+        function, args, _ = program.build()
+        try:
+            bench = workbench.open(function, *args, executor=executor, capture="interpreter")
+        except ProgramError:
+            assume(False)
+        assert_unique(bench)
+        # What is written in place the workbench may keep out of a region where Thunder does not.
+        if executor == "torch" or not writes:
+            assert planned(bench) == unmodified(*program.build(), executor)
+
+    check()
+
+
+def assert_unique(bench: workbench.Workbench) -> None:
+    ids = [site.id for site in bench.sites()]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+@pytest.mark.parametrize(("name", "given"), BUILTIN)
+def test_ids_are_unique(name: str, given: dict[str, Any], executor: str) -> None:
+    assert_unique(opened(name, tuple(given.items()), executor))
+
+
+MODEL = """
+    import torch
+    from torch import nn
+
+
+    class Block(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+        def forward(self, x):
+            return x + self.down(torch.tanh(self.up(x)))
+
+
+    def factory(layers: int = 2, batch: int = 4):
+        return nn.Sequential(*(Block(8) for _ in range(layers))), (torch.randn(batch, 8),)
+"""
+
+
+def sites_of(file: Path, **given: int) -> set[str]:
+    bench = workbench.open(f"{file}:factory", device="cpu", executor="torchcompile", **given)
+    return {site.id for site in bench.sites() if ":" in site.id}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    file = tmp_path / "model.py"
+    file.write_text(textwrap.dedent(MODEL))
+    return file
+
+
+@pytest.mark.slow
+def test_ids_are_the_same_in_another_process(model: Path) -> None:
+    script = (
+        "import workbench, sys\n"
+        "bench = workbench.open(sys.argv[1], device='cpu', executor='torchcompile')\n"
+        "print('\\n'.join(site.id for site in bench.sites() if ':' in site.id))"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script, f"{model}:factory"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == sites_of(model)
+
+
+def test_ids_are_the_same_with_another_batch_size(model: Path) -> None:
+    assert sites_of(model, layers=1, batch=4) == sites_of(model, layers=1, batch=16)
+
+
+def test_ids_are_the_same_after_lines_were_moved(model: Path) -> None:
+    before = sites_of(model, layers=1)
+    text = model.read_text().replace("    def forward", "    # What it does.\n\n\n    def forward")
+    model.write_text("# A model.\n\n\n" + text)
+    assert sites_of(model, layers=1) == before
+
+
+@pytest.mark.slow
+def test_ids_of_layers_that_are_still_there_stay_with_one_more_layer(model: Path) -> None:
+    two, three = sites_of(model, layers=2), sites_of(model, layers=3)
+    # Between fusions the last layer is unlike the others: what meets there comes from the loss.
+    assert {id for id in two if id.startswith("saved:") or ":0" in id} < three
+
+
+def test_choices_apply_to_a_program_with_one_layer_less_and_the_rest_is_told(model: Path, tmp_path: Path) -> None:
+    bench = workbench.open(f"{model}:factory", device="cpu", layers=2)
+    tanhs = [site.id for site in bench.sites("saved") if "tanh" in site.id]
+    assert len(tanhs) == 2
+    bench.choose(dict.fromkeys(tanhs, "recompute"))
+    file = bench.export(tmp_path / "choices.py")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        smaller = workbench.open(f"{model}:factory", config=file, settings={"layers": 1})
+    assert any(issubclass(w.category, workbench.ConfigWarning) and "1 of 2 choices" in str(w.message) for w in told)
+    assert set(smaller.choices) == set(tanhs[:1])
+    assert set(smaller.unmatched) == set(tanhs[1:])
+
+
+def test_an_option_that_a_site_has_not_is_refused_in_a_replay_each_time() -> None:
+    bench = workbench.open("mlp", layers=1, device="cpu")
+    id = next(site.id for site in bench.sites("saved") if site.values and "recompute" not in site.illegal)
+    model, inputs, _ = bench.program.build()
+    fast = dataclasses.replace(bench.config, choices={id: "recompte"}).jit(model)
+    # The second call would otherwise run without the choice, and say nothing.
+    for _ in range(2):
+        with pytest.raises(ChoiceError, match="'recompte' is no option here; legal: save, recompute") as refused:
+            fast(*inputs)
+        assert refused.value.site == id
+
+
+@functools.cache
+def long_chain(grad: bool) -> workbench.Workbench:
+    return workbench.open("residual_chain", layers=32, grad=grad, device="planned", executor="nvfuser")
+
+
+@needs_nvfuser
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("grad", "choices", "count", "unique", "largest"),
+    [
+        (False, {}, 65, 3, None),
+        (False, {"remat.weight": "0.0"}, 65, 65, 64),
+        (True, {}, 129, 6, None),
+        (True, {"remat.weight": "0.0"}, 129, 68, None),
+    ],
+)
+def test_the_residual_chain_falls_apart_at_weight_zero(
+    grad: bool, choices: dict[str, str], count: int, unique: int, largest: int | None
+) -> None:
+    census = long_chain(grad).plan_under(choices).fusions
+    assert (census.count, census.unique) == (count, unique)
+    assert largest is None or census.largest == largest
+
+
+@needs_nvfuser
+@pytest.mark.slow
+def test_a_cut_every_four_keeps_the_fusions_alike() -> None:
+    assert long_chain(False).plan_under({"remat.weight": "0.0", "remat.preset": "every=4"}).fusions.unique <= 6
+
+
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+def test_what_draws_random_numbers_cannot_be_recomputed(executor: str) -> None:
+    def drawn(x: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand_like(x)
+        return torch.sin(x * noise)
+
+    bench = workbench.open(drawn, torch.randn(8, 8, requires_grad=True), executor=executor)
+    refused = [site for site in bench.sites("saved") if "random" in site.illegal.get("recompute", "")]
+    assert len(refused) == 1
+    with pytest.raises(ChoiceError, match="draws random numbers"):
+        bench.choose({refused[0].id: "recompute"})
+    assert bench.choices == {}
+
+
+@pytest.mark.parametrize("draw", ["randn", "randint", "normal"])
+def test_what_is_made_of_a_draw_is_offered_only_where_that_works(draw: str) -> None:
+    size = (8, 8)
+    made = {
+        "randn": lambda: torch.randn(size) * 2,
+        "randint": lambda: torch.randint(1, 9, size).float(),
+        "normal": lambda: torch.normal(0.5, 1.0, size),
+    }
+
+    def drawn(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x * made[draw]())
+
+    bench = workbench.open(drawn, torch.randn(size, requires_grad=True))
+    assert len(bench.sites("saved")) > 1
+    for site in bench.sites("saved"):
+        for option in site.options:
+            if option not in site.illegal:
+                bench.choose({site.id: option})
+        bench.choose({site.id: site.default})
+
+
+def plan_of(function: Any, *args: torch.Tensor, executor: str = "torch") -> Any:
+    return workbench.open(function, *args, executor=executor).plan.split
+
+
+@pytest.fixture
+def split() -> Any:
+    def sines(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.sin(x))
+
+    return plan_of(sines, torch.randn(8, requires_grad=True))
+
+
+def edited(trace: TraceCtx, bsyms: list[Any]) -> TraceCtx:
+    made = from_trace(trace)
+    made.bound_symbols = bsyms
+    return made
+
+
+def test_a_sound_plan_passes(split: Any) -> None:
+    assert split.backward is not None
+    assert validate(split.forward, split.backward) is None
+
+
+def test_a_value_that_nothing_makes_is_refused(split: Any) -> None:
+    bsyms = list(split.forward.bound_symbols)
+    first = next(i for i, bsym in enumerate(bsyms) if bsym.sym.name == "sin")
+    made = bsyms[first].flat_proxy_outs[0].name
+    with pytest.raises(PlanError, match=f"forward: sin reads {made}, which nothing before it defines"):
+        validate(edited(split.forward, bsyms[:first] + bsyms[first + 1 :]), split.backward)
+
+
+def test_a_value_read_after_it_was_deleted_is_refused(split: Any) -> None:
+    bsyms = list(split.backward.bound_symbols)
+    deletion = next(i for i, b in enumerate(bsyms) if b.sym.id is prims.PrimIDs.DEL and bsyms[i - 1].sym.name == "mul")
+    moved = [*bsyms[: deletion - 1], bsyms[deletion], bsyms[deletion - 1], *bsyms[deletion + 1 :]]
+    with pytest.raises(PlanError, match=r"backward: .* after it was deleted"):
+        validate(split.forward, edited(split.backward, moved))
+
+
+def test_a_fusion_that_lacks_an_argument_is_refused() -> None:
+    def sines(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.sin(x @ w) * w)
+
+    split = plan_of(sines, torch.randn(8, 8), torch.randn(8, 8), executor="torchcompile")
+    bsyms = list(split.forward.bound_symbols)
+    at = next(i for i, bsym in enumerate(bsyms) if bsym.sym.is_fusion)
+    bsyms[at] = bsyms[at].from_bsym(args=bsyms[at].args[:1])
+    with pytest.raises(PlanError, match="which is not handed to it"):
+        validate(edited(split.forward, bsyms), None)

@@ -1,0 +1,293 @@
+"""What plans keep for the next one changes no plan: held to plans that know of none before, on random choices."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from workbench.compiler import api
+from workbench.compiler.fastpath import final_claim as last_pass_module
+from workbench.compiler.fastpath.final_claim import last_pass
+from workbench.compiler.fusion import executors as fusion
+from workbench.compiler.fusion.fusion_passes import KeptPasses, Regions
+from workbench.compiler.interop.thunder_api import _transform_for_operator_executor_execution, dead_code, from_trace
+from workbench.compiler.pipeline import compilation
+from workbench.compiler.trace.bsym_memo import PLANS, Kept, Structure, ids, structure_of
+from workbench.errors import ChoiceError
+
+SETS = 8
+
+pytestmark = pytest.mark.slow
+
+
+def outcome(make: Callable[[], Any]) -> list[Any] | str:
+    """All that is told of a plan, or why it is refused."""
+    try:
+        plan = make()
+    except ChoiceError as error:
+        return str(error)
+    return [plan.text(), plan.graph.to_json(), plan.sites, plan.counts, plan.census, plan.peak_bytes]
+
+
+def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str, str]:
+    """A few choices of all levers, some in one layer and not in the others."""
+    able = [site for site in bench.stock_plan.sites if len(site.options) > 1]
+    found = {}
+    for site in draw.sample(able, draw.randint(1, 6)):
+        legal = [option for option in site.options if option not in site.illegal]
+        found[site.id] = draw.choice(legal)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "device", "executor"),
+    [
+        ("llama", {"layers": 1, "kv_heads": 2}, "planned", "nvfuser"),
+        ("adam", {}, "planned", "nvfuser"),
+        ("dropout_mlp", {"layers": 3}, "planned", "nvfuser"),
+        ("residual_chain", {"layers": 4, "grad": True}, "cpu", "torchcompile"),
+        ("mlp", {"layers": 3}, "cpu", "torch"),
+    ],
+)
+def test_a_plan_after_others_is_the_plan_on_its_own(
+    program: str, settings: dict[str, Any], device: str, executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+    # What is kept is forgotten, and asked for again, in the middle.
+    monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 3)
+    monkeypatch.setattr(compilation, "last_pass", functools.partial(held_to_thunders, passes))
+    bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
+    captured = other._captured
+    assert isinstance(captured, api.Capture)
+    draw, planned = random.Random(7), 0
+    for _ in range(SETS):
+        choices = random_choices(bench, draw)
+        alone = dataclasses.replace(captured, kept=Kept(), bases=OrderedDict(), _prover=None)
+        expected = outcome(functools.partial(api.plan, alone, choices))
+        assert outcome(functools.partial(bench.plan_under, choices)) == expected
+        planned += not isinstance(expected, str)
+    assert planned >= SETS // 2
+    assert len(passes) > SETS
+
+
+def test_what_a_choice_leaves_as_it_is_before_fusion_is_partitioned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = workbench.open("llama", layers=1, device="planned", executor="nvfuser")
+    partitioned: list[int] = []
+    cut: list[int] = []
+    partition, rematerialize = KeptPasses.partition, fusion.rematerialize
+
+    def counted(self: Any, trace: Any) -> Any:
+        partitioned.append(len(trace.bound_symbols))
+        return partition(self, trace)
+
+    def counted_too(trace: Any, *others: Any) -> Any:
+        cut.append(len(trace.bound_symbols))
+        return rematerialize(trace, *others)
+
+    monkeypatch.setattr(KeptPasses, "partition", counted)
+    monkeypatch.setattr(fusion, "rematerialize", counted_too)
+
+    def planned(lever: str, option: str) -> None:
+        site = next(s for s in bench.stock_plan.sites if s.lever == lever and s.values and option not in s.illegal)
+        bench.plan_under({site.id: option})
+
+    planned("saved", "offload")
+    assert (len(partitioned), len(cut)) == (0, 0)
+    planned("remat", "save")
+    assert (len(partitioned), len(cut)) == (0, 1)
+    planned("saved", "recompute")
+    assert (len(partitioned), len(cut)) == (1, 2)
+
+
+def statements(trace: Any) -> list[Any]:
+    """What stands in a trace, line by line, and where each statement is from."""
+    lines = [line for line in str(trace).splitlines() if not line.startswith("# Constructed")]
+    return lines + [(set(b.tags), b.source_filename, b.source_positions) for b in trace.bound_symbols]
+
+
+def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], kept: Kept | None) -> Any:
+    """The last pass, whose outcome is that of Thunder's own, names that are next included."""
+    own = from_trace(trace)
+    own.names, own.bound_symbols = set(trace.names), list(trace.bound_symbols)
+    theirs = _transform_for_operator_executor_execution(own, executors)
+    ours = last_pass(trace, executors, kept)
+    assert statements(ours) == statements(theirs)
+    assert (ours.names, ours.name_ctr) == (theirs.names, theirs.name_ctr)
+    passes.append(len(ours.bound_symbols))
+    return ours
+
+
+def test_what_the_last_pass_does_not_know_is_asked_of_thunder(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = workbench.open("mlp", layers=1, device="cpu")
+
+    def unknown(*_: Any) -> Any:
+        raise last_pass_module._Unknown
+
+    monkeypatch.setattr(last_pass_module._Pass, "_executed", unknown)
+    passes: list[int] = []
+    monkeypatch.setattr(compilation, "last_pass", functools.partial(held_to_thunders, passes))
+    site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    assert passes
+
+
+def test_the_last_pass_knows_programs_that_draw_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of the generator is a number there, read and written between statements."""
+    bench = workbench.open("dropout_mlp", layers=2, device="planned", executor="nvfuser")
+    monkeypatch.setattr(
+        last_pass_module, "_transform_for_operator_executor_execution", lambda *_: pytest.fail("Thunder's was asked")
+    )
+    passes: list[int] = []
+    monkeypatch.setattr(compilation, "last_pass", functools.partial(held_to_thunders, passes))
+    site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    assert passes
+
+
+def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:
+    bench = workbench.open("llama", layers=3, device="planned", executor="nvfuser")
+    able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
+
+    before = fusions(bench.plan)
+    bench.choose({able[-1].id: "recompute"})
+    after = fusions(bench.plan)
+    assert set(map(structure_of, after)) != set(map(structure_of, before))
+    # A fusion that a choice leaves as it is has the statements that it had.
+    kept = {ids(bsym.subsymbols) for bsym in after} & {ids(bsym.subsymbols) for bsym in before}
+    assert len(kept) > len(after) / 2
+
+
+@pytest.mark.parametrize(
+    ("program", "settings"),
+    [("llama", {"layers": 3}), ("adam", {"parameters": 3}), ("residual_chain", {"layers": 5, "grad": True})],
+)
+@pytest.mark.parametrize("executor", ["nvfuser", "torchcompile"])
+def test_a_region_is_fused_as_one_that_differs_in_names_alone(
+    program: str, settings: dict[str, Any], executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = "planned" if executor == "nvfuser" else "cpu"
+
+    def outcomes() -> tuple[list[Any], set[Structure], int]:
+        bench = workbench.open(program, device=device, executor=executor, **settings)
+        draw = random.Random(0)
+        made: list[Any] = [outcome(lambda: bench.plan)]
+        found = [structure_of(bsym) for bsym in fusions(bench.plan)]
+        for _ in range(3):
+            choices = random_choices(bench, draw)
+            made.append(outcome(lambda chosen=choices: api.plan(bench._captured, chosen)))  # type: ignore[misc]
+        return made, set(found), len(found)
+
+    found, alike, count = outcomes()
+    monkeypatch.setattr(Regions, "structure", lambda *_: Structure())
+    each, apart, _ = outcomes()
+    assert found == each
+    assert count == len(apart)
+    # Statements of an optimizer's step are traced one by one: those of two parameters are not known to be alike.
+    assert (len(alike) < count) == (program != "adam")
+
+
+def test_more_layers_are_no_more_kinds_of_regions_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    stock = Regions.structure
+    found: list[Structure] = []
+
+    def noted(self: Regions, *given: Any) -> Structure:
+        found.append(stock(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(Regions, "structure", noted)
+    kinds, asked = [], []
+    for layers in (7, 9):
+        found.clear()
+        workbench.open("llama", layers=layers, device="planned", executor="nvfuser")
+        kinds.append(len(set(found)))
+        asked.append(len(found))
+    assert kinds[0] == kinds[1]
+    assert asked[0] < asked[1]
+
+
+def test_what_a_pass_leaves_of_fusions_that_are_alike_is_what_is_found_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    stock, seen = fusion.known_structure, list[Structure]()
+
+    def held(bsym: Any) -> Structure | None:
+        found = stock(bsym)
+        if found is not None:
+            seen.append(found)
+            assert bsym.sym.executor.control.regions.structure(bsym.args, bsym.output, bsym.subsymbols) is found
+        return found
+
+    monkeypatch.setattr(fusion, "known_structure", held)
+    bench = workbench.open("llama", layers=7, dtype="bfloat16", device="planned", executor="nvfuser")
+    assert 0 < 2 * len(set(seen)) < len(seen)
+    draw = random.Random(0)
+    for _ in range(3):
+        choices = random_choices(bench, draw)
+        outcome(lambda chosen=choices: api.plan(bench._captured, chosen))  # type: ignore[misc]
+
+
+def fusions(plan: Any) -> list[Any]:
+    """Of a plan."""
+    traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
+    return [bsym for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion]
+
+
+def test_what_no_plan_asks_for_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 1)
+    kept, made = Kept(), []
+
+    def ask(key: object) -> Any:
+        return kept.once(ids([key]), key, lambda: made.append(key) or len(made))
+
+    a, b = object(), object()
+    for asked in ([a, b], [a], [a, a], [a, b]):
+        kept.begin()
+        for key in asked:
+            ask(key)
+    assert made == [a, b, b], "b was asked for by one plan, and by none of the two after it"
+
+
+def test_choosing_all_day_keeps_no_more_than_the_last_plans_asked_for() -> None:
+    bench, draw, counts = workbench.open("mlp", layers=2, device="cpu"), random.Random(0), []
+    kept = bench._captured.kept
+    for number in range(6 * PLANS):
+        site = draw.choice([site for site in bench.sites("saved") if len(site.options) > len(site.illegal) + 1])
+        bench.choose({site.id: draw.choice([option for option in site.options if option not in site.illegal])})
+        if number % PLANS == 0:
+            counts.append(len(kept._known) + len(kept._older))
+    assert max(counts[3:]) < 2 * max(counts[:3])
+
+
+def test_what_is_computed_twice_outside_of_fusions_is_found_as_thunder_finds_it() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        one, other = x @ w, x @ w
+        # The same once these are one, the same values for something else, and in another order.
+        return (
+            one @ w,
+            other @ w,
+            w @ other,
+            torch.outer(x[0], w[0]),
+            torch.outer(w[0], x[0]),
+            torch.outer(x[0], w[0]),
+        )
+
+    bench = workbench.open(program, torch.randn(4, 4), torch.randn(4, 4), device="planned", executor="nvfuser")
+    trace = bench._captured.stage.claimed
+    redundant: dict[Any, Any] = {}
+    known: dict[Any, Any] = {}
+    theirs = [
+        None if left is None else (left.sym.name, [a.name for a in left.flat_proxy_args], left.output.name)
+        for left in (dead_code.cse_single_bsym(redundant, known, bsym) for bsym in trace.bound_symbols[:-1])
+    ]
+    assert len(redundant) > 2
+    ours = [
+        (left.sym.name, [a.name for a in left.flat_proxy_args], left.output.name)
+        for left in Regions(Kept()).without_repeats(trace).bound_symbols[:-1]
+    ]
+    assert ours == [each for each in theirs if each is not None]

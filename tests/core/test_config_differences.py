@@ -1,0 +1,73 @@
+"""A config that was made with other versions, or for another program, says so where it is used: once, as a warning."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import workbench as wb
+from workbench.core.config import Config, installed_versions
+
+
+def f(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(x) * 2
+
+
+def g(x: torch.Tensor) -> torch.Tensor:
+    return torch.cos(x) * 2
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return wb.open(f, torch.ones(3)).config
+
+
+def said(use: Callable[[], object]) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        use()
+    return [str(each.message) for each in caught if issubclass(each.category, wb.ConfigWarning)]
+
+
+def test_where_nothing_differs_nothing_is_said(config: Config) -> None:
+    assert config.versions == installed_versions()
+    jitted = config.jit(f)
+    assert said(lambda: wb.open(f, torch.ones(3), config=config)) == []
+    assert said(lambda: jitted(torch.ones(3))) == []
+    # Another size, and with gradients: the program is the same.
+    assert said(lambda: jitted(torch.ones(5, requires_grad=True))) == []
+    assert said(lambda: wb.open(f, torch.ones(5, requires_grad=True), config=config)) == []
+
+
+def test_other_versions_are_said_once(config: Config) -> None:
+    older = dataclasses.replace(config, versions={**config.versions, "torch": "1.0", "lightning-thunder": "0.1"})
+    here = installed_versions()
+    message = (
+        f"the config for 'f' was made with lightning-thunder 0.1, here {here['lightning-thunder']}; "
+        f"made with torch 1.0, here {here['torch']}: what it chooses may do something else here"
+    )
+    assert said(lambda: wb.open(f, torch.ones(3), config=older)) == [message]
+    jitted = older.jit(f)
+    assert said(lambda: jitted(torch.ones(3))) == [message]
+    assert said(lambda: jitted(torch.ones(4))) == []
+
+
+def test_another_program_is_said(config: Config) -> None:
+    (message,) = said(lambda: wb.open(g, torch.ones(3), config=config))
+    assert message.startswith(
+        f"the config for 'f' was made for a program of other statements ({config.fingerprint}, here "
+    )
+    assert said(lambda: config.jit(g)(torch.ones(3))) == [message]
+
+
+def test_a_config_without_fingerprint_and_versions_fits_any(config: Config) -> None:
+    plain = dataclasses.replace(config, fingerprint="", versions={})
+    assert said(lambda: wb.open(g, torch.ones(3), config=plain)) == []
+
+
+def test_many_differences_are_counted(config: Config) -> None:
+    odd = dataclasses.replace(config, versions={f"p{n}": "1" for n in range(1000)})
+    assert odd.differences(config.fingerprint).count("made with p") == 5
+    assert " and 995 more: " in odd.differences(config.fingerprint)

@@ -1,0 +1,187 @@
+"""Reading a config is quick, bounded and quiet, whatever the file holds; messages are short and printable."""
+
+import os
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from workbench.core.config import MOST_BYTES, Config, load, parse
+from workbench.errors import ChoiceError, ConfigError, ConfigWarning, printable, shown
+
+LEAST = "program='a', executor='torch', device='cpu'"
+
+
+def refused(text: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        parse(text)
+    message = str(error.value)
+    assert message.isprintable()
+    assert len(message) < 700
+    return message
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for path, what in (
+        (tmp_path / "pipe", r"a pipe \(FIFO\)"),
+        (tmp_path / "link", r"a pipe \(FIFO\)"),
+        (tmp_path, "a folder"),
+        ("/dev/zero", "a device"),
+    ):
+        with pytest.raises(ConfigError, match=f"cannot read the config .*: it is {what}, and no regular file"):
+            load(path)
+
+
+def test_a_device_is_not_even_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr("io.open", opened)
+    with pytest.raises(ConfigError, match="it is a device"):
+        load("/dev/zero")
+
+
+def test_a_file_has_a_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "large.py"
+    least = f"config = wb.Config({LEAST})\n"
+    path.write_text(least + "#" * (MOST_BYTES - len(least)))
+    assert load(path).program == "a"
+    path.write_text(least + "#" * (MOST_BYTES - len(least) + 1))
+    with pytest.raises(ConfigError, match=f"it is larger than {MOST_BYTES} bytes"):
+        load(path)
+    # A file that only says how large it is costs nothing to refuse.
+    os.truncate(path, 1 << 40)
+    with pytest.raises(ConfigError, match=f"it is larger than {MOST_BYTES} bytes"):
+        load(path)
+    assert "is too large: it holds more than" in refused(least + "#" * MOST_BYTES)
+
+
+N = 1_000_000
+IN = f"config = wb.Config({LEAST}, "
+BOMBS = {
+    "choices": IN + "choices={" + ",".join(f"'{n}':'a'" for n in range(30_000)) + "})",
+    "the same choice": IN + "choices={" + "'a':'b'," * (N // 8) + "})",
+    "short entries": IN + "choices={" + "1:2," * (N // 4) + "})",
+    "f-strings side by side": IN + "fingerprint=(" + 'f"{a}" ' * (N // 7) + "))",
+    "one f-string": IN + 'fingerprint=f"' + "{a:{b}}" * (N // 7) + '")',
+    "a raw f-string after a comment": "# '''\n" + IN + "fingerprint=(" + "Rf'{a}' " * (N // 8) + "))",
+    "texts side by side": IN + "fingerprint=(" + "'a' " * 200_000 + "))",
+    "statements": "1;" * (N // 2),
+    "sums": IN + "ranks=" + "1+" * (N // 2) + "1)",
+    "signs": IN + "ranks=" + "-" * N + "1)",
+    "calls": IN + "ranks=a" + "()" * (N // 2) + ")",
+    "conditions": IN + "ranks=" + "1 if 1 else " * (N // 12) + "1)",
+    "brackets": IN + "settings=" + "[" * N + ")",
+    "nested lists": IN + "settings=" + "[" * 150 + "]" * 150 + ")",
+    "nested dicts": IN + "settings=" + "{1:" * 150 + "1" + "}" * 150 + ")",
+    "nested with an error": IN + "settings=" + "{1:[(" * 60 + "1 1" + ")]}" * 60 + ")",
+    "digits": IN + "ranks=" + "9" * N + ")",
+    "hexadecimal digits": IN + "ranks=0x" + "f" * N + ")",
+    "a version of many digits": IN + "format_version=0x" + "f" * 4000 + ")",
+    "a setting of many digits": IN + "settings={'a': 0x" + "f" * 4000 + "})",
+    "a long text": IN + "device2='" + "a" * N + "')",
+    "a long device": f"config = wb.Config(program='a', executor='torch', device='{'a' * N}')",
+    "a long keyword": IN + "a" * N + "=1)",
+    "a long key": IN + "settings={'" + "a" * N + "': None})",
+    "many values": IN + "choices=[" + "1," * (N // 16) + "])",
+    "open quotes": "'\n" * (N // 2),
+    "open long quotes": "'''" + '"' * N,
+    "quotes in turns": "'\"" * (N // 2),
+    "escapes": IN + "fingerprint='" + "\\d" * (N // 2) + ")",
+    "lines put together": "\\\n" * (N // 2),
+    "one long line with letters of two bytes": "é," * 70_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_file_takes_long(name: str) -> None:
+    begun_s = time.thread_time()
+    refused_or_read = ""
+    try:
+        parse(BOMBS[name])
+    except ConfigError as error:
+        refused_or_read = str(error)
+    # Each takes less than a second; work that grows with the square of a megabyte would take hours.
+    assert time.thread_time() - begun_s < 60
+    assert len(refused_or_read) < 700
+    assert bool(refused_or_read) != (name in ("choices", "texts side by side"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            IN + "ranks=0x" + "f" * 5000 + ")",
+            "choices.py:1: ranks must be 1 to 1048576, given <a whole number of 20000",
+        ),
+        (
+            IN + "settings={'a': 0x" + "f" * 5000 + "})",
+            "choices.py:1: settings['a'] must have at most 1000 digits, given <a whole number of 20000 bits>",
+        ),
+        (
+            IN + "format_version=0x" + "f" * 5000 + ")",
+            "choices.py:1: format_version <a whole number of 20000 bits> is newer than this workbench, which reads 1",
+        ),
+        (
+            f"config = wb.Config(program='a', executor='torch', device='{'x' * 500}')",
+            f"choices.py:1: there is no device '{'x' * 97}...{'x' * 98}'; legal: cpu, cuda, planned",
+        ),
+        (IN + "rank=2)", "unknown keyword 'rank' in wb.Config(...); legal: program, executor, device, choices, "),
+        (IN + "rank=2)", "; did you mean ranks?"),
+        (IN + 'fingerprint=f"{exit()}")', 'choices.py:1: code in it, not executed: `f"{exit()}"`; a config holds'),
+        ("'''\n'''\n\n" + IN + 'fingerprint="a"\n rF"""b""")', 'choices.py:5: code in it, not executed: `rF"""b"""`'),
+    ],
+)
+def test_messages_say_where_and_show_the_beginning(text: str, message: str) -> None:
+    assert message in refused(text)
+
+
+def test_an_f_in_front_of_no_string_is_no_code() -> None:
+    text = f"# f'x' {{y}}\nconfig = wb.Config({LEAST}, choices={{'saved:f\"x\"': \"f'\", r'f': b'f' 'g'}})"
+    with pytest.raises(ConfigError, match="broken, not Python: cannot mix bytes"):
+        parse(text)
+    assert parse(text.replace("b'f' 'g'", "'''f'x' '''")).choices == {'saved:f"x"': "f'", "f": "f'x' "}
+
+
+STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\u202e\u2028\x7f\r\ud800"
+
+
+def test_nothing_that_steers_a_terminal_is_in_a_message(tmp_path: Path) -> None:
+    for text in (
+        f"config = wb.Config(program='a', executor='torch', device={STEERING[:-1]!r})",
+        f"config = wb.Config(program='a', executor='torch', device='{STEERING[:-3]}')",
+        f"config = wb.Config({LEAST}, choices={{'{STEERING[:-4]}': 1}})",
+        f"config = wb.Config({LEAST}, choices={{1: '{STEERING[:-4]}'}})",
+        f"exit('{STEERING[:-4]}')",
+        f"config = wb.Config({LEAST}, settings={{'a': {STEERING[:-4]}}})",
+    ):
+        refused(text)
+    path = tmp_path / "\x1b[31m\n.py"
+    path.write_text("exit()")
+    with pytest.raises(ConfigError) as error:
+        load(path)
+    assert str(error.value).isprintable()
+    assert r"\x1b[31m\n.py:1: code in it" in str(error.value)
+
+
+def test_every_error_and_warning_can_be_printed() -> None:
+    assert str(ChoiceError(f"a {STEERING} b")) == (r"a \x1b]0;title\x07\x1b[31m\x9b2J\u202e\u2028\x7f\r\ud800 b")
+    assert printable("Größe: 3 µs – 🙂\n\tnext") == "Größe: 3 µs – 🙂\n\tnext"
+    assert str(ConfigWarning("\x1b[0m")) == r"\x1b[0m"
+    assert shown("\u202e") == r"'\u202e'"
+
+
+def test_reading_warns_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "c.py").write_text(f"config = wb.Config({LEAST}, fingerprint='\\d')")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load(tmp_path / "c.py").fingerprint == "\\d"
+
+
+def test_settings_that_could_not_be_written_again_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"settings\['n'\] must have at most 1000 digits"):
+        Config(program="a", executor="torch", device="cpu", settings={"n": 10**5000})

@@ -1,0 +1,471 @@
+"""The app without a page: what its parts ask for happens to the bench, and what they show is the bench's."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import threading
+
+import comm
+import numpy as np
+import pytest
+from ipykernel.comm.comm import BaseComm
+
+import workbench as wb
+from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, until
+from tests.ui.synthetic import llama
+from workbench.bench import PlanDiff
+from workbench.compiler import api
+from workbench.compiler.interop import gc_pause
+from workbench.core.graph import Kind
+from workbench.errors import ChoiceError
+from workbench.summary import human_bytes
+from workbench.ui.app.app import App
+from workbench.ui.controls.controls import Controls
+from workbench.ui.controls.messages import words_of_change
+from workbench.ui.graph import graph_view
+from workbench.ui.graph.graph_view import GraphView
+from workbench.ui.graph.layout_arrays import Style
+from workbench.ui.graph.node_names import next_option, node_ids
+from workbench.ui.tabs import passes_tab, tables
+from workbench.ui.tabs.tables import site_rows, trace_lines
+
+
+@pytest.fixture(scope="module")
+def bench() -> wb.Workbench:
+    return wb.open("mlp", device="cpu", layers=2)
+
+
+@pytest.fixture
+def app(bench):
+    app = App(bench)
+    yield app
+    while bench.can_undo:
+        bench.undo()
+    app.close()
+
+
+def test_turning_an_arc_chooses_and_shows_the_change(app, bench):
+    site = legal(bench)
+    turn(app, site.id)
+    assert bench.site(site.id).choice != site.choice
+    assert "delta" in figure(app, "saved")
+    assert "is now" in app.controls.content["message"]["text"]
+    app.graph._receive(None, {"type": "undo"}, [])
+    assert bench.site(site.id).choice == site.choice
+    assert "delta" not in figure(app, "saved")
+    # What was said of the choice is not true any more.
+    told = app.controls.content["message"]["text"]
+    assert told.startswith(f"Undone: {site.label} is now {site.choice}: predicted peak")
+    app._on_message({"type": "redo"})
+    assert app.controls.content["message"]["text"].startswith(f"Done again: {site.label} is now recompute: ")
+    app._on_message({"type": "undo"})
+    pair = [found for found in bench.sites("saved") if found.values and "recompute" not in found.illegal][:2]
+    bench.choose({found.id: "recompute" for found in pair})
+    app._on_message({"type": "undo"})
+    assert app.controls.content["message"]["text"].startswith("Undone, 2 choices: predicted peak ")
+
+
+def test_the_inspector_tells_the_effect_of_each_option(app, bench):
+    site = legal(bench)
+    app.graph.selected = site.id
+    until(lambda: any("figures" in option for option in app.inspector.content["sites"][0]["options"]))
+    effects = bench.effects(site.id)
+    options = {option["name"]: option for option in app.inspector.content["sites"][0]["options"]}
+    assert set(effects) <= set(options)
+    assert options[site.choice]["current"]
+
+
+def test_every_statement_shown_can_be_inspected(app, bench):
+    data = app.graph.data
+    ids = [text for text in data["strings"] if text.startswith(("t:", "f:", "s:"))]
+    assert len(ids) > 20
+    for id in ids:
+        app.graph.selected = id
+        assert app.inspector.content["title"], id
+
+
+def test_what_is_refused_changes_nothing_and_is_said_in_one_line(app, bench):
+    before = bench.choices
+    choose(app, legal(bench).id, "nonsense")
+    assert bench.choices == before
+    message = app.controls.content["message"]
+    assert message["bad"]
+    assert "nonsense" in message["text"]
+    app._on_message({"type": "dismiss"})
+    assert app.controls.content["message"] is None
+
+
+def test_a_failed_export_is_said_and_a_good_one_written(app, tmp_path):
+    app._on_message({"type": "export", "path": str(tmp_path / "none" / "x.py")})
+    assert app.controls.content["message"]["bad"]
+    (tmp_path / "notes.txt").write_text("mine")
+    app._on_message({"type": "export", "path": str(tmp_path / "notes.txt")})
+    told = app.controls.content["message"]["text"]
+    assert told.endswith("; give another name"), "of what the app cannot do nothing is said"
+    app._on_message({"type": "export", "path": str(tmp_path / "x.py")})
+    assert not app.controls.content["message"]["bad"]
+    assert wb.load(tmp_path / "x.py").program == "mlp"
+
+
+@pytest.fixture
+def unplanned():
+    """An app whose bench keeps no plan but the stock one."""
+    app = App(wb.open("mlp", device="cpu", layers=1))
+    yield app
+    app.close()
+
+
+class Slow:
+    """A bench's plans, none of which is made before it is let."""
+
+    def __init__(self, bench, monkeypatch) -> None:
+        self.let, plan = threading.Event(), api.plan
+
+        def held(captured, choices, newer=None):
+            assert self.let.wait(120)
+            return plan(captured, choices, newer)
+
+        monkeypatch.setattr(api, "plan", held)
+
+
+def test_what_was_clicked_is_on_the_screen_before_it_is_planned(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+    slow, site, now = Slow(bench, monkeypatch), legal(bench), bench.plan
+    gain = bench.worth().quick({site.id: "recompute"})
+    app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    assert bench.plan is now
+    assert app.graph.asked == {site.id: Style.RECOMPUTED}
+    assert figure(app, "saved")["text"] == f"≈ {human_bytes(now.saved_bytes + gain.saved_bytes)}"
+    assert figure(app, "peak")["kind"] == "estimated"
+    older = {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
+    assert older == {"fusions"}
+    slow.let.set()
+    settled(app)
+    assert bench.choices == {site.id: "recompute"}
+    assert app.graph.asked == {}
+    # Nothing is fused here: what arithmetic said is what is planned.
+    assert figure(app, "saved")["text"] == human_bytes(now.saved_bytes + gain.saved_bytes)
+    assert figure(app, "saved")["kind"] == "predicted"
+    assert not any(shown.get("older") for shown in app.strip.content["figures"])
+
+
+def test_a_choice_holds_for_all_layers_or_for_the_one_that_is_shown_alone():
+    app = App(wb.open("mlp", device="cpu", layers=5))
+    bench = app.bench
+    able = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
+    site = next(s for s in able if len(app.graph.peers(s.id)) == 3)
+    app.graph.selected = site.id
+    assert app.inspector.content["scope"] == {"of": "layers", "count": 3, "alone": False}
+    app._on_message({"type": "alone", "on": True})
+    assert app.inspector.content["scope"]["alone"]
+    app._on_inspector({"type": "choose", "id": site.id, "option": "recompute"})
+    settled(app)
+    assert bench.choices == {site.id: "recompute"}
+    # Said, and shown: it is one of three no more.
+    assert "It differs from the other 2 layers now, and is shown apart." in app.controls.content["message"]["text"]
+    assert len(app.graph.peers(site.id)) == 1
+    assert app.inspector.content["scope"] is None
+    turn_back = next(s for s in bench.plan.sites if s.id == site.id).default
+    choose(app, site.id, turn_back)
+    assert "It is identical to 2 other layers again." in app.controls.content["message"]["text"]
+    app._on_message({"type": "alone", "on": False})
+    turn(app, site.id)
+    assert len(bench.choices) == 3
+    app.close()
+
+
+def test_a_click_goes_on_from_the_one_before_it_which_is_not_planned_yet(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+    slow, site = Slow(bench, monkeypatch), legal(bench)
+    for _ in range(2):
+        app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    first = next_option(site)
+    second = next_option(dataclasses.replace(site, choice=first))
+    assert app.choosing.pending == {site.id: second}
+    slow.let.set()
+    settled(app)
+    assert bench.site(site.id).choice == second != first
+
+
+@pytest.mark.slow
+def test_a_click_where_statements_are_fused_draws_its_arc_at_once_and_makes_figures_grey(monkeypatch):
+    app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
+    bench, now = app.bench, app.bench.plan
+    slow, site = Slow(bench, monkeypatch), legal(bench)
+    app._on_message({"type": "choose", "id": site.id, "option": "recompute"})
+    assert bench.plan is now
+    assert app.graph.asked == {site.id: Style.RECOMPUTED}
+    assert figure(app, "saved")["kind"] == "predicted"
+    older = {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
+    assert {"peak", "saved", "fusions"} <= older
+    assert app.controls.content["message"]["text"].startswith("Planning ")
+    slow.let.set()
+    settled(app)
+    assert bench.choices == {site.id: "recompute"}
+    assert app.graph.asked == {}
+    assert not any(shown.get("older") for shown in app.strip.content["figures"])
+    app.close()
+
+
+def test_an_app_starts_no_thread_that_works_beside_the_cells_of_a_notebook(bench):
+    before = set(threading.enumerate())
+    app = App(bench)
+    started = {thread.name for thread in set(threading.enumerate()) - before}
+    app.close()
+    # This one waits for a selected site.
+    assert started == {"workbench-effects"}
+
+
+def test_what_is_refused_once_it_is_planned_leaves_nothing_asked_for(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+
+    def refused(captured, choices, newer=None):
+        raise ChoiceError("not this one", next(iter(choices)))
+
+    monkeypatch.setattr(api, "plan", refused)
+    shown = app.strip.content
+    turn(app, legal(bench).id)
+    assert "not this one" in app.controls.content["message"]["text"]
+    assert (app.graph.asked, app.choosing.pending, app.strip.content) == ({}, {}, shown)
+
+
+def test_without_arithmetic_older_figures_are_marked_until_the_plan_is_there(monkeypatch):
+    bench = wb.open("mlp", device="planned", layers=1, executor="nvfuser")
+    app = App(bench)
+    slow, site = Slow(bench, monkeypatch), legal(bench)
+    app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    marked = {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
+    assert {"peak", "saved", "fusions"} <= marked
+    assert figure(app, "peak")["kind"] == "predicted"
+    slow.let.set()
+    settled(app)
+    assert not any(shown.get("older") for shown in app.strip.content["figures"])
+    app.close()
+
+
+def test_what_another_cell_chooses_is_shown(app, bench):
+    site = legal(bench)
+    look(app, "Sites")
+    bench.choose({site.id: "recompute"})
+    row = next(row for row in app.sites.content["rows"] if row["id"] == site.id)
+    assert row["choice"] == "recompute"
+
+
+def test_tabs_that_nobody_looks_at_do_no_work_and_are_right_when_they_are_opened(app, bench, monkeypatch):
+    looked_at = []
+    monkeypatch.setattr(tables, "site_rows", lambda sites: looked_at.append("Sites") or site_rows(sites))
+    monkeypatch.setattr(tables, "trace_lines", lambda *of: looked_at.append("Trace") or trace_lines(*of))
+    monkeypatch.setattr(passes_tab, "changed_lines", lambda *of: looked_at.append("Passes") or [])
+    site = legal(bench)
+    bench.choose({site.id: "recompute"})
+    assert looked_at == []
+    look(app, "Trace")
+    assert [line["text"] for line in app.trace.content["lines"]] == bench.plan.text().splitlines()
+    look(app, "Sites")
+    assert next(row for row in app.sites.content["rows"] if row["id"] == site.id)["choice"] == "recompute"
+    look(app, "Trace")
+    assert looked_at == ["Trace", "Sites"]
+    bench.undo()
+    assert looked_at == ["Trace", "Sites", "Trace"]
+
+
+def test_a_click_names_the_nodes_once(app, bench, monkeypatch):
+    named = []
+    monkeypatch.setattr(graph_view, "node_ids", lambda *of: named.append(of) or node_ids(*of))
+    for title in app.tabs.titles:
+        look(app, title)
+    turn(app, legal(bench).id)
+    assert len(named) == 1
+
+
+def test_a_large_graph_goes_to_the_page_packed_unless_that_asks_for_it_plain():
+    view = GraphView(on_turn=print, on_undo=print, on_redo=print)
+    view.show(*llama(2))
+    assert set(view.data) == {"strings", "sections", "height", "views", "tables"}
+    graph, sites = llama(24)
+    view.show(graph, sites)
+    view._turn_fold("layers")
+    assert set(view.data) == {"packed"}
+    view._receive(view, {"type": "plain"}, [])
+    assert len(view.data["strings"]) > 2000
+    view.show(graph, sites)
+    assert "packed" not in view.data
+
+
+def test_python_does_not_look_through_all_objects_while_a_click_is_planned_and_drawn(app, bench, monkeypatch):
+    found = []
+    monkeypatch.setattr(graph_view, "node_ids", lambda *of: found.append(gc.get_threshold()) or node_ids(*of))
+    turn(app, legal(bench).id)
+    bench.undo()
+    App(bench).close()
+    assert found == [gc_pause.THRESHOLDS] * 3
+
+
+def test_what_is_offloaded_goes_through_the_cpu_to_where_it_is_brought_back(app, bench):
+    site = next(s for s in bench.sites("saved") if s.values and "offload" not in s.illegal)
+    bench.choose({site.id: "offload"})
+    arcs = app.graph.layout_shown.arcs
+    arc = [bench.plan.sites[numbers[0]].id for numbers in arcs.sites].index(site.id)
+    assert arcs.style[arc] == Style.OFFLOADED
+    target = app.graph.layout_shown.nodes.statement[arcs.target[arc]]
+    assert bench.plan.graph.statements.kind[target] == Kind.RELOAD
+    assert "32.0 KiB" in figure(app, "offload")["text"]
+
+
+def test_copies_and_fences_are_marks_on_their_statements():
+    bench = wb.open("adam", device="planned", parameters=1)
+    app = App(bench)
+    shown = {bench.plan.sites[n].id: node for n, node in zip(*marks(app), strict=True)}
+    assert set(shown) == {s.id for s in bench.sites("copies") if s.values}
+    names = {id: bench.plan.graph.statements.name[app.graph.layout_shown.nodes.statement[n]] for id, n in shown.items()}
+    assert {name for id, name in names.items() if id.endswith("!fence")} == {"update_aliases"}
+    assert {name for id, name in names.items() if not id.endswith("!fence")} == {"copy_"}
+    turn(app, "copies:adam/sub_")
+    assert "sets −1" in app.controls.content["message"]["text"]
+    bench.choose({"copies.fences": "drop"})
+    assert not {n for n in app.graph.layout_shown.unplaced if bench.plan.sites[n].lever == "copies"}
+    assert strip(app, "copies")[-1]["text"] == "0"
+    app.close()
+
+
+def marks(app: App) -> tuple:
+    layout = app.graph.layout_shown.marks
+    return layout.site, layout.node.tolist()
+
+
+def test_what_takes_long_is_said_while_it_is_under_way(app):
+    for last in (None, "found"):
+        gate = threading.Event()
+
+        def work(gate=gate, last=last) -> None:
+            gate.wait(60)
+            if last:
+                app._say(last)
+
+        app._in_background("fitting", work)
+        assert app.controls.content["message"] == {"text": "Fitting…", "bad": False}
+        gate.set()
+        until(lambda: not app.controls.content["busy"])
+        assert (app.controls.content["message"] or {}).get("text") == last
+
+
+def test_each_tab_says_what_can_be_done_there(app):
+    for title in app.tabs.titles:
+        look(app, title)
+        assert app.help.content["title"] == title
+        assert all(app.help.content["lines"])
+
+
+def test_an_option_says_what_it_means(app, bench):
+    app.graph.selected = legal(bench).id
+    said = {one["name"]: one["means"] for one in app.inspector.content["sites"][0]["options"]}
+    assert set(said) == {"save", "recompute", "offload"}
+    assert all(said.values())
+
+
+def test_the_passes_tell_what_each_step_changed(app):
+    look(app, "Passes")
+    until(lambda: app.passes.content["names"])
+    assert app.passes.content["names"][:2] == ["initial", "gradients"]
+    first, second, *_ = app.passes.content["steps"]
+    assert "as it was traced" in first["about"]
+    assert int(second["left"].split()[0]) > int(first["left"].split()[0])
+    assert all(step["about"] and step["took"].endswith("s") for step in (first, second))
+    app.passes._receive({"type": "pass", "index": 1})
+    until(lambda: app.passes.content["chosen"] == 1)
+    assert {mark for mark, _ in app.passes.content["lines"]} == {" ", "+", "-"}
+
+
+def test_what_is_alive_at_the_peak_adds_up_to_it(app, bench):
+    assert app.alive.content["measured"] is None
+    shown = app.alive.content["predicted"]
+    assert shown["head"].endswith("predicted")
+    assert shown["peak"]["id"] in app.graph.data["strings"]
+    assert all(row["id"] in app.graph.data["strings"] for row in shown["rows"] if row["id"])
+
+
+def test_messages_go_to_the_shell_that_the_page_names_and_not_to_a_busy_one(monkeypatch):
+    monkeypatch.setattr(comm, "create_comm", lambda **how: BaseComm(**how))
+    graph = GraphView(on_turn=lambda sites: None, on_undo=lambda: None, on_redo=lambda: None)
+    for widget in (Controls(), graph):
+        # As the kernel asks, in ipykernel.kernelbase; see the panel.
+        assert getattr(widget.comm, "_reply_subshell_for", None) is None
+
+
+def test_a_fusion_shows_its_code_when_asked(tmp_path) -> None:
+    app = App(wb.open("mlp", device="cpu", executor="torchcompile", layers=1))
+    try:
+        shown = app.graph.shown
+        assert shown is not None
+        fusion = next(row for row, kind in enumerate(shown.graph.statements.kind) if kind == Kind.FUSION)
+        app.graph.selected = shown.node_ids[shown.layout.node_of[fusion]]
+        name = shown.graph.statements.name[fusion]
+        assert app.inspector.content["fusion"] == name
+        assert "code" not in app.inspector.content
+        app.inspector._handle_custom_msg({"type": "code", "fusion": name}, [])
+        until(lambda: "code" in app.inspector.content)
+        assert app.inspector.content["code"]["text"] == app.bench.plan.code(name).text
+        assert "erf" in app.inspector.content["code"]["text"]
+    finally:
+        app.close()
+
+
+def test_what_is_selected_is_marked_in_every_panel_that_shows_statements(app, bench):
+    site = legal(bench)
+    app.graph.selected = site.id
+    marked = app.graph.marked(site.id)
+    sides = [app.graph.shown.layout.nodes.side[app.graph.shown.node_of[id]] for id in marked]
+    assert sides == [0, 1], "an arc stands at both of its ends"
+    for panel in (app.memory, app.timeline, app.passes, app.trace):
+        assert panel.marked == marked
+    app.graph.selected = marked[0]
+    assert app.trace.marked == [marked[0]]
+    (row,) = app.memory.chosen
+    assert app.memory._ids[row] == marked[0]
+
+
+def test_a_click_on_the_memory_curve_and_on_a_line_of_a_pass_select_in_the_graph(app, bench):
+    last = int(np.frombuffer(app.memory.content["sources"]["predicted"]["x"])[-1])
+    app.memory._answer({"type": "at", "x": last + 0.4})
+    assert app.graph.selected == app.memory._ids[last] != ""
+    app.memory._answer({"type": "at", "x": last + 0.6})
+    assert app.graph.selected == app.memory._ids[last]
+    app.passes._receive({"type": "value", "value": legal(bench).values[0]})
+    assert app.graph.selected in app.graph.marked(legal(bench).id)
+
+
+def test_a_selected_statement_shows_the_sites_of_what_it_makes_and_reads(app, bench):
+    site = legal(bench)
+    shown = app.graph.shown
+    (value,) = site.values[:1]
+    statement = next(s for s, outs in enumerate(bench.plan.graph.statements.outputs)
+                     if value in [bench.plan.graph.values.name[v] for v in outs.tolist()])  # fmt: skip
+    app.graph.selected = shown.statement_ids[statement]
+    assert site.id in [one["id"] for one in app.inspector.content["here"] if one["what"] == "made"]
+
+
+def test_a_choice_says_all_figures_that_move_and_why_the_peak_stays(app, bench):
+    moved = PlanDiff(
+        peak_bytes=0, saved_bytes=0, saved_tensors=0, flops=0, fusions=0, counts={}, changed=(), unique_fusions=2
+    )
+    said = words_of_change("matmul", "recompute", 1, "layers", moved, "H100", "The peak stays: it is inside sum.")
+    assert said == "matmul is now recompute: unique fusions +2. The peak stays: it is inside sum."
+    for site in bench.sites("saved"):
+        if (
+            site.values
+            and not site.illegal
+            and not bench.predict({site.id: "recompute"}).peak_bytes - bench.plan.peak_bytes
+        ):
+            choose(app, site.id, "recompute")
+            assert "The peak stays: it is inside" in app.controls.content["message"]["text"]
+            return
+    raise AssertionError("every site moves the peak")
+
+
+def test_the_timeline_of_ranks_says_that_it_is_simulated_and_not_that_nothing_was_measured():
+    app = App(wb.open("tensor_parallel_mlp", layers=1, device="planned", executor="torch", ranks=2))
+    assert "2 ranks is being simulated" in app.timeline.content["head"]
+    app.tabs.selected_index = app.tabs.titles.index("Timeline")
+    assert "A step simulated on 2 × " in app.timeline.content["head"]
+    app.close()

@@ -1,0 +1,45 @@
+"""What the strip says of a run, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workbench.runs.log import events
+from workbench.ui.controls import controls
+
+
+class Told:
+    """A run that is compiling, whose events a test delivers."""
+
+    state, phase, stages, error = "compiling", "compile", (), ""
+
+    def observe(self, callback: Callable[[events.Event], None]) -> None:
+        self.deliver = callback
+
+
+def test_a_fusion_that_begins_right_after_the_last_one_ended_is_named_with_the_next_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = SimpleNamespace(monotonic=lambda: clock[0])
+    clock = [100.0]
+    monkeypatch.setattr(controls, "time", now)
+    shown: list[dict[str, Any]] = []
+    screen = SimpleNamespace(samples=b"", send=lambda *message: None, update=lambda run: shown.append(run))
+    run = Told()
+    controls.Readout(screen, run, lambda run: None)  # type: ignore[arg-type]
+    clock[0] += 1
+    run.deliver(events.FusionEnd(t_s=1.0, name="first", index=0, count=2, seconds=1.0))
+    clock[0] += 0.001
+    run.deliver(events.FusionBegin(t_s=1.0, name="second", index=1, count=2))
+    assert "second" not in shown[-1]["text"]
+    clock[0] += controls.STATE_INTERVAL_S
+    run.deliver(events.MemorySample(t_s=1.2, rss_bytes=1))
+    assert "fusion 2 of 2: second" in shown[-1]["text"]
+    told = len(shown)
+    clock[0] += 1
+    run.deliver(events.MemorySample(t_s=1.3, rss_bytes=1))
+    assert len(shown) == told

@@ -1,0 +1,105 @@
+"""The strip's times: a verdict where there is one, grey where there is none, and always the baseline's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from tests.runs.test_compare import around, recorded
+from workbench.runs.log import event_log, events
+from workbench.runs.process import request, run_control, run_store
+from workbench.runs.process.run_control import Run
+from workbench.ui.controls.figure_strip import Against, Before, figures
+
+
+@pytest.fixture(scope="module")
+def bench() -> wb.Workbench:
+    return wb.open("mlp", device="cpu", layers=1)
+
+
+def step(bench: wb.Workbench, run: Run, against: Against) -> dict[str, Any]:
+    shown = figures(bench.plan, run, against, same_choices=True)
+    return next(figure for figure in shown if figure["key"] == "step")["values"][0]
+
+
+@pytest.mark.parametrize(
+    ("center", "text", "tone"), [(1.0, "within noise", "even"), (1.5, "slower", "bad"), (0.5, "faster", "good")]
+)
+def test_a_step_of_another_moment_is_red_or_green_only_beyond_noise(bench, tmp_path: Path, center, text, tone) -> None:
+    pinned = recorded(tmp_path / "before", around(1.0), yardstick_s=50e-6)
+    run = recorded(tmp_path / "now", around(center), yardstick_s=51e-6)
+    value = step(bench, run, Against("pinned: before", None, pinned))
+    assert text in value["delta"]
+    assert (value["delta_vs"], value["delta_tone"]) == ("vs pinned: before", tone)
+    assert "not measured interleaved" in value["delta_tip"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text", "tone"),
+    [(1.25, "−20.0 %, faster", "good"), (0.8, "+25.0 %, slower", "bad"), (1.01, "within", "even")],
+)
+def test_a_step_beside_stock_has_the_verdict_of_the_turns(bench, tmp_path: Path, ratio, text, tone) -> None:
+    interval = {"ratio_low": ratio - 0.1, "ratio_high": ratio + 0.1}
+    beside = events.VariantTimes(t_s=1.5, name="stock", step_s=ratio, samples_s=[ratio], ratio=ratio, **interval)
+    run = recorded(tmp_path / "now", around(1.0), beside)
+    value = step(bench, run, Against("stock", bench.stock_plan, interleaved="stock"))
+    assert value["delta"].startswith(text)
+    assert (value["delta_vs"], value["delta_tone"]) == ("vs stock", tone)
+
+
+def test_a_run_is_not_compared_with_itself_read_again(bench, tmp_path: Path) -> None:
+    run = recorded(tmp_path / "now", around(1.0), events.Compiled(t_s=1.5, compile_s=2.0, attributed=1.0, stages=[]))
+    shown = figures(bench.plan, run, Against("pinned: now", None, run_store.open(run.run_dir)), same_choices=True)
+    assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
+
+
+def test_compile_times_have_one_sample_and_so_no_colour(bench, tmp_path: Path) -> None:
+    runs = [
+        recorded(tmp_path / name, around(1.0), events.Compiled(t_s=1.5, compile_s=s, attributed=1.0, stages=[]))
+        for name, s in (("before", 2.0), ("now", 3.65))
+    ]
+    shown = figures(bench.plan, runs[1], Against("stock", bench.stock_plan, runs[0]), same_choices=True)
+    value = next(figure for figure in shown if figure["key"] == "compile")["values"][0]
+    assert (value["delta"], value["delta_tone"]) == ("+1.65 s", "even")
+    assert "no verdict" in value["delta_tip"]
+
+
+def test_a_pin_of_another_form_of_the_program_is_no_baseline_of_plans(bench, tmp_path: Path) -> None:
+    pinned = recorded(tmp_path / "other", around(1.0))
+    site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    shown = figures(bench.plan, None, Against("pinned: other", None, pinned), same_choices=True)
+    bench.undo()
+    assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
+
+
+def test_what_was_measured_stays_until_a_run_under_way_has_measured_it_anew(bench, tmp_path: Path) -> None:
+    stock = Against("stock", bench.stock_plan)
+    compiled = events.Compiled(t_s=1.5, compile_s=2.0, attributed=1.0, stages=[])
+    before = Before(recorded(tmp_path / "before", around(1.0), compiled), same_choices=False)
+    folder = request.prepare(tmp_path / "now", bench.program)
+
+    def shown() -> dict[str, dict[str, Any]]:
+        run = run_control.follow(folder)
+        found = figures(bench.plan, run, stock, same_choices=True, before=before)
+        return {figure["key"]: figure["values"][0] for figure in found}
+
+    event_log.append(folder / event_log.LOG_FILE, events.Phase(t_s=0.1, phase="compile"))
+    assert (shown()["compile"]["text"], shown()["compile"]["kind"]) == ("2.00 s", "before, measured, other choices")
+    assert shown()["step"]["kind"] == "before, measured, other choices"
+    assert shown()["accuracy"]["text"] == "–"
+    event_log.append(folder / event_log.LOG_FILE, events.Compiled(t_s=1.5, compile_s=3.0, attributed=1.0, stages=[]))
+    assert (shown()["compile"]["text"], shown()["compile"]["kind"]) == ("3.00 s", "measured")
+    assert shown()["step"]["kind"] == "before, measured, other choices"
+
+
+def test_a_copy_that_takes_less_than_a_microsecond_is_not_said_to_take_no_time() -> None:
+    bench = wb.open("mlp", layers=1, width=4, hidden=4, batch=1, device="cpu")
+    id = next(site.id for site in bench.sites("saved") if site.values and "offload" not in site.illegal)
+    bench.choose({id: "offload"})
+    assert bench.plan.counts["offloaded_bytes"] > 0
+    shown = {one["key"]: one for one in figures(bench.plan, None, Against("stock", None), same_choices=True)}
+    assert [value["text"] for value in shown["offload"]["values"]][1] == "< 1 µs"

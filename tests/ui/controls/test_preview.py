@@ -1,0 +1,141 @@
+"""The preview: what an option would change, said before it is chosen, and without a plan."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import workbench as wb
+from tests.ui.apps import look, until
+from workbench.compiler import api
+from workbench.summary import human_bytes
+from workbench.ui.app.app import App
+
+
+@pytest.fixture(scope="module")
+def app():
+    app = App(wb.open("mlp", device="cpu", layers=2))
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def no_plans(monkeypatch):
+    """Planning fails the test."""
+
+    def refused(*_args, **_named):
+        raise AssertionError("a preview planned")
+
+    monkeypatch.setattr(api, "plan", refused)
+
+
+def legal(app: App) -> wb.Site:
+    return next(s for s in app.bench.sites("saved") if s.values and "recompute" not in s.illegal)
+
+
+def shown(app: App, before: dict) -> dict:
+    """What the line says once it says something else."""
+    give_up = time.monotonic() + 30
+    while app.preview.content is before or "how" not in app.preview.content:
+        assert time.monotonic() < give_up, app.preview.content
+        time.sleep(0.01)
+    return app.preview.content
+
+
+def point(app: App, message: dict) -> dict:
+    before = app.preview.content
+    app.graph._receive(None, {"type": "preview", **message}, [])
+    return shown(app, before)
+
+
+def test_an_arc_that_is_pointed_at_says_what_a_click_would_change(app, no_plans):
+    site, plan = legal(app), app.bench.plan
+    gain = app.bench.worth().quick({site.id: "recompute"})
+    content = point(app, {"id": site.id})
+    assert content["what"] == f"recompute for {site.label}"
+    saved = next(figure for figure in content["figures"] if figure["name"] == "saved")
+    assert saved["text"].removeprefix("≈ ") == human_bytes(gain.saved_bytes, signed=True)
+    assert saved["tone"] == "good"
+    assert app.bench.plan is plan
+    assert not app.bench.choices
+    app.graph._receive(None, {"type": "preview"}, [])
+    assert app.preview.content == {}
+
+
+def test_a_setting_is_named_by_its_name_for_its_label_explains_it(app, no_plans):
+    setting = app.bench.site("order.statements")
+    assert len(setting.label) > 60
+    option = next(one for one in setting.options if one != setting.choice and one not in setting.illegal)
+    assert point(app, {"id": setting.id, "option": option})["what"] == f"{option} for order.statements"
+    assert point(app, {"id": setting.id, "option": setting.choice})["what"] == "order.statements is stock now"
+
+
+def test_options_rows_and_parts_have_previews_of_the_same_kind(app, no_plans):
+    site = legal(app)
+    by_option = point(app, {"id": site.id, "option": "recompute"})
+    by_row = point(app, {"choices": {site.id: "recompute"}})
+    assert by_row == by_option
+    before = app.preview.content
+    app.outline.show_plan()
+    part = next(
+        part
+        for part in app.outline.content["parts"]
+        if any(turn["option"] == "recompute" and turn["count"] for turn in part["turns"])
+    )
+    app.outline._receive({"type": "preview", "key": part["key"], "option": "recompute"})
+    assert shown(app, before)["what"] == f"recompute for all in {part['label']}"
+    app.outline._receive({"type": "preview"})
+    assert app.preview.content == {}
+
+
+def test_the_option_in_force_and_one_that_is_refused_say_so(app, no_plans):
+    site = legal(app)
+    app.preview.point({"id": site.id, "option": site.choice})
+    assert app.preview.content["how"] == "nothing would change"
+    refused = next(s for s in app.bench.plan.sites if s.illegal)
+    option, reason = next(iter(refused.illegal.items()))
+    app.preview.point({"id": refused.id, "option": option})
+    assert reason in app.preview.content["what"]
+    assert app.preview.content["bad"]
+
+
+def test_what_is_pointed_at_is_shown_on_top_of_the_next_plan(app):
+    site = legal(app)
+    point(app, {"id": site.id, "option": "recompute"})
+    app.bench.choose({site.id: "recompute"})
+    assert app.preview.content == {"what": f"{site.label} is recompute now", "how": "nothing would change"}
+    app.bench.undo()
+    app.preview.point({})
+    assert app.preview.content == {}
+
+
+@pytest.mark.slow
+def test_where_fusions_are_made_anew_there_is_no_estimate_until_the_inspector_has_worked_it_out():
+    app = App(wb.open("mlp", device="cpu", layers=1, executor="torchcompile"))
+    site = legal(app)
+    content = point(app, {"id": site.id, "option": "recompute"})
+    assert "no estimate: fusions are made anew" in content["how"]
+    assert "figures" not in content
+    app.graph.selected = site.id
+    # Without another move of the pointer.
+    until(lambda: app.preview.content["how"] == "worked out: the inspector has all of it")
+    assert app.preview.content["figures"]
+    app.close()
+
+
+def test_what_is_ranked_by_a_plan_is_shown_where_it_is_pointed_at():
+    app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
+    choices = {"remat.preset": "off"}
+    assert "no estimate" in point(app, {"choices": choices})["how"]
+    look(app, "Worth it")
+    until(lambda: app.preview.content["how"] == "worked out: Worth it has all of it")
+    until(lambda: app.worth.content["left"] == 0)
+    row = next(row for row in app.worth.content["rows"] if row["choices"] == choices)
+    shown = {figure["name"]: figure["text"] for figure in app.preview.content["figures"]}
+    assert row["saved_bytes"]
+    assert shown["saved"] == human_bytes(row["saved_bytes"], signed=True)
+    app.preview.point({})
+    app.preview.learn(app.bench.plan, choices, app.bench.worth().exact(choices), "a test")
+    assert app.preview.content == {}
+    app.close()

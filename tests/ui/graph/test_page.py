@@ -1,0 +1,386 @@
+"""The graph view in a browser without JupyterLab: what is where, and what clicks and keys ask the kernel for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.ui.page import encoded
+from tests.ui.page import page as page_text
+from tests.ui.synthetic import llama
+from workbench.ui.graph.layout import compute
+from workbench.ui.graph.layout_arrays import Columns
+from workbench.ui.graph.payload import packed, payload
+
+pytestmark = pytest.mark.browser
+
+SITE = "saved:layers.0.attn/linear#0"
+DECODE = """(value) => {
+    const decode = (value) => Array.isArray(value) ? value.map(decode)
+        : !value || typeof value !== "object" ? value
+        : "base64" in value ? new DataView(Uint8Array.from(atob(value.base64), (c) => c.charCodeAt(0)).buffer)
+        : Object.fromEntries(Object.entries(value).map(([k, v]) => [k, decode(v)]));
+    return decode(value);
+}"""
+VIEW = "document.getElementById('view').__workbench"
+
+
+@pytest.fixture
+def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
+    def open_page(layers: int = 4, *, dark: bool = False, unfolded: tuple[str, ...] = (), near: bool = True) -> Page:
+        graph, sites = llama(layers)
+        data = payload(graph, compute(graph, sites, unfolded=unfolded), sites)
+        file = tmp_path / "view.html"
+        file.write_text(
+            page_text("graph/graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}, dark=dark)
+        )
+        blank.goto(file.as_uri())
+        blank.wait_for_function("window.ready === true")
+        blank.wait_for_function(f"{VIEW}.state().drawn_ms > 0")
+        if near:
+            blank.evaluate(f"{VIEW}.view.setZoom(1, 0, 0)")
+        return blank
+
+    return open_page
+
+
+def shown(page: Page) -> dict[str, Any]:
+    state: dict[str, Any] = page.evaluate(f"{VIEW}.state()")
+    return {name: value for name, value in state.items() if name != "drawn_ms"}
+
+
+def test_what_has_the_focus_is_outlined(mount) -> None:
+    page = mount()
+    page.locator("canvas").first.focus()
+    names = []
+    while page.evaluate("document.activeElement !== document.body"):
+        page.keyboard.press("Tab")
+        at = page.evaluate(
+            """() => {
+                const el = document.activeElement, { outlineStyle, borderColor } = getComputedStyle(el);
+                const seen = outlineStyle !== "none" || (el.tagName === "INPUT" && borderColor === "rgb(11, 87, 208)");
+                return [el.dataset.do ?? el.className ?? el.tagName, el === document.body || seen];
+            }"""
+        )
+        names.append(at[0])
+        assert at[1], f"nothing shows that {at[0]} has the focus"
+    assert {"wb-map", "legend", "in", "out", "fit"} <= set(names)
+
+
+@pytest.mark.parametrize("layers", [4, 24])
+def test_where_the_forward_ends_is_said_in_full_below_the_last_statement_at_fit(mount, layers: int) -> None:
+    words, below = mount(layers, unfolded=("layers",), near=False).evaluate(
+        f"""() => {{
+            const {{ view }} = {VIEW}, written = [], fill = view.context.fillText;
+            view.context.fillText = (text, x, y) => {{ written.push([text, y]); fill.call(view.context, text, x, y); }};
+            view.draw();
+            const [text, y] = written.find(([text]) => text.startsWith("forward ends"));
+            return [text, view.heightPx - y];
+        }}"""
+    )
+    assert words == "forward ends, backward begins"
+    assert below >= 6, "the lower half of the letters is cut"
+
+
+def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp_path: Path) -> None:
+    graph, sites = llama(24)
+    plain = payload(graph, compute(graph, sites, unfolded=("layers",)), sites)
+    small = packed(plain)
+    assert set(small) == {"packed"}
+    assert packed(few := payload(*(one := llama(2))[:1], compute(*one), one[1])) is few
+    found = []
+    for data in (plain, small):
+        file = tmp_path / "view.html"
+        file.write_text(page_text("graph/graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}))
+        blank.goto(file.as_uri())
+        blank.wait_for_function(f"window.ready && {VIEW}.state().nodes > 0 && {VIEW}.state().zoom < 1")
+        found.append(shown(blank))
+    assert found[0] == found[1]
+
+    # What is asked, revealed and sent again meanwhile is drawn with what came last, and with that alone.
+    other = payload(*(drawn := llama(2))[:1], compute(*drawn), drawn[1])
+    blank.evaluate(
+        f"""(data) => {{
+            const other = ({DECODE})(data), packed = model.get("data");
+            model.set("data", packed);
+            model.set("data", other);
+        }}""",
+        encoded(other),
+    )
+    blank.wait_for_function(f"!{VIEW}.view.coming")
+    blank.wait_for_timeout(100)
+    assert shown(blank)["nodes"] == len(compute(*drawn).nodes)
+    blank.evaluate(
+        f"""([data, site]) => {{
+            model.set("data", ({DECODE})(data));
+            model.set("asked", {{ [site]: 1 }});
+            {VIEW}.view.onReveal({{ type: "reveal", id: site }});
+        }}""",
+        [encoded(small), SITE],
+    )
+    blank.wait_for_function(f"!{VIEW}.view.coming && {VIEW}.state().nodes === {found[0]['nodes']}")
+    assert next(arc["asked"] for arc in shown(blank)["arcs"] if arc["id"] == SITE) == 1
+    assert blank.evaluate(f"{VIEW}.view.locate('{SITE}').y") == pytest.approx(330, abs=300)
+
+
+def test_a_browser_that_inflates_nothing_asks_for_it_plain(blank: Page, tmp_path: Path) -> None:
+    graph, sites = llama(24)
+    data = packed(payload(graph, compute(graph, sites, unfolded=("layers",)), sites))
+    text = page_text("graph/graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False})
+    file = tmp_path / "view.html"
+    file.write_text(text.replace("<script type", "<script>delete window.DecompressionStream</script><script type", 1))
+    blank.goto(file.as_uri())
+    blank.wait_for_function("window.ready === true")
+    assert messages(blank) == [{"type": "plain"}]
+
+
+def point(page: Page, id: str) -> dict[str, float]:
+    """Where `id` is; the view itself agrees that it is there."""
+    at: dict[str, float] = page.evaluate(f"id => {VIEW}.position(id)", id)
+    assert page.evaluate(f"({{x, y}}) => {VIEW}.hit(x, y)", at) == id
+    return at
+
+
+def messages(page: Page) -> list[dict[str, Any]]:
+    return page.evaluate("window.messages")
+
+
+def test_a_click_on_an_arc_selects_it_and_asks_to_turn_it(mount):
+    page = mount()
+    page.mouse.click(**point(page, SITE))
+    assert messages(page) == [{"type": "turn", "id": SITE}]
+    assert page.evaluate("model.get('selected')") == SITE
+
+
+def test_a_click_on_a_statement_selects_it_and_turns_nothing(mount):
+    page = mount()
+    page.mouse.click(**point(page, "t:t1"))
+    assert messages(page) == []
+    assert page.evaluate("model.get('selected')") == "t:t1"
+
+
+def test_from_far_away_modules_are_shown_and_a_click_on_one_comes_near(mount):
+    page = mount(4, unfolded=("layers",), near=False)
+    shown = page.evaluate(f"{VIEW}.state().modules")
+    assert {one["scope"].rpartition(".")[2] for one in shown} >= {"attn", "mlp"}
+    assert all(one["height"] >= 11 for one in shown)
+    edges = [edge for one in shown for edge in (one["y"], one["y"] + one["height"])]
+    assert edges == sorted(edges), "modules are drawn over each other"
+    first = shown[-1]
+    box, left = page.locator("canvas").first.bounding_box(), page.evaluate(f"{VIEW}.view.columns().sides[0][0]")
+    at = box["x"] + left + 20, box["y"] + first["y"] + first["height"] / 2
+    page.mouse.move(*at)
+    assert page.locator(".wb-tip").inner_text().splitlines()[0] == first["scope"]
+    page.mouse.click(*at)
+    assert messages(page) == []
+    assert page.evaluate(f"{VIEW}.view.labelled()")
+    assert page.evaluate(f"{VIEW}.state().modules") == []
+    assert page.evaluate(f"{VIEW}.view.top") > 0
+    page.keyboard.press("f")
+    page.locator("input[type=search]").fill("silu")
+    assert page.evaluate(f"{VIEW}.state().modules") == [], "what the search found is covered"
+
+
+def test_every_arc_and_statement_shown_can_be_pointed_at(mount):
+    page = mount(1)
+    state = page.evaluate(f"{VIEW}.state()")
+    for id in [arc["id"] for arc in state["arcs"]] + [id for id in state["ids"] if not id.startswith("f:")]:
+        point(page, id)
+
+
+def test_an_arc_that_is_pointed_at_for_a_moment_asks_for_a_preview_and_one_that_is_passed_does_not(mount):
+    page = mount()
+    at = point(page, SITE)
+    page.mouse.move(at["x"], at["y"])
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.previews") == []
+    page.mouse.move(at["x"], at["y"])
+    page.wait_for_function("window.previews.length === 1")
+    page.mouse.move(at["x"] + 1, at["y"])
+    page.mouse.move(5, 5)
+    page.wait_for_function("window.previews.length === 2")
+    assert page.evaluate("window.previews") == [{"type": "preview", "id": SITE}, {"type": "preview"}]
+
+
+def test_columns_stand_where_python_puts_them(mount):
+    page = mount()
+    for width in (360, 520, 860):
+        page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
+        page.wait_for_function(f"{VIEW}.view.width === {VIEW}.view.canvas.clientWidth")
+        found, shown = page.evaluate(f"{VIEW}.view.columns()"), page.evaluate(f"{VIEW}.view.width")
+        wanted = Columns.fit(shown)
+        assert [*found["label"], *found["sides"][0], *found["sides"][1]] == pytest.approx(
+            [*wanted.label, *wanted.forward, *wanted.backward]
+        )
+    page.evaluate("() => { document.getElementById('view').style.width = '860px'; }")
+
+
+def test_keys_move_the_selection_turn_undo_and_redo(mount):
+    page = mount()
+    page.mouse.click(**point(page, "t:t1"))
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("model.get('selected')") == "t:t2"
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("model.get('selected')") == "saved:layers.0.attn_norm/mul#0"
+    page.keyboard.press("Space")
+    page.keyboard.press("u")
+    page.keyboard.press("r")
+    sent = [{"type": "turn", "id": "saved:layers.0.attn_norm/mul#0"}, {"type": "undo"}, {"type": "redo"}]
+    assert messages(page) == sent
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("model.get('selected')").startswith("t:")
+
+
+def test_a_folded_layer_unfolds_by_a_click_and_stands_for_all_its_sites(mount):
+    page = mount()
+    box = page.locator("canvas").first.bounding_box()
+    section = page.evaluate(f"{VIEW}.state().sections[0]")
+    page.mouse.click(box["x"] + 60, box["y"] + section["y"] + 10)
+    assert messages(page) == [{"type": "fold", "stem": "layers"}]
+    for layer in range(4):
+        assert page.evaluate(f"id => {VIEW}.position(id)", f"saved:layers.{layer}.attn/linear#0") is not None
+
+
+def test_a_heading_with_little_room_says_which_layers_it_stands_for(mount):
+    page = mount()
+    of = f"(first, last, room) => {VIEW}.view.range({{ first, last }}, room)"
+    say = lambda room: page.evaluate(f"room => ({of})('model.layers.0', 'model.layers.31', room)", room)  # noqa: E731
+    assert [say(room) for room in (600, 150, 20)] == [
+        "model.layers.0 … model.layers.31",
+        "model.layers.0 … 31",
+        "layers.0 … 31",
+    ]
+
+
+def test_a_view_of_another_size_is_never_empty(mount):
+    page = mount()
+    pixel = page.evaluate(f"""async () => {{
+      const el = document.getElementById("view"), {{ canvas, context }} = {VIEW}.view;
+      return await new Promise((done) => {{
+        let first = true;
+        // After the view's own, in the same frame.
+        new ResizeObserver(() => {{
+          if (!first) done(Array.from(context.getImageData(canvas.width >> 1, 2, 1, 1).data));
+          else {{ first = false; el.style.width = "700px"; }}
+        }}).observe(el);
+      }});
+    }}""")
+    assert pixel == [255, 255, 255, 255]
+
+
+def test_search_finds_and_goes_to_what_it_found(mount):
+    page = mount()
+    page.locator("canvas").first.focus()
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    assert page.evaluate(f"{VIEW}.state().matches") == 1
+    page.keyboard.press("Enter")
+    assert page.evaluate("model.get('selected')") == "t:t11"
+
+
+def test_fit_shows_all_and_wheel_and_drag_move(mount):
+    page = mount(30, unfolded=("layers",))
+    page.locator("canvas").first.focus()
+    page.mouse.move(400, 400)
+    page.mouse.wheel(0, 500)
+    page.wait_for_function(f"{VIEW}.state().top === 500")
+    page.mouse.down()
+    page.mouse.move(400, 300)
+    page.mouse.up()
+    assert page.evaluate(f"{VIEW}.state().top") == 600
+    page.keyboard.press("f")
+    state = page.evaluate(f"{VIEW}.state()")
+    assert state["top"] == 0
+    assert state["zoom"] < 0.05
+
+
+def test_it_opens_with_all_in_sight_and_comes_near_where_something_is_pointed_at(mount):
+    page = mount(30, unfolded=("layers",), near=False)
+    state = page.evaluate(f"{VIEW}.state()")
+    assert state["zoom"] < 0.05
+    # As long as nobody came nearer, also in a window of another size.
+    page.evaluate("document.getElementById('view').style.height = '300px'")
+    page.wait_for_function(f"{VIEW}.state().zoom < {state['zoom'] / 2}")
+    point(page, SITE)
+    assert page.evaluate(f"{VIEW}.state().zoom") == 1
+
+
+def test_the_legend_opens_over_the_graph_and_closes(mount):
+    page = mount()
+    page.get_by_role("button", name="Legend").click()
+    box = page.locator(".wb-legend-box")
+    for word in ("Saved", "Recomputed", "Offloaded", "The cut", "Fusion", "forward", "backward", "Selected"):
+        assert word in box.inner_text()
+    assert "collective" not in box.inner_text(), "this program has none"
+    inside, outside = box.bounding_box(), page.locator("#view").bounding_box()
+    assert inside["y"] >= outside["y"]
+    assert inside["x"] + inside["width"] <= outside["x"] + outside["width"]
+    page.keyboard.press("Escape")
+    assert box.count() == 0
+
+
+def test_the_theme_is_the_pages(mount):
+    assert mount(1, dark=True).evaluate(f"{VIEW}.state().dark") is True
+    assert mount(1).evaluate(f"{VIEW}.state().dark") is False
+
+
+def test_a_button_shows_views_and_says_how_many_there_are(mount):
+    page = mount()
+    button = page.locator("[data-do=views]")
+    assert button.is_hidden()
+    page.evaluate(
+        """() => {
+            const data = { ...model.get("data"), views: { count: 7, hidden: 7 } };
+            model.set("data", data);
+        }"""
+    )
+    assert button.inner_text() == "Show 7 views"
+    button.click()
+    assert messages(page) == [{"type": "views", "shown": True}]
+
+
+def test_the_overview_shows_the_part_in_view_and_moves_it_by_drag_and_keys(mount):
+    page = mount(8, unfolded=("layers",), near=False)
+    overview = page.locator(".wb-map")
+    assert overview.get_attribute("aria-valuetext") == "all of it"
+    page.evaluate(f"{VIEW}.view.setZoom(1, 0, 0)")
+    page.wait_for_function("document.querySelector('.wb-map').ariaValueText !== 'all of it'")
+    assert overview.get_attribute("aria-valuenow") == "0"
+    box = overview.bounding_box()
+    bottom = box["y"] + box["height"] - 3
+    page.mouse.move(box["x"] + 20, box["y"] + 3)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 20, bottom, steps=4)
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('.wb-map').ariaValueNow === '100'")
+    end = page.evaluate(f"{VIEW}.state().top")
+    assert end > 1000
+    overview.press("PageUp")
+    assert page.evaluate(f"{VIEW}.state().top") < end - 300
+    overview.press("Home")
+    assert page.evaluate(f"{VIEW}.state().top") == 0
+    page.mouse.click(box["x"] + 20, box["y"] + box["height"] / 2)
+    assert page.evaluate(f"{VIEW}.state().top") == pytest.approx(end / 2, rel=0.1)
+    assert messages(page) == []
+
+
+@pytest.mark.parametrize("name", ["torch.embedding", "torch.cross_entropy"])
+def test_what_is_selected_stays_where_it_is_across_a_change_of_folds(mount, name):
+    stock, _ = llama(4)
+    made = stock.statements.outputs[stock.statements.name.index(name)][0]
+    held = f"t:{stock.values.name[made]}"
+    page = mount(4)
+    before = point(page, held)
+    page.evaluate("id => model.set('selected', id)", held)
+    graph, sites = llama(4, recompute=frozenset({"saved:layers.1.mlp/silu#0"}))
+    data = payload(graph, compute(graph, sites), sites)
+    page.evaluate("([text, decode]) => model.set('data', eval(decode)(text))", [encoded(data), DECODE])
+    assert [section["count"] for section in page.evaluate(f"{VIEW}.state().sections")] == [1, 1, 2]
+    after = page.evaluate(f"id => {VIEW}.view.locate(id).y + {VIEW}.view.canvas.getBoundingClientRect().top", held)
+    assert after == pytest.approx(before["y"], abs=0.01)

@@ -1,0 +1,154 @@
+"""Plans and runs side by side in the Experiments tab: what is asked, what is shown, and the page that is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.ui.page import page as page_text
+from workbench.bench import Workbench
+from workbench.errors import ConfigError, RunError
+from workbench.ui.tabs import compare_panel as ui_beside
+from workbench.ui.tabs.compare_panel import Beside
+
+
+@pytest.fixture(scope="module")
+def beside(mlp_bench: Workbench) -> Beside:
+    """With two kept plans: one value recomputed, and the same in another order."""
+    found = Beside(mlp_bench)
+    site = next(s.id for s in mlp_bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
+    mlp_bench.choose({site: "recompute"})
+    found.keep()
+    mlp_bench.choose({"order.statements": "least peak"})
+    found.keep()
+    mlp_bench.undo(), mlp_bench.undo()
+    return found
+
+
+@pytest.fixture(scope="module")
+def content(beside: Beside) -> dict[str, Any]:
+    return beside.compare(["stock", "kept 1", "kept 2"], [])
+
+
+def test_plans_are_listed_and_kept_by_their_choices(beside: Beside) -> None:
+    assert [plan["key"] for plan in beside.plans()] == ["now", "stock", "kept 1", "kept 2"]
+
+
+def test_the_figures_are_the_plans_own(mlp_bench: Workbench, beside: Beside, content: dict[str, Any]) -> None:
+    assert content["names"] == ["stock", "kept 1", "kept 2"]
+    assert content["base"] == "stock"
+    assert beside.found is not None
+    peaks = next(row for row in beside.found.figures if row.name == "peak_bytes")
+    assert peaks.values[0] == mlp_bench.stock_plan.peak_bytes
+    assert peaks.values[2] == mlp_bench.plan_under(beside._kept["kept 2"]).peak_bytes
+
+
+def test_statements_are_in_step_and_differences_marked(mlp_bench: Workbench, content: dict[str, Any]) -> None:
+    rows = content["steps"]["rows"]
+    table = mlp_bench.stock_plan.graph.statements
+    assert sum(row["cells"][0]["place"] != "–" for row in rows) == int((table.parent < 0).sum())
+    # A statement that stock has not, computed again in both others: in one row.
+    again = next(row for row in rows if row["cells"][0]["place"] == "–")
+    assert all(cell["place"] != "–" and cell["mark"] == "wb-differs" for cell in again["cells"][1:])
+    assert all(row["alike"] for row in rows if all("differs" not in cell["mark"] for cell in row["cells"]))
+
+
+def test_another_can_be_what_the_others_are_held_against(beside: Beside) -> None:
+    assert beside.compare(["stock", "kept 1"], [], "kept 1")["base"] == "kept 1"
+    assert beside.compare(["stock", "kept 1"], [], "kept 9")["base"] == "stock"
+
+
+def test_of_many_statements_those_that_differ_come_first(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ui_beside, "MOST_ROWS", 3)
+    steps = beside.compare(["stock", "kept 2"], [])["steps"]
+    assert len(steps["rows"]) == 3
+    assert not any(row["alike"] for row in steps["rows"])
+    assert re.search(r"\d+ that are alike are left out", steps["words"])
+
+
+def test_what_is_missing_is_said(mlp_bench: Workbench, tmp_path: Path) -> None:
+    fresh = Beside(mlp_bench)
+    with pytest.raises(RunError, match="nothing is side by side"):
+        fresh.write(str(tmp_path / "page.html"))
+    key = fresh.keep()
+    fresh.forget(key)
+    with pytest.raises(RunError, match="kept no longer"):
+        fresh.compare(["now", key], [])
+
+
+def test_the_page_is_written_over_one_of_before_and_over_nothing_else(beside: Beside, tmp_path: Path) -> None:
+    beside.compare(["stock", "kept 1"], [])
+    path = beside.write(str(tmp_path / "page.html"))
+    assert "Statements in step" in path.read_text()
+    assert beside.write(str(path)) == path
+    other = tmp_path / "mine.html"
+    other.write_text("mine")
+    with pytest.raises(ConfigError):
+        beside.write(str(other))
+    assert other.read_text() == "mine"
+
+
+@pytest.fixture
+def mount(blank: Page, tmp_path: Path, beside: Beside, content: dict[str, Any]) -> Callable[..., Page]:
+    def open_page(*, dark: bool = False, shown: bool = True) -> Page:
+        row = {"folder": "/run", "name": "first", "choices": [], "note": "", "state": "done", "accuracy": "ok"}
+        listed = {"rows": [row], "plans": beside.plans(), "beside": content if shown else None}
+        file = tmp_path / "tab.html"
+        modules = ("panels/beside.js", "panels/experiments.js")
+        file.write_text(page_text(modules, {"content": listed}, dark=dark, width=1150, css="compared_page.css"))
+        blank.set_viewport_size({"width": 1200, "height": 1000})
+        blank.goto(file.as_uri())
+        blank.wait_for_function("window.ready === true")
+        return blank
+
+    return open_page
+
+
+@pytest.mark.browser
+def test_what_is_ticked_is_asked_for(mount: Callable[..., Page]) -> None:
+    page = mount(shown=False)
+    put = page.get_by_role("button", name="Put side by side")
+    assert put.is_disabled()
+    page.get_by_label("Put stock side by side with others").check()
+    assert put.is_disabled()
+    tick = page.get_by_label("Put first side by side with others")
+    tick.check()
+    assert tick.evaluate("el => el === document.activeElement"), "a key's focus is where it was"
+    put.click()
+    page.get_by_role("button", name="Keep this plan").click()
+    page.get_by_role("button", name="Keep kept 2 no longer").click()
+    assert page.evaluate("window.messages") == [
+        {"type": "beside", "base": "", "plans": ["stock"], "runs": ["/run"]},
+        {"type": "keep"},
+        {"type": "forget", "key": "kept 2"},
+    ]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_same_statement_stands_at_the_same_height_in_each(mount: Callable[..., Page], dark: bool) -> None:
+    page = mount(dark=dark)
+    steps = page.get_by_role("region", name="Statements in step")
+    row = steps.locator("tbody tr").nth(4)
+    tops = row.locator("td").evaluate_all("cells => cells.map((cell) => cell.getBoundingClientRect().top)")
+    assert len(tops) == 6
+    assert max(tops) - min(tops) < 1
+    alike = steps.locator("tr.wb-alike").first
+    assert alike.is_visible()
+    page.get_by_label("only those that differ").check()
+    assert not alike.is_visible()
+    assert steps.locator("tbody tr:visible").count() > 0
+    differs = steps.locator("td.wb-differs").first
+    assert differs.evaluate("el => getComputedStyle(el).backgroundColor") != page.locator("body").evaluate(
+        "el => getComputedStyle(el).backgroundColor"
+    )
+    page.get_by_label("Held against").select_option("kept 1")
+    page.get_by_label("Put stock side by side with others").check()
+    page.get_by_label("File of the page").fill("other.html")
+    page.get_by_role("button", name="Save as a page").click()
+    assert page.evaluate("window.messages.at(-1)") == {"type": "write", "path": "other.html"}

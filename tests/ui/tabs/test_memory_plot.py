@@ -1,0 +1,141 @@
+"""The Memory tab in a browser: a curve with more points than pixels is sent as far as it can be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from playwright.sync_api import sync_playwright
+
+import workbench
+from tests.browser.chromium import find_chromium
+from tests.ui.apps import legal
+from tests.ui.memory_page import Shown
+from workbench.ui.controls.figure_strip import Against
+from workbench.ui.tabs.memory_tab import MemoryTab
+
+pytestmark = pytest.mark.browser
+
+EVENTS = 60_000
+LIVE = np.abs(np.cumsum(np.random.default_rng(2).integers(-(1 << 20), 1 << 20, EVENTS))).tolist()
+TIMES_S = [1e-5 * number for number in range(EVENTS)]
+CURVE = "measured over time"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
+    tab = MemoryTab()
+    run = SimpleNamespace(statement_peak_bytes=[], timeline=(TIMES_S, LIVE))
+    tab.show(bench.plan, Against("stock", None), run)  # type: ignore[arg-type]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 960, "height": 500})
+        page.set_default_timeout(30_000)
+        yield Shown(page, tab, tmp_path_factory.mktemp("memory"))
+        browser.close()
+
+
+def within(start_ms: float, end_ms: float) -> list[list[float]]:
+    return [[1e3 * t, b] for t, b in zip(TIMES_S, LIVE, strict=True) if start_ms <= 1e3 * t <= end_ms]
+
+
+def test_from_far_away_there_are_as_many_points_as_pixels_and_from_near_all_of_them(shown):
+    assert shown.tab.content["sampled"] == {"statements": False, "time": True}
+    far = shown.drawn("time", CURVE)["points"]
+    assert len(far) <= 4 * 1001
+    assert max(y for _, y in far) == max(LIVE)
+    shown.look("time", 200.0, 203.0)
+    shown.page.wait_for_function(
+        "[...Bokeh.index.roots][0].model.document.get_model_by_name('measured over time').data.x.length < 2000"
+    )
+    near = shown.drawn("time", CURVE)
+    assert near["points"] == within(near["start"], near["end"])
+    assert len(near["points"]) == 301
+
+    # A screen on each side is there already, and nothing is asked for by coming nearer still.
+    asked = len(shown.sent_bytes)
+    shown.look("time", 198.5, 200.5)
+    shown.page.wait_for_timeout(250)
+    moved = shown.drawn("time", CURVE)
+    assert moved["points"] == within(198.5, 200.5)
+    assert len(shown.sent_bytes) == asked
+
+    # All of it again: what was there at first sight.
+    shown.look("time", 0.0, shown.tab.content["set"]["time"]["end"])
+    shown.page.wait_for_function(
+        f"[...Bokeh.index.roots][0].model.document.get_model_by_name('{CURVE}').data.x.length === {len(far)}"
+    )
+    assert shown.drawn("time", CURVE)["points"] == far
+    assert len(shown.sent_bytes) == asked
+
+
+def test_a_click_on_the_curve_asks_where_it_leads(shown):
+    box = shown.page.locator("#view").bounding_box()
+    assert box is not None
+    shown.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 150)
+    shown.page.wait_for_function("window.messages.some(({ type }) => type === 'at')")
+
+
+def test_what_is_pointed_at_says_its_bytes_in_words(shown):
+    box = shown.page.locator("#view").bounding_box()
+    assert box is not None
+    shown.page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 150)
+    shown.page.mouse.move(box["x"] + box["width"] / 3 + 3, box["y"] + 150)
+    tip = shown.page.locator(".bk-tooltip-content").first
+    tip.wait_for()
+    assert re.search(r"^torch\.\w+\s+predicted:\s+\d+ KiB\s+(forward|backward)", tip.inner_text().strip())
+
+
+def test_a_plot_that_is_taken_out_of_the_page_while_it_is_made_is_drawn_when_it_is_back(shown):
+    errors: list[str] = []
+    shown.page.on("pageerror", lambda error: errors.append(str(error)))
+    drawn = shown.page.evaluate("""async () => {
+      const el = document.createElement("div"), before = new Set(Bokeh.index.roots), embed = Bokeh.embed.embed_item;
+      const fresh = () => [...Bokeh.index.roots].find((root) => !before.has(root));
+      document.body.append(el);
+      // As where a cell is run again: gone before Bokeh comes to it.
+      let gone = 0;
+      Bokeh.embed.embed_item = (...given) => { if (!gone++) el.remove(); return embed(...given); };
+      const stop = window.mount(el), sleep = (ms) => new Promise((next) => setTimeout(next, ms));
+      await sleep(500);
+      document.body.append(el);
+      for (let tries = 0; tries < 200 && !fresh()?.has_finished(); tries++) await sleep(50);
+      const drawn = Boolean(fresh()?.has_finished());
+      Bokeh.embed.embed_item = embed;
+      (await stop)?.();
+      el.remove();
+      return [gone, drawn];
+    }""")
+    assert errors == []
+    assert drawn == [2, True]
+
+
+def test_the_legend_has_room_in_a_narrow_cell_whatever_a_run_is_called(shown: Shown, tmp_path: Path) -> None:
+    bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
+    stock = bench.plan
+    bench.choose({legal(bench).id: "recompute"})
+    tab = MemoryTab()
+    run = SimpleNamespace(statement_peak_bytes=[1 << 12] * 40, timeline=None)
+    pinned = Against("pinned: 20261125-074213-Qwen3ForCausalLM", stock)
+    tab.show(bench.plan, pinned, run, same_choices=False)  # type: ignore[arg-type]
+    browser = shown.page.context.browser
+    assert browser is not None
+    page = browser.new_page(viewport={"width": 960, "height": 500})
+    page.set_default_timeout(30_000)
+    Shown(page, tab, tmp_path)
+    labels, right = page.evaluate(
+        """() => {
+          const views = [...[...Bokeh.index.roots][0].computed_renderer_views];
+          const { model, bbox } = views.find(({ model }) => model.type === "Legend");
+          return [model.items.filter(({ visible }) => visible).map(({ label }) => label.value), bbox.right];
+        }"""
+    )
+    page.close()
+    assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, other choices"]
+    # Beside the table of what is alive the plot has so many pixels where a notebook's cell has 1,000.
+    assert right < 590

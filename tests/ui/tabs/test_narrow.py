@@ -1,0 +1,238 @@
+"""What panels say in the room that a cell of JupyterLab leaves them: nothing is cut where it could stand whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.ui.page import UI
+from tests.ui.page import page as page_text
+from workbench.ui.controls.figure_strip import Against, _fusions, _step_time
+from workbench.ui.controls.help import TABS
+
+pytestmark = pytest.mark.browser
+
+CELL = 1008
+"""Pixels of a cell's output in JupyterLab, 1440 wide, with its files shown."""
+
+
+@pytest.fixture
+def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
+    def open_page(module: str | tuple[str, ...], content: dict[str, Any], width: int) -> Page:
+        file = tmp_path / "view.html"
+        text = page_text(module, {"content": content, "selected": "", "marked": []}, width=width)
+        # The app is what parts ask for how wide they are.
+        file.write_text(text.replace("<body ", '<body class="wb-app" ', 1).replace("padding:16px", f"width:{width}px"))
+        blank.set_viewport_size({"width": 1440, "height": 900})
+        blank.goto(file.as_uri())
+        blank.wait_for_function("window.ready === true")
+        return blank
+
+    return open_page
+
+
+def test_what_is_alive_is_named_on_one_line_with_its_line_of_the_program(mount):
+    row = {"value": "t2329", "statement": "softmax", "bytes": "32.0 KiB", "id": "t:t2329"}
+    rows = [row | {"source": "modeling_ernie4_5.py:1103"}] * 3
+    rows += [{"value": "t_model_embed_tokens_weight", "statement": "argument", "source": "", "bytes": "8 B", "id": ""}]
+    listed = {"head": "4 storages", "rows": rows}
+    page = mount("panels/alive.js", {"predicted": listed, "measured": listed}, 400)
+    heights = page.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.clientHeight)")
+    assert max(heights) == min(heights), "a name goes over two lines"
+    for box in page.locator(".wb-scroll").all():
+        assert box.evaluate("el => el.scrollWidth <= el.clientWidth"), "a column is out of sight"
+    inside = """(el) => {
+        const range = document.createRange(), text = el.lastChild;
+        range.selectNode(text);
+        const right = (of) => of.getBoundingClientRect().right;
+        return text.data === ":1103" && right(range) <= right(el.closest("td"));
+    }"""
+    assert all(place.evaluate(inside) for place in page.locator("tbody tr:first-child .wb-place").all())
+
+
+def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
+    site = {"lever": "saved", "source": "modeling_ernie4_5.py:259 hidden_states = hidden_states * 1", "bytes": 16384}
+    label = "model.layers.0.input_layernorm/rsqrt"
+    site |= {"id": f"saved:{label}", "label": label, "choice": "save", "outcome": "save"}
+    options = ("save", "recompute", "a rather long option of a lever")
+    site["options"] = [{"name": name, "reason": ""} for name in options]
+    page = mount("panels/sites.js", {"rows": [site]}, 620)
+    link = page.locator("tbody .wb-link")
+    ends = link.evaluate("""(el) => {
+        const ends = [], range = document.createRange(), walk = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
+        let top = null, before = "";
+        for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+          for (let at = 0; at < node.data.length; at++) {
+            range.setStart(node, at); range.setEnd(node, at + 1);
+            const here = range.getBoundingClientRect().top;
+            if (top !== null && here > top + 4) ends.push(before);
+            [top, before] = [here, node.data[at]];
+          }
+        }
+        return ends;
+    }""")
+    assert link.inner_text() == label
+    assert ends
+    assert set(ends) <= {".", "/"}
+    # A number belongs to the name before it.
+    page = mount("panels/sites.js", {"rows": [site | {"label": "reshape.1/view.23"}]}, CELL)
+    assert page.locator("tbody .wb-link wbr").count() == 1
+
+
+def test_a_step_s_interval_is_whole_in_the_strip(mount):
+    run: Any = SimpleNamespace(times={"step_s": 0.0581, "low_s": 0.0458, "high_s": 0.108}, against={})
+    values = _step_time(run, "measured", Against("stock", None))
+    others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcde"]
+    page = mount(
+        "panels/strip.js", {"figures": [{"key": "step", "title": "Step time", "values": values}, *others]}, CELL
+    )
+    step = page.locator("[data-figure=step]")
+    assert "45.8–108 ms" in step.inner_text()
+    for line in step.locator(".wb-value, .wb-kind").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
+
+
+def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mount):
+    plan: Any = SimpleNamespace(census=SimpleNamespace(count=109, unique=20, largest=30), counts={"compilations": 109})
+    stock: Any = SimpleNamespace(census=SimpleNamespace(unique=15), counts={"compilations": 132})
+    values = _fusions(plan, stock, "stock")
+    others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcdef"]
+    page = mount(
+        "panels/strip.js", {"figures": [{"key": "fusions", "title": "Unique fusions", "values": values}, *others]}, 1180
+    )
+    for line in page.locator("[data-figure=fusions] :is(.wb-value, .wb-kind, .wb-figure-title)").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
+
+
+@pytest.mark.parametrize("width", [1083, CELL])
+def test_each_figure_of_a_program_that_ranks_share_says_whole_that_it_is_predicted(mount, width: int):
+    shown = [{"text": "2.42 MiB", "kind": "predicted"}, {"text": "1.12 MiB", "kind": "measured"}]
+    figures = [{"key": key, "title": "Saved for backward", "values": shown} for key in ("a", "b", "overlap", *"cdef")]
+    page = mount("panels/strip.js", {"figures": figures}, width)
+    for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
+
+
+@pytest.mark.parametrize("width", [372, 240])
+def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
+    """A window 520 wide leaves a tab 372 pixels."""
+    run: Any = SimpleNamespace(times={"step_s": 0.095, "low_s": 0.0433, "high_s": 0.154}, against={})
+    figures = [{"key": "step", "title": "Step time", "values": _step_time(run, "measured", Against("stock", None))}]
+    checked = [
+        ("ok", "measured"),
+        ("4.8e-07", "largest error"),
+        ("bitwise", "as Thunder's"),
+        ("proven", "equal to stock"),
+    ]
+    figures.append({"key": "accuracy", "title": "Accuracy", "values": [{"text": a, "kind": b} for a, b in checked]})
+    page = mount("panels/strip.js", {"figures": figures * 3}, width)
+    for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
+
+
+def test_a_preview_names_the_option_and_the_site_in_a_narrow_window(mount):
+    figures = [{"name": name, "text": "−32.0 KiB", "tone": "good"} for name in ("peak", "saved")]
+    content = {"what": "recompute for layers.0.mlp/silu", "figures": figures, "how": "by arithmetic"}
+    page = mount("panels/preview.js", content, 372)
+    name = page.locator("strong")
+    assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name is cut"
+
+
+def test_each_button_is_in_sight_in_a_cell_beside_the_files_of_a_small_window(mount):
+    page = mount("panels/controls.js", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
+    for part in page.locator(".wb-bar :is(button, input)").all():
+        assert part.evaluate("el => el.getBoundingClientRect().right") <= 137, part.inner_text()
+
+
+def test_a_statement_s_name_and_a_line_of_the_program_are_whole_where_there_is_room(mount):
+    row = {"value": "t1321", "statement": "_log_softmax_backward_data", "bytes": "128 KiB", "id": "t:t1321"}
+    page = mount(
+        "panels/alive.js", {"predicted": {"head": "1 storage", "rows": [row | {"source": "llama.py:130"}]}}, 620
+    )
+    for cell in page.locator("tbody td").all():
+        assert cell.evaluate("el => el.scrollWidth <= el.clientWidth"), cell.inner_text()
+
+
+@pytest.mark.parametrize(("width", "rows"), [(CELL, 1), (848, 2), (592, 2)])
+@pytest.mark.parametrize("program", ["llama", "fsdp_llama", "LlamaForCausalLM", "Qwen2VLForConditionalGeneration"])
+def test_the_buttons_stand_in_one_row_and_in_two_of_a_smaller_window(mount, program: str, width: int, rows: int):
+    content = {"program": program, "place": "planned, torchcompile_aten executor", "ranks": 1}
+    page = mount("panels/controls.js", content, width)
+    bar = page.locator(".wb-bar:not(.wb-ranks)")
+    middles = bar.locator("button").evaluate_all(
+        "all => all.map((el) => el.getBoundingClientRect()).map(({ top, bottom }) => Math.round((top + bottom) / 2))"
+    )
+    assert len(middles) == 7
+    assert len(set(middles)) == rows
+    name = bar.locator(".wb-program")
+    assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name runs into the first button"
+    for button in bar.locator("button").all():
+        assert button.evaluate("el => el.scrollWidth <= el.clientWidth"), button.inner_text()
+
+
+def test_all_tabs_stand_in_one_row(blank: Page) -> None:
+    tabs = "".join(f'<li class="lm-TabBar-tab"><div>{name}</div></li>' for name in TABS)
+    blank.set_viewport_size({"width": 1440, "height": 900})
+    blank.set_content(
+        f"<style>{(UI / 'style.css').read_text()} .lm-TabBar-content {{ display: flex; list-style: none; margin: 0; }}"
+        f' body {{ font: 13px "DejaVu Sans", sans-serif; }}</style>'
+        f'<div class="wb-app" style="width:{CELL}px"><div class="jupyter-widget-tab"><div class="lm-TabBar">'
+        f'<ul class="lm-TabBar-content" style="padding-left:0">{tabs}</ul></div></div></div>'
+    )
+    tops = blank.locator("li").evaluate_all("tabs => tabs.map((tab) => tab.getBoundingClientRect().top)")
+    assert len(tops) == len(TABS)
+    assert len(set(tops)) == 1
+
+
+def run_row(name: str) -> dict[str, Any]:
+    row = {"folder": name, "name": name, "note": "", "created": "26 Nov 10:43:12", "pinned": False, "state": "done"}
+    row |= {"choices": ["saved:layers.0.attention.qkv/linear: recompute"], "predicted": "628 KiB", "accuracy": "ok"}
+    return row | {"measured": "628 KiB", "off": "+0.0 %", "compile": "2.16 s", "step": "17.2 ms"}
+
+
+@pytest.mark.parametrize("width", [CELL, 632, 372])
+def test_all_of_a_run_is_in_sight_under_its_column_s_name(mount, width: int):
+    page = mount(
+        ("panels/beside.js", "panels/experiments.js"), {"rows": [run_row("20261126-104312-llama")], "plans": []}, width
+    )
+    table = page.locator(".wb-experiments .wb-scroll")
+    page.evaluate("async () => { for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame); }")
+    assert table.evaluate("el => el.scrollWidth <= el.clientWidth"), "the table scrolls sideways"
+    cells = table.get_by_role("row").last.get_by_role("cell")
+    edge = table.evaluate("el => el.getBoundingClientRect().right")
+    assert cells.evaluate_all("all => Math.max(...all.map((el) => el.getBoundingClientRect().right))") <= edge
+    heads = cells.evaluate_all("all => all.map((el) => getComputedStyle(el, '::before').content)")
+    assert ('"compile"' in heads) == (width < CELL)
+    assert table.get_by_role("columnheader").count() > 8, "a screen reader is not told of columns"
+
+
+def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):
+    signature = "def computation(" + ", ".join(f"t_layers_{i}_attention_qkv_weight" for i in range(300)) + "):"
+    told = {"text": signature, "source": "", "id": ""}
+    page = mount("panels/trace.js", {"lines": [told, {"text": "  return t", "source": "", "id": ""}]}, 1400)
+    assert page.locator(".wb-text").evaluate("el => el.scrollWidth <= el.clientWidth")
+    lines = page.locator(".wb-line")
+    assert lines.first.locator(".wb-no").inner_text() == "1"
+    assert lines.nth(1).locator(".wb-no").inner_text() == ""
+    parts = lines.locator("code").first.evaluate_all(
+        "() => Array.from(document.querySelectorAll('.wb-line > code:nth-child(2)'), (el) => el.textContent.trim())"
+    )
+    assert signature.startswith(" ".join(parts[:5]))
+    page.get_by_role("searchbox").fill("t_layers_299")
+    assert "1 of 2 lines" in page.locator(".wb-trace").inner_text()
+
+
+@pytest.mark.parametrize("width", [1100, 372])
+def test_why_nothing_runs_is_whole(mount, width: int):
+    reason = "Planned for a GPU that is not attached: nothing can be run here"
+    page = mount(
+        "panels/controls.js", {"program": "llama", "place": "planned", "ranks": 1, "cannot_run": reason}, width
+    )
+    head = page.locator(".wb-live-head")
+    assert reason in head.inner_text()
+    assert head.evaluate("el => el.scrollWidth <= el.clientWidth && el.scrollHeight <= el.clientHeight + 1")

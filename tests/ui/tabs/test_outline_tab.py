@@ -1,0 +1,80 @@
+"""The outline's tab: the page has what is open and what one more click shows, however large the program is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import workbench
+from workbench.bench.report.source_outline import outline, turned, turns
+from workbench.ui.app.app import App
+
+
+@pytest.fixture(scope="module")
+def bench() -> workbench.Workbench:
+    """Of each test: none leaves a choice on it."""
+    return workbench.open("llama", layers=2, device="cpu", executor="torch")
+
+
+@pytest.fixture
+def app(bench: workbench.Workbench) -> Iterator[App]:
+    app = App(bench)
+    app.outline.show_plan()
+    yield app
+    app.close()
+    assert bench.choices == {}
+
+
+def sent(app: App) -> dict[str, dict[str, Any]]:
+    return {row["key"]: row for row in app.outline.content["parts"]}
+
+
+def test_what_is_open_and_one_level_more_is_sent(app):
+    parts = outline(app.bench.plan)
+    known = {part.key: part for part in parts}
+    above = {part.key: parts[part.parent] if part.parent >= 0 else None for part in parts}
+    rows = sent(app)
+
+    def is_open(part) -> bool:
+        return part is None or (part.kind == "module" and part.depth < 2 and is_open(above[part.key]))
+
+    wanted = [part.key for part in parts if above[part.key] is None or is_open(above[above[part.key].key])]
+    assert list(rows) == wanted
+    assert len(rows) < len(parts) / 2
+    for key, row in rows.items():
+        assert row["leads"] == any(above[other] is known[key] for other in known)
+        parent = above[key]
+        assert row["parent"] == (-1 if parent is None else list(rows).index(parent.key))
+
+
+def test_what_was_opened_is_sent_from_then_on(app):
+    closed = next(row for row in sent(app).values() if row["kind"] == "line" and row["depth"] == 3)
+    before = len(sent(app))
+    app.outline._receive({"type": "open", "key": closed["key"]})
+    assert len(sent(app)) == before, "it is not in sight itself, so nothing of it is one click away"
+    within = sent(app)[closed["key"]]["parent"]
+    app.outline._receive({"type": "open", "key": list(sent(app))[within]})
+    statements = [row for key, row in sent(app).items() if key.startswith(f"{closed['key']}|")]
+    assert statements
+    assert {row["kind"] for row in statements} == {"statement"}
+    app.outline.show_plan()
+    assert [row for key, row in sent(app).items() if key.startswith(f"{closed['key']}|")]
+
+
+def test_what_leads_to_the_selected_statement_is_sent(app):
+    ids, rows = app.graph.shown_ids(), sent(app)
+    hidden = next(part for part in outline(app.bench.plan) if part.kind == "statement" and part.key not in rows)
+    app.outline.selected = ids[hidden.statement]
+    assert any(row["kind"] == "statement" and row["id"] == ids[hidden.statement] for row in sent(app).values())
+
+
+def test_turns_are_counted_as_they_are_made(app):
+    bench = app.bench
+    site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    for part in outline(bench.plan):
+        sites = [bench.plan.site_of[id] for id in part.sites]
+        assert turns(sites) == {option: len(turned(sites, option)) for option in turns(sites)}
+    bench.undo()

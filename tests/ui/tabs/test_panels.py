@@ -1,0 +1,420 @@
+"""Panels in a browser without JupyterLab: the outline by keys alone, and what each control is called."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from tests.browser.chromium import find_chromium
+from tests.ui.page import page as page_text
+from workbench.ui.controls.help import TABS
+
+pytestmark = pytest.mark.browser
+
+PART = {"source": "", "side": "forward", "saved_bytes": 0, "peak_bytes": 0, "step_s": 0.0, "choices": 0, "made": 0}
+PART |= {"leads": False}
+TURNS = [{"option": "recompute", "count": 3}, {"option": "stock", "count": 0}]
+PARTS = [
+    PART
+    | {"key": "layers", "kind": "module", "label": "layers", "depth": 0, "parent": -1, "id": "t:a", "turns": TURNS}
+    | {"leads": True},
+    PART
+    | {"key": "layers.0", "kind": "module", "label": "0", "depth": 1, "parent": 0, "id": "t:a", "turns": []}
+    | {"saved_bytes": 512, "leads": True},
+    PART
+    | {"key": "layers.0|m.py:3", "kind": "line", "label": "y = x @ w", "depth": 2, "parent": 1, "id": "t:a"}
+    | {"turns": [], "source": "m.py:3", "leads": True},
+    PART
+    | {"key": "layers.0|m.py:3|7", "kind": "statement", "label": "matmul", "depth": 3, "parent": 2, "id": "t:a"}
+    | {"turns": []},
+    PART
+    | {"key": "layers.1", "kind": "module", "label": "1", "depth": 1, "parent": 0, "id": "t:b", "turns": []}
+    | {"saved_bytes": 2048},
+]
+STATEMENT_OF_LAST = PARTS[3] | {"key": "layers.1|m.py:4|9", "depth": 2, "parent": 4, "id": "t:b"}
+
+
+@pytest.fixture(scope="module")
+def blank() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser.new_page(viewport={"width": 900, "height": 500})
+        browser.close()
+
+
+@pytest.fixture
+def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
+    def open_page(module: str, content: dict[str, Any]) -> Page:
+        file = tmp_path / "view.html"
+        file.write_text(page_text(module, {"content": content, "selected": ""}))
+        blank.goto(file.as_uri())
+        blank.wait_for_function("window.ready === true")
+        return blank
+
+    return open_page
+
+
+def names(page: Page) -> list[str]:
+    return page.locator(".wb-tree-row.wb-can").evaluate_all("rows => rows.map(row => row.dataset.key)")
+
+
+def test_the_outline_is_walked_opened_and_chosen_in_by_keys(mount):
+    page = mount("panels/outline.js", {"parts": PARTS, "machine": ""})
+    assert page.get_by_role("treegrid").count() == 1
+    assert names(page) == ["layers", "layers.0", "layers.0|m.py:3", "layers.1"]
+    page.locator("[data-key=layers]").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    assert names(page) == ["layers", "layers.0", "layers.1"]
+    row = page.locator("[data-key='layers.0']")
+    assert row.get_attribute("aria-expanded") == "false"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.dataset.key") == "layers"
+    page.get_by_role("button", name="recompute × 3").click()
+    assert page.evaluate("window.messages") == [
+        {"type": "open", "key": "layers.0"},
+        {"type": "open", "key": "layers.0|m.py:3"},
+        {"type": "go", "id": "t:b"},
+        {"type": "choose_in", "key": "layers", "option": "recompute"},
+    ]
+
+
+def test_the_outline_opens_at_what_is_selected_in_the_graph_and_sorts(mount):
+    page = mount("panels/outline.js", {"parts": PARTS, "machine": ""})
+    page.evaluate("model.set('selected', 't:a')")
+    assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
+    page.get_by_role("button", name="saved").click()
+    assert names(page)[:2] == ["layers", "layers.1"]
+
+
+def test_a_statement_that_was_not_sent_is_shown_where_it_was_selected_once_it_comes(mount):
+    page = mount("panels/outline.js", {"parts": [*PARTS[:3], PARTS[4]], "machine": ""})
+    assert page.locator("[data-key='layers.0|m.py:3']").get_attribute("aria-expanded") == "false"
+    page.evaluate("model.set('selected', 't:a')")
+    assert page.locator(".wb-tree-statement").count() == 0
+    page.evaluate("parts => model.set('content', { parts, machine: '' })", PARTS)
+    assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
+
+
+def test_a_part_that_was_gone_to_stays_the_one_gone_to_whatever_comes_meanwhile(mount):
+    page = mount("panels/outline.js", {"parts": PARTS, "machine": ""})
+    page.evaluate("model.set('selected', 'order.statements')")
+    page.locator("[data-key='layers.1']").click()
+    page.evaluate("parts => model.set('content', { parts, machine: 'CPU' })", [*PARTS, STATEMENT_OF_LAST])
+    page.evaluate("model.set('selected', 't:b')")
+    assert page.locator("[tabindex='0'].wb-can").get_attribute("data-key") == "layers.1"
+
+
+def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):
+    row = {"lever": "saved", "source": "m.py:3", "count": 1, "option": "recompute", "state": "exact", "why": ""}
+    rows = [
+        row | {"id": id, "choices": {id: "recompute"}, "label": id, "peak_bytes": peak, "saved_bytes": -8, "step_s": s}
+        for id, peak, s in (("saved:a", 0, 1e-6), ("saved:b", -64, 3e-6), ("saved:c", -128, 2e-6))
+    ]
+    rows[0] |= {"why": "The peak is inside matmul.", "state": "estimated"}
+    page = mount("panels/worth.js", {"rows": rows, "left": 0, "machine": "H100"})
+
+    def listed() -> list[str]:
+        return page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.site)")
+
+    assert listed() == ["saved:c", "saved:b", "saved:a"]
+    assert "≈" in page.locator("[data-site='saved:a']").inner_text()
+    assert "The peak is inside matmul." in page.locator("[data-site='saved:a']").inner_text()
+    page.get_by_role("button", name="step, predicted").click()
+    assert listed() == ["saved:a", "saved:c", "saved:b"]
+    page.get_by_label("only what lowers the peak").check()
+    assert listed() == ["saved:c", "saved:b"]
+    page.locator("[data-site='saved:b'] .wb-link").click()
+    page.get_by_role("button", name="Choose recompute for saved:c").click()
+    page.get_by_role("button", name="Choose all listed").click()
+    both = {"saved:c": "recompute", "saved:b": "recompute"}
+    assert page.evaluate("window.messages") == [
+        {"type": "go", "id": "saved:b"},
+        {"type": "choose_all", "choices": {"saved:c": "recompute"}},
+        {"type": "choose_all", "choices": both},
+    ]
+
+
+def test_a_long_name_of_what_is_ranked_is_cut_at_its_end_and_not_left_out(mount):
+    label = "layers.0.attention.scaled_dot_product_attention/scaled_dot_product_attention.intermediate"
+    row = {"lever": "saved", "source": "m.py:3", "count": 4, "option": "offload", "state": "exact", "why": ""}
+    row |= {"id": "saved:a", "choices": {"saved:a": "offload"}, "label": label}
+    page = mount("panels/worth.js", {"rows": [row | {"peak_bytes": -8, "saved_bytes": -8, "step_s": 1e-6}], "left": 0})
+    link, name = page.locator(".wb-name .wb-link"), page.locator(".wb-name")
+    assert link.evaluate("el => el.clientWidth > 100 && getComputedStyle(el).textOverflow === 'ellipsis'")
+    assert name.evaluate("el => el.scrollWidth <= el.clientWidth")
+    assert "× 4" in name.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "content", "part"),
+    [
+        ("panels/timeline.js", {"head": "Nothing was measured yet.", "lanes": [], "medians": []}, ".wb-views"),
+        (("panels/beside.js", "panels/experiments.js"), {"rows": [], "plans": []}, ".wb-views"),
+    ],
+)
+def test_what_has_nothing_to_do_yet_is_not_shown(mount, module, content, part):
+    assert not mount(module, content).locator(part).first.is_visible()
+
+
+@pytest.mark.parametrize(
+    ("module", "content"),
+    [
+        ("panels/compile.js", {"rows": [], "state": "none"}),
+        (("panels/beside.js", "panels/experiments.js"), {"rows": []}),
+        (
+            "panels/settings.js",
+            {"rows": [], "runs": {"ways": [{"name": "stock", "label": "without choices", "on": False}]}},
+        ),
+    ],
+    ids=["compile", "experiments", "settings"],
+)
+def test_nobody_is_told_to_press_what_cannot_be_pressed(mount, module, content):
+    text = mount(module, content).locator("#view").inner_text()
+    assert "Compile & run" in text
+    why = "Planned for a GPU that is not attached"
+    runs = {"runs": {**content["runs"], "cannot_run": why}} if "runs" in content else {}
+    page = mount(module, {**content, "cannot_run": why, **runs})
+    assert why in page.locator("#view").inner_text()
+    assert "Compile & run shows" not in page.locator("#view").inner_text()
+    assert "Compile & run makes" not in page.locator("#view").inner_text()
+    assert page.get_by_role("checkbox").count() == 0
+
+
+def test_a_snapshot_that_cannot_be_taken_says_why_beside_ways_that_can_be_timed(mount):
+    ways = [{"name": "thunder", "label": "as it comes", "on": False}]
+    page = mount(
+        "panels/settings.js", {"rows": [], "runs": {"ways": ways, "snapshot": False, "no_snapshot": "of one process"}}
+    )
+    assert page.get_by_role("checkbox", name="time against thunder").is_enabled()
+    assert page.get_by_role("checkbox", name="memory snapshot").is_disabled()
+    assert "of one process" in page.locator("#view").inner_text()
+
+
+def test_a_question_shows_what_it_emphasizes_and_its_code_without_their_marks(mount):
+    question = "How many *different* fusions has `a * b`, where 2 * x * y is read?"
+    page = mount("panels/lesson.js", {"question": question, "kind": "number", "unit": "", "options": [], "given": []})
+    assert "How many different fusions has a * b, where 2 * x * y is read?" in page.locator("#view").inner_text()
+    assert page.locator("em").all_inner_texts() == ["different"]
+    assert page.locator("code").all_inner_texts() == ["a * b"]
+
+
+def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_come_in(mount):
+    options = [{"name": "saved", "current": True, "reason": ""}]
+    options += [{"name": name, "current": False, "reason": "", "waiting": True} for name in ("recompute", "offload")]
+    site = {"id": "saved:a", "lever": "Saved for the backward", "note": "", "options": options}
+    page = mount("panels/inspector.js", {"title": "a", "eyebrow": "", "sites": [site]})
+    page.locator(".wb-choose").nth(1).focus()
+    page.keyboard.press("Tab")
+    page.wait_for_function("window.previews.at(-1)?.option === 'offload'")
+    figures = [{"name": "peak, predicted", "text": "−1 KiB", "tone": "good"}]
+    options[1] = {"name": "recompute", "current": False, "reason": "", "figures": figures, "moved": [], "more": 0}
+    page.evaluate("content => model.set('content', content)", {"title": "a", "eyebrow": "", "sites": [site]})
+    assert page.evaluate("document.activeElement.textContent") == "offload"
+    page.evaluate("document.activeElement.blur()")
+    page.wait_for_function("window.previews.at(-1).option === undefined")
+    # On a busy machine the option that was only passed may have had the focus for long enough, too.
+    assert page.evaluate("window.previews.slice(-2)") == [
+        {"type": "preview", "id": "saved:a", "option": "offload"},
+        {"type": "preview"},
+    ]
+
+
+@pytest.mark.parametrize(("width", "most"), [(1200, 1200), (640, 640)])
+def test_the_preview_line_is_one_line_whatever_it_says(mount, width, most):
+    page = mount("panels/preview.js", {})
+    page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
+    view = page.locator("#view")
+    idle = view.bounding_box()
+    assert "Point at an arc" in view.inner_text()
+    figures = [{"name": name, "text": "≈ −1.25 MiB", "tone": "good"} for name in ("peak", "saved", "step, predicted")]
+    content = {"what": "recompute for layers.0.attention.query/linear in 32 layers", "figures": figures}
+    page.evaluate("content => model.set('content', content)", content | {"how": "estimated; the plan may differ"})
+    assert view.bounding_box() == idle
+    assert view.evaluate("el => el.scrollWidth") <= most
+    assert "≈ −1.25 MiB" in view.inner_text()
+
+
+def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
+    lines = [[" ", f"a{i}"] for i in range(100)]
+    lines[60:60] = [["-", "old"], ["+", "new"], ["+", "newer"]]
+    lines[20:20] = [["+", "early"]]
+    page = mount("panels/passes.js", {"names": ["initial", "gradients"], "chosen": 1, "lines": lines})
+    assert "change 1 of 2" in page.locator(".wb-passes").inner_text()
+    assert page.locator(".wb-new", has_text="early").is_visible()
+    assert page.get_by_role("button", name="Previous change").is_disabled()
+    page.get_by_role("button", name="Next change").click()
+    assert page.locator(".wb-gone", has_text="old").is_visible()
+    assert page.get_by_role("button", name="Next change").is_disabled()
+    page.get_by_label("side by side").check()
+    assert "change 1 of 2" in page.locator(".wb-passes").inner_text()
+    page.get_by_role("button", name="Next change").click()
+    row = page.locator(".wb-line", has=page.locator(".wb-gone"))
+    assert row.inner_text().split() == ["−", "old", "+", "new"]
+
+
+def test_a_step_says_what_it_is_and_what_it_took_and_its_lines_are_whole(mount):
+    signature = "def computation(" + ", ".join(f"t_layers_{i}_weight" for i in range(40)) + "):"
+    steps = [
+        {"about": "The program as it was traced.", "left": "4 statements", "took": "1.20 s"},
+        {"about": "Forward and backward.", "left": "9 statements, 2 of them fusions", "took": ""},
+    ]
+    content = {"names": ["initial", "gradients"], "steps": steps, "chosen": 1, "lines": [[" ", signature], ["+", "b"]]}
+    page = mount("panels/passes.js", content)
+    text = page.locator(".wb-passes").inner_text()
+    assert "Forward and backward. 9 statements, 2 of them fusions." in text
+    assert "1.20 s" in page.get_by_role("button", name="initial").inner_text()
+    box, line = page.locator(".wb-text"), page.locator(".wb-line code").first
+    assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), "the end of a line is cut"
+    assert box.evaluate("el => el.scrollWidth > el.clientWidth"), "what is wider cannot be scrolled to"
+    page.get_by_label("side by side").check()
+    assert box.evaluate("el => el.scrollWidth") < 2600, "the right half is out of reach"
+
+
+def test_the_trace_has_whole_lines_beside_their_source(mount):
+    lines = [
+        {"text": "def computation(" + ", ".join(f"t_weight_{i}" for i in range(60)) + "):", "source": "", "id": ""}
+    ]
+    lines += [
+        {
+            "text": f"t{i} = torch.nn.functional.linear(t{i}, t_weight, None)" + "  # a remark" * 3,
+            "source": "llama.py:23 normed = x32 * torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + self.eps)",
+            "id": "",
+        }
+        for i in range(3)
+    ]
+    page = mount("panels/trace.js", {"lines": lines})
+    for code in page.locator(".wb-line code:not(:empty)").all():
+        assert code.evaluate("el => el.scrollWidth <= el.clientWidth"), code.inner_text()
+
+
+def test_what_can_be_done_in_a_tab_is_opened_read_and_closed_by_keys(mount):
+    page = mount("panels/help.js", {"title": "Fusions", "lines": list(TABS["Fusions"])})
+    button, note = page.get_by_role("button", name="What can I do here?"), page.get_by_role("note")
+    assert not note.is_visible()
+    button.focus()
+    page.keyboard.press("Enter")
+    assert "A name leads to the fusion" in note.inner_text()
+    page.evaluate("model.set('content', {title: 'Fit', lines: ['State a peak.']})")
+    assert note.inner_text().split("\n")[0] == "Fit"
+    page.keyboard.press("Escape")
+    assert not note.is_visible()
+    assert button.evaluate("el => el === document.activeElement")
+
+
+FIT = {
+    "state": "working", "done": 3, "count": 24, "error": "", "least_bytes": 3 << 30, "stock_bytes": 5 << 30,
+    "peak_bytes": 5 << 30,
+    "fit": {
+        "lines": ["peak 4 GiB of 4 GiB asked for", "next, tighter: b"],
+        "rows": [{"id": "saved:a", "option": "offload", "source": "m.py:3", "bytes": "1 GiB", "reason": "free"}],
+        "steps": [{"name": "tighter", "text": "saved:b=offload", "choices": {"saved:b": "offload"}}],
+    },
+}  # fmt: skip
+
+
+def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
+    page = mount("panels/fit.js", FIT)
+    field, slider = page.get_by_label("Peak at most", exact=True), page.get_by_role("slider")
+    assert field.input_value() == "5 GiB"
+    assert "3 of 24 limits tried" in page.locator(".wb-fit").inner_text()
+    assert "next, tighter" not in page.locator(".wb-fit").inner_text()
+    slider.focus()
+    page.keyboard.press("Home")
+    assert field.input_value() == "3 GiB"
+    field.fill("4 GiB")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Cancel the curve").click()
+    page.locator(".wb-link").click()
+    page.get_by_role("button", name="Take the tighter step").click()
+    assert page.evaluate("window.messages") == [
+        {"type": "fit", "peak": "3 GiB"},
+        {"type": "fit", "peak": "4 GiB"},
+        {"type": "stop"},
+        {"type": "go", "id": "saved:a"},
+        {"type": "choose_all", "choices": {"saved:b": "offload"}},
+    ]
+    page.evaluate("content => model.set('content', content)", {**FIT, "state": "done", "fit": None})
+    page.get_by_role("button", name="Find the curve again").click()
+    assert page.evaluate("window.messages.at(-1)") == {"type": "find"}
+    assert "State a peak, or click a point" in page.locator(".wb-fit").inner_text()
+
+
+def test_the_line_of_a_run_is_drawn_anew_in_another_theme(blank, tmp_path):
+    samples = struct.pack("<4d", 0.0, 100.0, 1.0, 200.0)
+    run = {"state": "done", "busy": False, "text": "Done", "stages": [], "elapsed_s": 1.0}
+    file = tmp_path / "view.html"
+    file.write_text(
+        page_text("panels/controls.js", {"content": {"run": run}, "samples": samples, "file": "", "app": ""})
+    )
+    blank.goto(file.as_uri())
+    blank.wait_for_function("window.ready === true")
+    ink = """() => { const canvas = document.querySelector(".wb-spark"), c = canvas.getContext("2d");
+        const data = c.getImageData(0, 0, canvas.width, canvas.height).data;
+        for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 250) return data.slice(at, at + 3).join();
+        return ""; }"""
+    light = blank.evaluate(ink)
+    assert light
+    blank.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    blank.wait_for_function(f"light => ({ink})() && ({ink})() !== light", arg=light, timeout=5000)
+
+
+@pytest.mark.parametrize(
+    ("module", "content"),
+    [
+        ("panels/outline.js", {"parts": PARTS, "machine": ""}),
+        ("panels/passes.js", {"names": ["initial", "gradients"], "chosen": 1, "lines": [["+", "a"]]}),
+        ("panels/worth.js", {"rows": [], "left": 0, "machine": ""}),
+        ("panels/fit.js", FIT),
+    ],
+)
+def test_every_control_has_a_name_and_is_24_pixels_high(mount, module, content):
+    page = mount(module, content)
+    controls = page.locator("button, input, select").evaluate_all(
+        """found => found.map(el => [
+            el.getAttribute("aria-label") || el.closest("label")?.innerText || el.innerText,
+            (el.closest("label") ?? el).getBoundingClientRect().height])"""
+    )
+    assert len(controls) >= 5
+    assert [name for name, high in controls if not name.strip() or high < 24] == []
+
+
+def test_other_cuts_are_weighed_and_chosen(blank: Page, tmp_path: Path) -> None:
+    group = {"count": 2, "size": 3, "sides": "2 forward", "ops": "add", "members": [{"id": "t:a", "name": "nvFusion0"}]}
+    content = {"head": "2 fusions", "groups": [group | {"compiled": ""}]}
+    state = {"content": content, "selected": "", "cuts": {"state": "", "rows": [], "heads": [], "said": ""}}
+    file = tmp_path / "view.html"
+    file.write_text(page_text("panels/fusions.js", state))
+    blank.goto(file.as_uri())
+    blank.wait_for_function("window.ready === true")
+    blank.get_by_role("button", name="Weigh other cuts").click()
+    assert not blank.get_by_role("progressbar").is_visible()
+    working = {"state": "working", "done": 12, "most": 40, "said": "best so far: 3 compilations", "rows": []}
+    blank.evaluate("cuts => window.model.set('cuts', cuts)", working)
+    said = "12 plans weighed, of 40 at most; best so far: 3 compilations"
+    assert blank.get_by_role("status").inner_text() == said
+    assert blank.get_by_role("progressbar").evaluate("bar => [bar.value, bar.max]") == [12, 40]
+    blank.get_by_role("button", name="Cancel weighing cuts").click()
+    rows = [
+        {"cells": ["3 of 4", "5 ops", "2 MiB", "1 MiB", "4 µs", "as Thunder cuts"], "chosen": True},
+        {"cells": ["2 of 4", "7 ops", "–", "–", "−1.0%", "remat.weight=0.0"], "chosen": False},
+    ]
+    heads = ["compilations", "largest", "peak", "saved", "step", "choices"]
+    done = {"state": "done", "rows": rows, "heads": heads, "said": "by rates"}
+    blank.evaluate("cuts => window.model.set('cuts', cuts)", done)
+    assert blank.get_by_role("button", name="Weigh again").is_visible()
+    table = blank.get_by_role("region", name="Cuts between fusions")
+    assert table.get_by_role("row").count() == 3
+    assert "in force" in table.get_by_role("row").nth(1).inner_text()
+    blank.get_by_role("button", name="Choose remat.weight=0.0").click()
+    assert blank.evaluate("window.messages") == [{"type": "cuts"}, {"type": "stop"}, {"type": "cut", "index": 1}]

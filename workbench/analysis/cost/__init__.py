@@ -1,0 +1,1 @@
+"""Times of statements, transfers and collectives."""

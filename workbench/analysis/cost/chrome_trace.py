@@ -1,0 +1,94 @@
+"""Trace files that Perfetto and ``chrome://tracing`` read: spans, counters, and a simulated step as both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from workbench.analysis.cost.collective_overlap import HOST, Overlap
+from workbench.core.graph import Graph
+from workbench.errors import RunError
+from workbench.util import paths
+
+_US = 1e6
+_BEGIN = b'{"traceEvents"'
+"""Of every trace file written here."""
+
+
+def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> dict[str, Any]:
+    """Something that takes a time; `more` is shown beside it."""
+    return {
+        "ph": "X",
+        "pid": process,
+        "tid": thread,
+        "name": name,
+        "ts": start_s * _US,
+        "dur": seconds * _US,
+        "args": more,
+    }
+
+
+def counter(process: str, name: str, at_s: float, nbytes: int) -> dict[str, Any]:
+    """A number of bytes from a moment on."""
+    return {"ph": "C", "pid": process, "name": name, "ts": at_s * _US, "args": {"bytes": nbytes}}
+
+
+def document(events: Iterable[dict[str, Any]], **about: Any) -> dict[str, Any]:
+    """A trace file's content; times are in microseconds."""
+    return {"traceEvents": list(events), "displayTimeUnit": "ms", "otherData": about}
+
+
+def simulated_step(graph: Graph, found: Overlap) -> dict[str, Any]:
+    """A simulated step: what host, compute and communication stream do, and the bytes in flight.
+
+    Parameters
+    ----------
+    graph : Graph
+        The execution graph that was simulated.
+    found : Overlap
+        Of that graph. Every track says that it is simulated.
+    """
+    statements, process = graph.statements, f"rank 0 of {found.ranks} on {found.machine.name}, simulated"
+    events, launched = [], []
+    for bar in found.simulation.bars:
+        origin = int(statements.origin[bar.row])
+        place = graph.origins[origin] if origin >= 0 else None
+        events.append(
+            span(
+                process,
+                f"{bar.stream}, simulated",
+                statements.name[bar.row],
+                bar.start_s,
+                bar.end_s - bar.start_s,
+                side="backward" if statements.side[bar.row] else "forward",
+                makes=", ".join(graph.values.name[value] for value in statements.outputs[bar.row].tolist()),
+                source=f"{place.file}:{place.line}" if place is not None and place.file else "",
+            )
+        )
+        if bar.stream == HOST:
+            launched.append(bar.start_s)
+    for at_s, nbytes in zip(launched, found.simulation.in_flight_bytes.tolist(), strict=True):
+        events.append(counter(process, "bytes in flight, simulated", at_s, nbytes))
+    return document(events, **found.to_json())
+
+
+def write(content: dict[str, Any], path: str | Path) -> Path:
+    """Write a trace file.
+
+    Raises
+    ------
+    RunError
+        If it cannot be written, or another file than a trace is there.
+    """
+    try:
+        return paths.write(path, json.dumps(content).encode(), may_replace=_why_not)
+    except OSError as error:
+        raise RunError(f"the trace {path} cannot be written: {paths.reason(error)}") from error
+
+
+def _why_not(target: Path) -> str:
+    with target.open("rb") as file:
+        begin = file.read(len(_BEGIN))
+    return "" if begin in (b"", _BEGIN) else "it is there, and no trace: give another name"

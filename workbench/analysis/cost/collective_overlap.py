@@ -1,0 +1,586 @@
+"""Collectives beside compute: the order they are issued and consumed in, and a simulation of the streams they run on.
+
+Every time here is simulated: rates are a machine's published peaks, nothing else runs, nothing contends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.cost.machines import H100, Machine
+from workbench.analysis.cost.roofline import Calibration, moved_bytes, operations_s, signature
+from workbench.core.graph import FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
+
+PACK = "bucket_pack"
+"""How the names of statements begin that put several tensors into what one collective sends."""
+
+HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
+
+_NO_KERNEL = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
+
+_TRAFFIC = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0, "all_to_all": 1.0}
+"""Times that a ring moves (n - 1) / n of the full tensor, per rank (NCCL tests, PERFORMANCE.md)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """Seconds of each statement, by row of the graph; members of fusions cost nothing by themselves.
+
+    Attributes
+    ----------
+    host_s, compute_s, communication_s : (statements,) float64
+        What it takes of each stream.
+    """
+
+    host_s: NDArray[np.float64]
+    compute_s: NDArray[np.float64]
+    communication_s: NDArray[np.float64]
+
+    def reordered(self, rows: NDArray[np.intp]) -> Costs:
+        """The same for the graph with its rows in another order."""
+        return Costs(self.host_s[rows], self.compute_s[rows], self.communication_s[rows])
+
+
+def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration | None = None) -> Costs:
+    """Roofline costs: a kernel takes its operations or its bytes at the machine's peak, whichever is longer.
+
+    Parameters
+    ----------
+    graph : Graph
+    machine : Machine
+    ranks : int
+        Processes that take part in each collective whose group is not known.
+    calibration : Calibration, optional
+        What kernels took in a run, and the rates for those that it did not have. Collectives are the machine's all
+        the same: what a run measures of one is when it was launched and how long it was waited for.
+    """
+    statements = graph.statements
+    top = statements.parent < 0
+    view = (statements.flags & StatementFlag.VIEW) != 0
+    kernel = top & ~view & ~np.isin(statements.kind, _NO_KERNEL)
+    compute = np.zeros(len(statements))
+    communication = np.zeros(len(statements))
+    rows = np.flatnonzero(kernel)
+    nbytes = moved_bytes(graph, rows)
+    if calibration is None:
+        compute[rows] = np.maximum(operations_s(graph, rows, machine), nbytes / machine.bytes_per_s)
+    else:
+        for row, of_row in zip(rows.tolist(), nbytes.tolist(), strict=True):
+            known = calibration.seconds.get(signature(graph, row))
+            compute[row] = calibration.rates.seconds(float(statements.flops[row]), of_row) if known is None else known
+    for row in np.flatnonzero(top & (statements.kind == Kind.COLLECTIVE)).tolist():
+        factor = next((f for word, f in _TRAFFIC.items() if word in statements.name[row]), 1.0)
+        group = int(statements.group[row])
+        among = ranks if group < 0 else graph.groups[group]
+        moved = factor * _full_bytes(graph, row) * (among - 1) / among
+        communication[row] = machine.latency_s + moved / machine.link_bytes_per_s
+    return Costs(np.where(top, machine.launch_s, 0.0), compute, communication)
+
+
+def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
+    """Bytes of a collective's larger side: the gathered tensor, or the one to be reduced and scattered."""
+    inputs = int(graph.values.bytes[graph.statements.inputs[row]].sum())
+    return max(inputs, _result_bytes(graph, row))
+
+
+def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
+    storages = graph.values.storage[graph.statements.outputs[row]]
+    if len(storages) == 1:
+        return int(graph.storages.bytes[storages[0]]) if storages[0] >= 0 else 0
+    return int(graph.storages.bytes[np.unique(storages[storages >= 0])].sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """What ties a graph's collectives to their waits and to what reads their results: the same in every order.
+
+    Attributes
+    ----------
+    issue, wait : (collectives,) int32
+        Rows of the graph, in the order in which collectives are issued; -1 where nothing waits.
+    readers : Ragged
+        Rows of the same side that do something with the result; views do nothing.
+    bytes : (collectives,) int64
+        Of the result.
+    """
+
+    issue: NDArray[np.int32]
+    wait: NDArray[np.int32]
+    readers: Ragged
+    bytes: NDArray[np.int64]
+
+    def reordered(self, rows: NDArray[np.intp]) -> Links:
+        """The same for the graph with its rows in another order."""
+        new_row = np.empty(len(rows), np.int32)
+        new_row[rows] = np.arange(len(rows), dtype=np.int32)
+        issue = new_row[self.issue]
+        by_issue = np.argsort(issue)
+        return Links(
+            issue=issue[by_issue],
+            wait=np.where(self.wait >= 0, new_row[self.wait], self.wait)[by_issue],
+            readers=dataclasses.replace(self.readers, items=new_row[self.readers.items]).taken(by_issue),
+            bytes=self.bytes[by_issue],
+        )
+
+    @property
+    def read(self) -> NDArray[np.bool_]:
+        """Whether a statement of the same trace reads the result."""
+        return np.diff(self.readers.offsets) > 0
+
+    @property
+    def consumer(self) -> NDArray[np.int32]:
+        """The first of the readers, -1 where there is none."""
+        first = np.full(len(self.issue), -1, np.int32)
+        read = self.read
+        if read.any():
+            first[read] = np.minimum.reduceat(self.readers.items, self.readers.offsets[:-1][read])
+        return first
+
+
+def links(graph: Graph) -> Links:
+    """Find a graph's collectives with their waits and readers."""
+    statements, consumers = graph.statements, graph.consumers
+    issues = np.flatnonzero((statements.parent < 0) & (statements.kind == Kind.COLLECTIVE))
+    waits = []
+    for issue in issues.tolist():
+        readers = (r for v in statements.outputs[issue].tolist() for r in consumers[v].tolist())
+        waits.append(min((r for r in readers if statements.kind[r] == Kind.WAIT), default=-1))
+    return Links(
+        issue=issues.astype(np.int32),
+        wait=np.asarray(waits, np.int32),
+        readers=Ragged.of(sorted(_readers(graph, wait)) if wait >= 0 else () for wait in waits),
+        bytes=np.asarray([_result_bytes(graph, issue) for issue in issues], np.int64),
+    )
+
+
+def _readers(graph: Graph, row: int) -> set[int]:
+    """The statements of its side that do something with what `row` makes; views do nothing."""
+    statements, consumers = graph.statements, graph.consumers
+    found: set[int] = set()
+    for value in statements.outputs[row].tolist():
+        for reader in consumers[value].tolist():
+            if statements.side[reader] != statements.side[row]:
+                continue
+            found |= _readers(graph, reader) if statements.flags[reader] & StatementFlag.VIEW else {reader}
+    return found
+
+
+def _rows(graph: Graph) -> NDArray[np.intp]:
+    return np.flatnonzero(graph.statements.parent < 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """How the order in which collectives are issued fits the order in which their results are used.
+
+    Attributes
+    ----------
+    collectives : int
+    inversions : int
+        Pairs of one side (forward or backward) issued in one order and first read in the other: what is needed first
+        waits for what is needed later. Results that nothing reads, such as gradients returned, do not count.
+    without_compute : int
+        Collectives with no kernel between issue and wait: nothing to hide behind.
+    distances : tuple of int
+        Kernels between issue and wait, per collective, in the order in which they are issued.
+    """
+
+    collectives: int
+    inversions: int
+    without_compute: int
+    distances: tuple[int, ...]
+
+
+def order(graph: Graph, known: Links | None = None) -> Order:
+    """Report on the order of a graph's collectives; `known` are its `links`."""
+    statements = graph.statements
+    idle = np.isin(statements.kind, _NO_KERNEL) | ((statements.flags & StatementFlag.VIEW) != 0)
+    kernels = np.cumsum((statements.parent < 0) & ~idle)
+    found = links(graph) if known is None else known
+    waited, consumer = found.wait >= 0, found.consumer
+    distances = tuple((kernels[found.wait[waited]] - kernels[found.issue[waited]]).tolist())
+    inversions = 0
+    for side in np.unique(statements.side):
+        read = consumer[(consumer >= 0) & (statements.side[found.issue] == side)]
+        inversions += int(np.triu(read[:, None] > read[None, :], 1).sum())
+    return Order(
+        collectives=len(found.issue),
+        inversions=inversions,
+        without_compute=distances.count(0),
+        distances=distances,
+    )
+
+
+def communication_streams(graph: Graph) -> tuple[str, ...]:
+    """Names of the communication streams: one for each process group of the graph's collectives."""
+    if len(graph.groups) < 2:
+        return (COMMUNICATION,)
+    return tuple(f"{COMMUNICATION} {at + 1}, {ranks} ranks" for at, ranks in enumerate(graph.groups))
+
+
+class Bar(NamedTuple):
+    """What a stream does from one second to another: a row of a Gantt chart.
+
+    Attributes
+    ----------
+    stream : str
+        ``host``, ``compute`` or, for each process group, what `communication_streams` calls it.
+    row : int
+        Of the graph's statements.
+    start_s, end_s : float
+    """
+
+    stream: str
+    row: int
+    start_s: float
+    end_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A step on a host, a compute and a communication stream for each process group. All of it is simulated.
+
+    Attributes
+    ----------
+    step_s : float
+        From the first launch to the end of the last stream.
+    forward_s : float
+        Of it, until the compute stream is done with the forward.
+    stall_s : tuple of float
+        Forward and backward: seconds for which a wait holds the compute stream up.
+    idle_compute_s : float
+        Seconds in which the compute stream does nothing, for whatever reason.
+    host_lead_s : float
+        How far the host is ahead of the compute stream, at the most.
+    in_flight_bytes : (statements,) int64
+        Bytes of results between issue and wait, after each statement in program order.
+    ahead_peak_bytes : int
+        The most bytes of results between issue and wait that a statement of the same trace is to read: what is
+        returned, as gradients are, is held anyway.
+    rows : list of int
+        Of the graph's statements, in the order in which the host launches them.
+    launched_s : (statements,) float64
+        When the host is done with each.
+    busy : mapping of int to (str, float, float)
+        By row what the statement does elsewhere: the stream, from when and until when.
+    """
+
+    step_s: float
+    forward_s: float
+    stall_s: tuple[float, float]
+    idle_compute_s: float
+    host_lead_s: float
+    in_flight_bytes: NDArray[np.int64]
+    ahead_peak_bytes: int
+    rows: Sequence[int]
+    launched_s: NDArray[np.float64]
+    busy: Mapping[int, tuple[str, float, float]]
+
+    @cached_property
+    def bars(self) -> tuple[Bar, ...]:
+        """What each stream does, in the order in which the host launches it."""
+        found: list[Bar] = []
+        begun = 0.0
+        for row, launched in zip(self.rows, self.launched_s.tolist(), strict=True):
+            found.append(Bar(HOST, row, begun, launched))
+            begun = launched
+            if row in self.busy:
+                stream, start, end = self.busy[row]
+                found.append(Bar(stream, row, start, end))
+        return tuple(found)
+
+    @property
+    def exposed_communication_s(self) -> float:
+        """Seconds for which communication holds the compute stream up, forward and backward."""
+        return sum(self.stall_s)
+
+    @property
+    def in_flight_peak_bytes(self) -> int:
+        """The most bytes of results between issue and wait."""
+        return int(self.in_flight_bytes.max(initial=0))
+
+
+def simulate(
+    graph: Graph, cost: Costs, rows: Sequence[int] | NDArray[np.intp] | None = None, known: Links | None = None
+) -> Simulation:
+    """Run a host thread, a compute stream and a communication stream for each process group, each in order.
+
+    The host launches statement after statement. A kernel starts when it is launched and the compute stream is free. A
+    collective starts when it is launched, its group's stream is free, and what was on the compute stream when it was
+    issued is done, as NCCL's streams wait; groups do not hold each other up, nor share a link's bandwidth. A wait holds
+    up the compute stream alone. Bytes count in program order, as the allocator, which runs on the host, sees them.
+
+    Parameters
+    ----------
+    graph : Graph
+        An execution graph.
+    cost : Costs
+    rows : sequence of int, optional
+        Its top-level rows in another order; by default in program order.
+    known : Links, optional
+        Its `links`, where they are known.
+    """
+    statements = graph.statements
+    found = links(graph) if known is None else known
+    order_ = _rows(graph) if rows is None else np.asarray(rows, np.intp)
+    place = np.full(len(statements), -1, np.intp)
+    place[order_] = np.arange(len(order_))
+    launched_s = np.cumsum(cost.host_s[order_])
+    issued = {row: at for at, row in enumerate(found.issue.tolist())}
+    waited = {row: at for at, row in enumerate(found.wait.tolist()) if row >= 0}
+    done = [0.0] * len(issued)
+    streams = communication_streams(graph)
+    # What has no group runs on the first one's stream.
+    communication = [0.0] * len(streams)
+    compute = forward = kernels_s = lead = 0.0
+    stall = [0.0, 0.0]
+    busy: dict[int, tuple[str, float, float]] = {}
+    does = np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)) | (cost.compute_s > 0)
+    at = np.flatnonzero(does[order_])
+    acting = order_[at]
+    columns = (
+        launched_s[at],
+        statements.side[acting],
+        np.maximum(statements.group[acting], 0),
+        cost.compute_s[acting],
+        cost.communication_s[acting],
+    )
+    for row, host, side, group, compute_s, communication_s in zip(
+        acting.tolist(), *(column.tolist() for column in columns), strict=True
+    ):
+        if row in issued:
+            start = max(host, communication[group], compute)
+            communication[group] = done[issued[row]] = start + communication_s
+            busy[row] = (streams[group], start, communication[group])
+        elif row in waited:
+            end = done[waited[row]]
+            free = max(host, compute)
+            if end > free:
+                stall[0 if side == FORWARD else 1] += end - free
+                compute = end
+        elif compute_s > 0:
+            start = max(host, compute)
+            compute = start + compute_s
+            kernels_s += compute_s
+            busy[row] = (COMPUTE, start, compute)
+        lead = max(lead, compute - host)
+        if side == FORWARD:
+            forward = compute
+    ahead = np.flatnonzero(statements.side[order_] == FORWARD)
+    forward = max(forward, float(launched_s[ahead[-1]])) if len(ahead) else 0.0
+    step = max(float(launched_s[-1]) if len(launched_s) else 0.0, compute, *communication)
+    return Simulation(
+        step_s=step,
+        forward_s=forward,
+        stall_s=(stall[0], stall[1]),
+        idle_compute_s=step - kernels_s,
+        host_lead_s=lead,
+        in_flight_bytes=_in_flight(found, place, len(order_), found.bytes),
+        ahead_peak_bytes=int(
+            _in_flight(found, place, len(order_), np.where(found.read, found.bytes, 0)).max(initial=0)
+        ),
+        rows=order_.tolist(),
+        launched_s=launched_s,
+        busy=busy,
+    )
+
+
+def _in_flight(found: Links, place: NDArray[np.intp], count: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes between issue and wait after each of so many statements, whose places are given by row."""
+    change = np.zeros(count, np.int64)
+    change[place[found.issue]] = sizes
+    waited = found.wait >= 0
+    change[place[found.wait[waited]]] -= sizes[waited]
+    return np.cumsum(change)
+
+
+def lower_bound(graph: Graph, cost: Costs) -> float:
+    """Seconds that no order of the collectives can beat, on the streams of `simulate`.
+
+    Kernels stay in program order. For every stretch of them, and each process group: the compute before it, the group's
+    collectives that can be issued only in it and have to be waited for in it, one after another, and the compute after
+    it. All compute in a row, and all launches in a row, are bounds too.
+    """
+    by_group, prefix = _ranges(graph, cost)
+    around = (_bound_of_stream(ranges, prefix) for ranges in by_group.values())
+    return max(float(cost.compute_s.sum()), float(cost.host_s.sum()), float(prefix[-1]), *around)
+
+
+def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[np.float64]) -> float:
+    lows = sorted({low for low, _, _ in ranges})
+    highs = sorted({high for _, high, _ in ranges})
+    table = np.zeros((len(lows), len(highs)))
+    low_at, high_at = {v: i for i, v in enumerate(lows)}, {v: i for i, v in enumerate(highs)}
+    for low, high, seconds in ranges:
+        table[low_at[low], high_at[high]] += seconds
+    # Collectives issued at `low` or later and waited for at `high` or earlier.
+    inside = table[::-1].cumsum(0)[::-1].cumsum(1)
+    around = prefix[lows][:, None] + (prefix[-1] - prefix[highs])[None, :]
+    return float((inside + around)[inside > 0].max(initial=0.0))
+
+
+def _ranges(graph: Graph, cost: Costs) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
+    """Per collective the kernels that have to be before it and after its wait, and its seconds; prefix sums of compute.
+
+    By process group; what has none is with the first.
+
+    What may move with a collective is no kernel here: views, what hangs on waits alone, and what only collectives read.
+    """
+    statements, values = graph.statements, graph.values
+    rows = _rows(graph).tolist()
+    moves = _movable(graph, rows)
+    compute_order = {row: at for at, row in enumerate(row for row in rows if not moves[row])}
+    compute = [cost.compute_s[row] for row in compute_order]
+    prefix = np.concatenate(([0.0], np.cumsum(compute)))
+    first = next((at for row, at in compute_order.items() if statements.side[row] != FORWARD), len(compute_order))
+    low, high = dict.fromkeys(rows, 0), dict.fromkeys(rows, len(compute_order))
+    for row in rows:
+        low[row] = 0 if statements.side[row] == FORWARD else first
+        for producer in (int(values.producer[v]) for v in statements.inputs[row]):
+            if producer >= 0:
+                low[row] = max(low[row], low[producer] if moves[producer] else compute_order[producer] + 1)
+    for row in reversed(rows):
+        high[row] = first if statements.side[row] == FORWARD else len(compute_order)
+        for reader in (r for v in statements.outputs[row] for r in graph.consumers[v].tolist()):
+            high[row] = min(high[row], high[reader] if moves[reader] else compute_order[reader])
+    found: dict[int, list[tuple[int, int, float]]] = {}
+    for row in (row for row in rows if statements.kind[row] == Kind.COLLECTIVE):
+        group = max(int(statements.group[row]), 0)
+        found.setdefault(group, []).append((low[row], high[row], float(cost.communication_s[row])))
+    return found, prefix
+
+
+def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
+    statements, values = graph.statements, graph.values
+    moves = {
+        row: bool(statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT) or statements.flags[row] & StatementFlag.VIEW)
+        for row in rows
+    }
+    hangs = {row: statements.kind[row] == Kind.WAIT for row in rows}
+    for row in rows:
+        producers = [int(values.producer[v]) for v in statements.inputs[row] if values.storage[v] >= 0]
+        if producers and all(p >= 0 and hangs[p] for p in producers):
+            hangs[row] = moves[row] = True
+    feeds = {row: statements.kind[row] == Kind.COLLECTIVE for row in rows}
+    returned = ValueFlag.OUTPUT | ValueFlag.SAVED | ValueFlag.GRADIENT
+    for row in reversed(rows):
+        outputs = statements.outputs[row]
+        readers = [r for v in outputs for r in graph.consumers[v].tolist()]
+        if readers and all(feeds[r] for r in readers) and not (values.flags[outputs] & returned).any():
+            inputs = [v for v in statements.inputs[row] if values.storage[v] >= 0]
+            if len(inputs) == 1 or statements.name[row].startswith(PACK):
+                feeds[row] = moves[row] = True
+    return moves
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """A plan's collectives beside its compute: the order, the simulated step, and what no order can beat.
+
+    Attributes
+    ----------
+    machine : Machine
+    ranks : int
+    order : Order
+    simulation : Simulation
+    lower_bound_s : float
+    cost : Costs
+        What the simulation rests on.
+    links : Links
+    calibrated : bool
+        Whether kernels take what they took in a run.
+    """
+
+    machine: Machine
+    ranks: int
+    order: Order
+    simulation: Simulation
+    lower_bound_s: float
+    cost: Costs
+    links: Links
+    calibrated: bool = False
+
+    def reordered(self, graph: Graph, rows: NDArray[np.intp]) -> Overlap:
+        """The same for `graph`, which has these rows of the one that this is for."""
+        cost, known = self.cost.reordered(rows), self.links.reordered(rows)
+        return dataclasses.replace(
+            self, order=order(graph, known), simulation=simulate(graph, cost, known=known), cost=cost, links=known
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain JSON data."""
+        return {
+            "step_s": self.simulation.step_s,
+            "forward_s": self.simulation.forward_s,
+            "exposed_communication_s": self.simulation.exposed_communication_s,
+            "idle_compute_s": self.simulation.idle_compute_s,
+            "in_flight_peak_bytes": self.simulation.in_flight_peak_bytes,
+            "inversions": self.order.inversions,
+            "collectives": self.order.collectives,
+            "without_compute": self.order.without_compute,
+            "lower_bound_s": self.lower_bound_s,
+            "machine": self.machine.name,
+            "ranks": self.ranks,
+            "calibrated": self.calibrated,
+            "simulated": True,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OverlapChange:
+    """What a change did to a plan's overlap, simulated: after minus before.
+
+    Attributes
+    ----------
+    step_s, exposed_communication_s : float
+    in_flight_peak_bytes : int
+    """
+
+    step_s: float
+    exposed_communication_s: float
+    in_flight_peak_bytes: int
+
+
+def change(before: Overlap | None, after: Overlap | None) -> OverlapChange | None:
+    """What changed from one plan to another; None where there are no collectives."""
+    if before is None or after is None:
+        return None
+    old, new = before.simulation, after.simulation
+    return OverlapChange(
+        step_s=new.step_s - old.step_s,
+        exposed_communication_s=new.exposed_communication_s - old.exposed_communication_s,
+        in_flight_peak_bytes=new.in_flight_peak_bytes - old.in_flight_peak_bytes,
+    )
+
+
+def overlap(
+    graph: Graph, ranks: int, machine: Machine = H100, calibration: Calibration | None = None
+) -> Overlap | None:
+    """Order, simulation and lower bound of an execution graph; None if it has no collectives."""
+    if not (graph.statements.kind == Kind.COLLECTIVE).any():
+        return None
+    cost, known = costs(graph, machine, ranks, calibration), links(graph)
+    return Overlap(
+        machine=machine,
+        ranks=ranks,
+        order=order(graph, known),
+        simulation=simulate(graph, cost, known=known),
+        lower_bound_s=lower_bound(graph, cost),
+        cost=cost,
+        links=known,
+        calibrated=calibration is not None,
+    )
+
+
+def layer_of(place: str) -> str:
+    """The layer of a parameter by the name it has in a trace: up to the first number, or without its last part."""
+    name = re.split(r"[<>]", place, maxsplit=1)[0]
+    numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)
+    return numbered[0] if numbered else name.rpartition("_")[0] or name

@@ -1,0 +1,75 @@
+"""Named machines: peak rates as their makers publish them, for simulations where nothing was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Rates of one GPU and of the link to the others; peaks, which no program reaches.
+
+    Attributes
+    ----------
+    name, source : str
+        What it is called here, and where its rates are published.
+    flops_per_s : mapping of str to float
+        Dense floating point operations a second by data type, as matmuls run by default.
+    bytes_per_s : float
+        Of device memory.
+    link_bytes_per_s : float
+        One way, from one GPU to the others together.
+    launch_s : float
+        Seconds that the host takes for one statement; assumed, not published.
+    latency_s : float
+        Seconds of a collective before its first byte; assumed, not published.
+    """
+
+    name: str
+    source: str
+    flops_per_s: Mapping[str, float]
+    bytes_per_s: float
+    link_bytes_per_s: float
+    launch_s: float = 5e-6
+    latency_s: float = 20e-6
+
+
+_HALF = ("bfloat16", "float16")
+
+
+def _flops(half: float, single: float) -> dict[str, float]:
+    return {**dict.fromkeys(_HALF, half), "float32": single}
+
+
+H100 = Machine(
+    name="H100",
+    source="NVIDIA H100 datasheet, SXM5: 989 TFLOP/s bf16 dense, 67 TFLOP/s fp32, 3.35 TB/s, NVLink 900 GB/s both ways",
+    flops_per_s=_flops(989e12, 67e12),
+    bytes_per_s=3.35e12,
+    link_bytes_per_s=450e9,
+)
+H200 = Machine(
+    name="H200",
+    source="NVIDIA H200 datasheet, SXM: 989 TFLOP/s bf16 dense, 67 TFLOP/s fp32, 4.8 TB/s, NVLink 900 GB/s both ways",
+    flops_per_s=_flops(989e12, 67e12),
+    bytes_per_s=4.8e12,
+    link_bytes_per_s=450e9,
+)
+A100 = Machine(
+    name="A100",
+    source="NVIDIA A100 datasheet, 80 GB SXM: 312 TFLOP/s bf16, 19.5 fp32, 2.04 TB/s, NVLink 600 GB/s both ways",
+    flops_per_s=_flops(312e12, 19.5e12),
+    bytes_per_s=2.039e12,
+    link_bytes_per_s=300e9,
+)
+PCIE = Machine(
+    name="PCIe box",
+    source="NVIDIA A100 datasheet, 80 GB PCIe: 312 TFLOP/s bf16, 19.5 fp32, 1.94 TB/s, PCIe 4.0 x16 64 GB/s both ways",
+    flops_per_s=_flops(312e12, 19.5e12),
+    bytes_per_s=1.935e12,
+    link_bytes_per_s=32e9,
+)
+
+MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in (H100, H200, A100, PCIE)}
+"""By name; `workbench.runs.measure.measured_rates` has the one that runs this, too."""

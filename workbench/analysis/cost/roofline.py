@@ -1,0 +1,241 @@
+"""Time of a step by arithmetic: what statements took where they were measured, a fitted roofline elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.cost.machines import Machine
+from workbench.core.graph import Graph, Kind, StatementFlag
+
+_ATTAINED = 75
+"""Percentile of the rates seen that counts as the rate of the machine: the best are measured by luck."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """A machine's rates as its statements reached them.
+
+    Attributes
+    ----------
+    flops_per_s : float
+        Of matrix products.
+    bytes_per_s : float
+        Read and written by everything else.
+    launch_s : float
+        Of a statement that does nothing.
+    """
+
+    flops_per_s: float
+    bytes_per_s: float
+    launch_s: float
+
+    def seconds(self, flops: float, nbytes: float) -> float:
+        """Roofline: operations or bytes, whichever takes longer."""
+        return self.launch_s + max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """What statements took on a machine.
+
+    Attributes
+    ----------
+    seconds : mapping of str to float
+        By `signature`; the mean over equal statements.
+    rates : Rates
+        For statements that were not measured.
+    other_s : float
+        Of a step, in no statement: what calls the traces, and autograd.
+    """
+
+    seconds: Mapping[str, float]
+    rates: Rates
+    other_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class StepPrediction:
+    """Predicted time of a step.
+
+    Attributes
+    ----------
+    step_s : float
+    seconds : (statements,) float64
+        Of each statement of the graph; 0 for members of fusions, whose fusion has it.
+    measured_share : float
+        Share of `step_s` that rests on statements that were measured.
+    """
+
+    step_s: float
+    seconds: NDArray[np.float64]
+    measured_share: float
+
+
+def signature(graph: Graph, row: int) -> str:
+    """Equal for statements that take the same time: symbol, operations, and the shapes and types they read and make.
+
+    Parameters
+    ----------
+    graph : Graph
+    row : int
+        A statement that is no member of a fusion.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    statements, values = graph.statements, graph.values
+
+    def seen(indices: NDArray[np.int32]) -> list[tuple[tuple[int, ...], str]]:
+        return [(values.shape[value], values.dtype[value]) for value in indices.tolist()]
+
+    # The number in a fusion's name says nothing; what it is made of does.
+    members = np.flatnonzero(statements.parent == row).tolist()
+    name = [statements.name[member] for member in members] if members else statements.name[row]
+    parts = (name, int(statements.flops[row]), seen(statements.inputs[row]), seen(statements.outputs[row]))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step_s: float) -> Calibration:
+    """Learn from a measured step.
+
+    Parameters
+    ----------
+    graph : Graph
+        The execution graph of the plan that ran.
+    names : sequence of str
+        The statements that were measured, without members of fusions: they must be the graph's.
+    seconds : sequence of float
+        What each took, deletions after it included.
+    step_s : float
+        The whole step.
+
+    Raises
+    ------
+    ValueError
+        If the statements are not the graph's.
+    """
+    statements = graph.statements
+    rows = np.flatnonzero(statements.parent < 0).tolist()
+    if [statements.name[row] for row in rows] != list(names):
+        raise ValueError(f"{len(names)} statements were measured, and they are not the graph's {len(rows)}")
+    grouped: dict[str, list[float]] = {}
+    for row, spent in zip(rows, seconds, strict=True):
+        grouped.setdefault(signature(graph, row), []).append(spent)
+    return Calibration(
+        seconds={key: float(np.mean(spent)) for key, spent in grouped.items()},
+        rates=_rates(graph, rows, np.asarray(seconds)),
+        other_s=max(0.0, step_s - float(np.sum(seconds))),
+    )
+
+
+def predict_step(graph: Graph, calibration: Calibration) -> StepPrediction:
+    """Predict the time of a step under another plan of the calibrated program, or of another program.
+
+    Right where one statement runs at a time: on a CPU, or a device that waits for none of its streams.
+    """
+    statements = graph.statements
+    seconds = np.zeros(len(statements))
+    measured_s = calibration.other_s
+    for row in np.flatnonzero(statements.parent < 0).tolist():
+        known = calibration.seconds.get(signature(graph, row))
+        if known is None:
+            known = calibration.rates.seconds(float(statements.flops[row]), _touched_bytes(graph, row))
+        else:
+            measured_s += known
+        seconds[row] = known
+    step_s = float(seconds.sum()) + calibration.other_s
+    return StepPrediction(step_s, seconds, measured_s / step_s if step_s > 0 else 0.0)
+
+
+def _touched_bytes(graph: Graph, row: int) -> int:
+    """Bytes read and written; a view touches none."""
+    statements = graph.statements
+    if statements.flags[row] & StatementFlag.VIEW:
+        return 0
+    touched = np.unique(np.concatenate((statements.inputs[row], statements.outputs[row])))
+    return int(graph.values.bytes[touched].sum())
+
+
+def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Bytes that kernels read and write: of what is expanded those that there are, of a fusion's views none.
+
+    Parameters
+    ----------
+    graph : Graph
+    rows : (kernels,) int
+
+    Returns
+    -------
+    (kernels,) float64
+    """
+    statements, values = graph.statements, graph.values
+    (by, read), (made_by, made) = statements.inputs.pairs(rows), statements.outputs.pairs(rows)
+    apart = (statements.kind[rows] == Kind.FUSION) & ((statements.flags[rows] & StatementFlag.INPLACE) == 0)
+    lives = values.storage[made]
+    # Of each statement's own: numbers of storages, and of values below, told apart by the statement.
+    viewed = np.isin(_keys(made_by, lives, len(graph.storages)), _keys(by, values.storage[read], len(graph.storages)))
+    kept = ~apart[made_by] | ~viewed | (lives < 0)
+    touched = np.unique(_keys(np.append(by, made_by[kept]), np.append(read, made[kept]), len(values)))
+    which, value = np.divmod(touched, len(values) + 1)
+    lives = values.storage[value]
+    room = np.where(lives >= 0, graph.storages.bytes[lives], values.bytes[value])
+    return np.bincount(which, np.minimum(values.bytes[value], room), minlength=len(rows)).astype(float)
+
+
+def _keys(rows: NDArray[np.intp], items: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """A number for each pair of a row and an item from -1 to below `count`."""
+    found: NDArray[np.int64] = rows.astype(np.int64) * (count + 1) + items
+    return found
+
+
+def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDArray[np.float64]:
+    """Seconds of statements' operations at a machine's peak.
+
+    Parameters
+    ----------
+    graph : Graph
+    rows : (kernels,) int
+    machine : Machine
+
+    Returns
+    -------
+    (kernels,) float64
+    """
+    statements, values = graph.statements, graph.values
+    slowest = min(machine.flops_per_s.values())
+    # Thunder's own name has its module before it.
+    rate_of = {dtype: machine.flops_per_s.get(dtype.rpartition(".")[2], slowest) for dtype in set(values.dtype)}
+    rates = np.full(len(rows), slowest)
+    by, made = statements.outputs.pairs(rows)
+    dtypes = [values.dtype[value] for value in made.tolist()]
+    known = [(row, rate_of[dtype]) for row, dtype in zip(by.tolist(), dtypes, strict=True) if dtype]
+    # The first that has a type counts, and so comes last.
+    for row, rate in reversed(known):
+        rates[row] = rate
+    found: NDArray[np.float64] = statements.flops[rows] / rates
+    return found
+
+
+def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> Rates:
+    statements = graph.statements
+    views = np.asarray([bool(statements.flags[row] & StatementFlag.VIEW) for row in rows], bool)
+    flops = statements.flops[list(rows)].astype(float)
+    touched = np.asarray([_touched_bytes(graph, row) for row in rows], float)
+    # What does nothing but be called: a view, or the quickest statement where there is none.
+    nothing = seconds[views] if views.any() else np.sort(seconds)[:1]
+    launch_s = float(np.median(nothing)) if len(nothing) else 0.0
+    working = np.maximum(seconds - launch_s, 1e-9)
+    products, moving = flops > 0, (flops == 0) & (touched > 0)
+    # Without any statement of a kind there is nothing to learn a rate from, and a rate that no time comes of is kept.
+    return Rates(
+        flops_per_s=float(np.percentile((flops / working)[products], _ATTAINED)) if products.any() else np.inf,
+        bytes_per_s=float(np.percentile((touched / working)[moving], _ATTAINED)) if moving.any() else np.inf,
+        launch_s=launch_s,
+    )

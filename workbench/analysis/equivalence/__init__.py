@@ -1,0 +1,1 @@
+"""Proof that two plans compute the same values."""

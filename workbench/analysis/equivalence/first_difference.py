@@ -1,0 +1,132 @@
+"""Where two graphs that are not equal differ first, and how, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from workbench.core.graph import Graph, Kind
+
+if TYPE_CHECKING:
+    from workbench.analysis.equivalence.value_numbering import Numbered
+
+_CARRIERS = (Kind.FUSION, Kind.OFFLOAD, Kind.RELOAD)
+"""Statements that move values: what they make has no counterpart in another plan."""
+
+
+def source_of(graph: Graph, row: int) -> str:
+    """The person's own line for a statement, or for what made what it reads; an empty string where none is known."""
+    origin, asked = int(graph.statements.origin[row]), {row}
+    while origin < 0:
+        makers = (int(graph.values.producer[value]) for value in graph.statements.inputs[row])
+        row = next((maker for maker in makers if maker >= 0 and maker not in asked), -1)
+        if row < 0:
+            return ""
+        asked.add(row)
+        origin = int(graph.statements.origin[row])
+    found = graph.origins[origin]
+    return f"{found.file}:{found.line}  {found.text}" if found.line else found.id
+
+
+def first_difference(stock: Graph, known: Numbered, plan: Graph, found: Numbered, end: str) -> tuple[int, str, str]:
+    """The row of the first statement of the plan that differs, or -1; its source position; and what differs.
+
+    Parameters
+    ----------
+    stock, plan : Graph
+    known, found : Numbered
+        The two numbered.
+    end : str
+        What of them differs in the end, see `Numbered.differs`.
+    """
+    numbers = {number for row in known.rows for number in row} | {number for _, number in known.writes}
+    written = dict(found.writes)
+    statements = plan.statements
+    for row in range(len(statements)):
+        carries = statements.kind[row] in _CARRIERS or statements.name[row].startswith("bucket_")
+        if carries or (row in written and written[row] not in numbers and not plan.statements.computes[row]):
+            continue
+        made = (*found.rows[row], *(() if row not in written else (written[row],)))
+        if any(number not in numbers for number in made) and _stands_alone(plan, row):
+            return row, source_of(plan, row), _words(stock, known, plan, found, row)
+    here = {number for row in found.rows for number in row} | {number for _, number in found.writes}
+    for row, number in known.writes:
+        if number not in here:
+            name = stock.statements.name[row]
+            return -1, source_of(stock, row), f"{name} writes in place in the stock plan, and nothing does here"
+    if end == "draws":
+        drawn = next((row for row, made in enumerate(known.rows) if set(made) & set(known.draws) - here), -1)
+        source = source_of(stock, drawn) if drawn >= 0 else ""
+        return -1, source, f"draws random numbers {len(found.draws)} times, the stock plan {len(known.draws)} times"
+    return _end(stock, known, plan, found, end)
+
+
+def _stands_alone(graph: Graph, row: int) -> bool:
+    """False for a collective on packed tensors, or the wait for one: alone it has no counterpart."""
+    while row >= 0 and graph.statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT):
+        row = int(graph.values.producer[graph.statements.inputs[row][0]])
+    return row < 0 or not graph.statements.name[row].startswith("bucket_")
+
+
+def _end(stock: Graph, known: Numbered, plan: Graph, found: Numbered, end: str) -> tuple[int, str, str]:
+    if end == "left":
+        row = next((row for row, made in enumerate(found.rows) if set(made) & set(found.left)), -1)
+        return row, source_of(plan, row) if row >= 0 else "", "is sent and never waited for"
+    if end in ("written", "written_forward"):
+        ours, theirs = getattr(found, end), getattr(known, end)
+        name = next(name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name))
+        when = "after the forward" if end == "written_forward" else "after the step"
+        return -1, "", f"{name} holds something else {when} than in the stock plan"
+    ours, theirs = getattr(found, end), getattr(known, end)
+    if len(ours) != len(theirs):
+        return -1, "", f"there are {len(ours)} {end}, in the stock plan {len(theirs)}"
+    place = next(i for i, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
+    what = "output" if end == "outputs" else "gradient"
+    row = next((row for row, made in enumerate(found.rows) if ours[place] in made), -1)
+    if row < 0:
+        return -1, "", f"{what} {place} is not what it is in the stock plan"
+    return (
+        row,
+        source_of(plan, row),
+        f"{plan.statements.name[row]} makes {what} {place}, which it does not in the stock plan",
+    )
+
+
+def _names(graph: Graph, row: int) -> list[str]:
+    return [graph.values.name[value] for value in graph.statements.outputs[row]]
+
+
+def _read(graph: Graph, row: int) -> list[str]:
+    """Names of what the first step of a statement reads, each as often as it does."""
+    taken = graph.statements.inputs[row]
+    fields = graph.statements.computes[row].split("\n")[0].split("\t")
+    return [graph.values.name[taken[int(at)]] for at in fields[1].split()] if len(fields) > 1 else []
+
+
+def _counterparts(stock: Graph, plan: Graph, row: int) -> Iterator[int]:
+    """Statements of the stock plan that the plan's may stand for, the likeliest first."""
+    made = {name.removeprefix("re_") for name in _names(plan, row)}
+    by_name = [other for other in range(len(stock.statements)) if made & set(_names(stock, other))]
+    yield from (other for other in by_name if stock.statements.kind[other] != Kind.FUSION)
+    one = plan.statements
+    for other in range(len(stock.statements)):
+        same = (stock.statements.origin[other], stock.statements.side[other], stock.statements.name[other])
+        if same == (one.origin[row], one.side[row], one.name[row]):
+            yield other
+
+
+def _words(stock: Graph, known: Numbered, plan: Graph, found: Numbered, row: int) -> str:
+    name = plan.statements.name[row]
+    other = next(_counterparts(stock, plan, row), -1)
+    if other < 0:
+        return f"{name} computes what nothing in the stock plan does"
+    ours, theirs = plan.statements.computes[row], stock.statements.computes[other]
+    if ours.partition("\t")[0] != theirs.partition("\t")[0]:
+        return f"{name} computes {ours.partition(chr(9))[0]}, in the stock plan {theirs.partition(chr(9))[0]}"
+    here, there = _read(plan, row), _read(stock, other)
+    for at, (one, another) in enumerate(zip(here, there, strict=False)):
+        if one.removeprefix("re_") != another.removeprefix("re_"):
+            return f"{name} reads {one} where the stock plan reads {another}"
+        if found.reads[row][at : at + 1] != known.reads[other][at : at + 1]:
+            return f"{name} reads {one}, which then does not hold what it holds in the stock plan"
+    return f"{name} is not what it is in the stock plan: its place among random draws or writes differs"

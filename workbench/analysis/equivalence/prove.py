@@ -1,0 +1,139 @@
+"""Whether a plan computes what the stock plan computes, proven by numbering values over versions of memory.
+
+Translation validation: what made the plan is not asked. Both graphs are walked statement by statement. A value's number
+stands for what it holds, as a term: the symbol that made it, its static arguments, and the numbers of what it read at
+that moment. Equal terms have equal numbers, whatever they are called and wherever they stand, so that what is computed
+again or kept outside of a fusion has the number of what it stands for. A write makes a new version of its storage; what
+is read through another name, or through a view, is then numbered anew from that version. A random draw carries its
+place among the draws, a collective its group, and what is sent but not waited for is not yet what is waited for.
+
+Two graphs are equal if outputs, gradients and all that is written have equal numbers, if they draw the same numbers in
+the same order, and if neither leaves a collective behind that the other waits for. What may differ beyond that is in
+`RULES`; a proof names those that it needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.analysis.equivalence.first_difference import first_difference
+from workbench.analysis.equivalence.rewrite_rules import RULES
+from workbench.analysis.equivalence.terms import Terms, may_write
+from workbench.analysis.equivalence.value_numbering import Numbered, Walk
+from workbench.core.graph import Graph
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """Whether a plan was proven equal to another one.
+
+    Attributes
+    ----------
+    proven : bool
+    rules : tuple of str
+        Names of the rules without which the two would differ, as `RULES` has them.
+    statement : int
+        Row of the first statement that differs, in the plan; -1 where none does or what differs is missing there.
+    source : str
+        The person's own line for it, such as ``model.py:12  x = torch.tanh(x)``; empty where it is not known.
+    difference : str
+        What differs, in words; empty where it is proven.
+    fault : str
+        How the stock plan itself differs from what Thunder traced, with the person's line; empty where it does not.
+    """
+
+    proven: bool
+    rules: tuple[str, ...] = ()
+    statement: int = -1
+    source: str = ""
+    difference: str = ""
+    fault: str = ""
+
+    @property
+    def message(self) -> str:
+        """What differs and where, as one line."""
+        return f"{self.source}: {self.difference}" if self.source else self.difference
+
+    def beside(self, fault: str) -> Proof:
+        """Return this proof where the stock plan has a fault, which nothing that is equal to it is proven beside."""
+        return dataclasses.replace(self, proven=False, fault=fault) if fault else self
+
+
+def prove(stock: Graph, plan: Graph) -> Proof:
+    """Prove that a plan computes what the stock plan does.
+
+    Parameters
+    ----------
+    stock, plan : Graph
+        Execution graphs of one program under one executor, or its joint graph as `stock`.
+
+    Returns
+    -------
+    Proof
+    """
+    return Prover(stock).prove(plan)
+
+
+def fault(joint: Graph, stock: Graph) -> str:
+    """How a stock plan differs from the joint graph that it was made of, as one line; empty where it does not.
+
+    nvFuser's fusions are made of primitives and draw with a generator of their own: of theirs it is only found whether
+    the same is written into, and when.
+
+    Parameters
+    ----------
+    joint, stock : Graph
+        As claimed, before any fusion and split; as it would run.
+    """
+    if not any("nvfuser" in name.lower() for name in stock.statements.executor):
+        return prove(joint, stock).message
+    terms = Terms()
+    if not may_write(joint, terms):
+        return ""
+    before, after = (Walk(terms, graph, drops_casts=True).result() for graph in (joint, stock))
+    for one, other, when in (
+        (before.written_forward, after.written_forward, "by the end of the forward"),
+        (before.written, after.written, "by the end of the step"),
+    ):
+        for name in one:
+            if name not in other:
+                return f"{name} is written into by the program, and {when} by nothing in the stock plan"
+    return ""
+
+
+class Prover:
+    """Proves plans equal to one stock plan, which is numbered once.
+
+    Parameters
+    ----------
+    stock : Graph
+        An execution graph, or the joint graph.
+    """
+
+    def __init__(self, stock: Graph) -> None:
+        self.stock = stock
+        self._terms = Terms()
+        self._drops_casts = any("nvfuser" in name.lower() for name in stock.statements.executor)
+        self._known = self._numbered(stock)
+
+    def _numbered(self, graph: Graph) -> Numbered:
+        return Walk(self._terms, graph, drops_casts=self._drops_casts).result()
+
+    def prove(self, plan: Graph) -> Proof:
+        """Prove that a plan computes what the stock plan does."""
+        known, found = self._known, self._numbered(plan)
+        difference = known.differs(found)
+        if difference is None:
+            return Proof(True, tuple(name for name in RULES if known.applied[name] != found.applied[name]))
+        statement, source, words = first_difference(self.stock, known, plan, found, difference)
+        return Proof(False, statement=statement, source=source, difference=words)
+
+    def of_stock(self, fault: str) -> Proof:
+        """Return the proof of the stock plan, which equals itself.
+
+        Parameters
+        ----------
+        fault : str
+            How it differs from what Thunder traced; empty where it does not.
+        """
+        return Proof(True).beside(fault)

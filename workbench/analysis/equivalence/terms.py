@@ -1,0 +1,263 @@
+"""Statements' texts taken apart, and terms as numbers: what the numbering of a graph is written in."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.core.graph import Graph, StatementFlag
+
+# What a step does beside making values of values: by its symbol.
+PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
+_BY_NAME = {
+    "copy_": COPY,
+    "update_aliases": FENCE,
+    "shallow_copy": SHALLOW,
+    "to": CAST,
+    "convert_element_type": CAST,
+    "wait": WAIT,
+    "torch_wait_prim_impl": WAIT,
+}
+_BY_PREFIX = (
+    ("offload_", STORE),
+    ("reloaded_", ARRIVE),
+    ("reload_", RELOAD),
+    ("bucket_pack", PACK),
+    ("bucket_unpack", UNPACK),
+)
+_MAKING = frozenset((PLAIN, FENCE, SHALLOW, CAST, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, MOVE))
+"""What makes values and writes nowhere else."""
+_SENDING = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
+_DRAWING = frozenset(
+    (
+        *("uniform", "bernoulli", "rand", "randn", "randint", "randperm", "normal", "multinomial", "exponential"),
+        *("dropout", "get_and_update_rng_state"),
+    )
+)
+_FLOAT_BITS = {
+    # Bits of exponent and of fraction: what a type can tell apart.
+    "float16": (5, 10),
+    "bfloat16": (8, 7),
+    "float32": (8, 23),
+    "float64": (11, 52),
+}
+
+
+def _action(symbol: str) -> int:
+    if symbol in _BY_NAME:
+        return _BY_NAME[symbol]
+    for prefix, action in _BY_PREFIX:
+        if symbol.rpartition(".")[2].startswith(prefix):
+            return action
+    if any(word in symbol for word in _SENDING):
+        return SEND
+    if symbol in _DRAWING:
+        return DRAW
+    # PyTorch's own sign for what writes into its first argument.
+    return WRITES if symbol.endswith("_") and not symbol.endswith("__") else PLAIN
+
+
+UNTOLD = 1 << 20
+"""Beside a statement's flags: it writes in place, and no step of it says where."""
+
+
+class Step:
+    """One line of a statement's text, parsed."""
+
+    __slots__ = ("action", "call", "made", "moves", "operands", "shares", "symbol")
+
+    def __init__(self, line: str) -> None:
+        self.call, operands, shares, made, *moves = line.split("\t")
+        self.symbol = self.call.partition("(")[0]
+        self.moves = tuple(map(Move.read, moves[0].split())) if moves else ()
+        self.action = MOVE if self.moves else _action(self.symbol)
+        self.operands = tuple(_ref(text) for text in operands.split())
+        self.shares = tuple(_share(text) for text in shares.split())
+        self.made = tuple(made.split())
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """Elements taken from a tensor as they are, told by their places in it.
+
+    Attributes
+    ----------
+    taken, shape, strides : tuple of int
+        Shape of that tensor and of what is made of it; steps along each of the latter's dimensions, in elements of a
+        contiguous tensor, 0 where there is but one place.
+    offset : int
+        Place of the first one.
+    """
+
+    taken: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, taken: tuple[int, ...], shape: tuple[int, ...], strides: Sequence[int], offset: int) -> Move:
+        """One that is written as every other that takes the same elements."""
+        if not all(shape):
+            return cls(taken, shape, (0,) * len(shape), 0)
+        steps = tuple(stride if length > 1 else 0 for length, stride in zip(shape, strides, strict=True))
+        return cls(taken, shape, steps, offset)
+
+    @classmethod
+    def read(cls, text: str) -> Move:
+        """As `workbench.compiler.trace.canonical_text` writes it."""
+        taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
+        return cls.of(taken, shape, strides, offset[0])
+
+    @property
+    def whole(self) -> bool:
+        """Whether all elements are where they were."""
+        return self.taken == self.shape and self == Move.of(self.taken, self.shape, contiguous(self.shape), 0)
+
+    @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - moves are few, and small
+    def then(self, after: Move) -> Move | None:
+        """Both, one after the other, as one; None where no strides say where elements come from."""
+        if after.taken != self.shape:
+            return None
+        if not all(after.shape):
+            return Move.of(self.taken, after.shape, after.strides, 0)
+        dims = _merged(self.shape, self.strides)
+        places = [_digits(step, dims) for step in (*after.strides, after.offset)]
+        reach = [*(length - 1 for length in after.shape), 1]
+        for dim, (length, _) in enumerate(dims):
+            # Steps along several dimensions add up: none may run over into the next row.
+            if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
+                return None
+        *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]
+        return Move.of(self.taken, after.shape, steps, self.offset + first)
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a tensor whose elements follow each other."""
+    strides = [1]
+    for length in reversed(shape[1:]):
+        strides.insert(0, strides[0] * max(length, 1))
+    return tuple(strides[: len(shape)])
+
+
+def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Lengths and strides of the fewest dimensions that have the same elements in the same order."""
+    found: list[tuple[int, int]] = []
+    for length, stride in zip(shape, strides, strict=True):
+        if length == 1:
+            continue
+        if found and found[-1][1] == length * stride:
+            found[-1] = (found[-1][0] * length, stride)
+        else:
+            found.append((length, stride))
+    return found or [(1, 0)]
+
+
+def _digits(place: int, dims: Sequence[tuple[int, int]]) -> list[int]:
+    """A place among the elements in order as one along each dimension."""
+    found = []
+    for length, _ in reversed(dims[1:]):
+        place, digit = divmod(place, length)
+        found.append(digit)
+    return [place, *reversed(found)]
+
+
+def _ref(text: str) -> tuple[int, int]:
+    step, _, at = text.rpartition(".")
+    return (int(step) if step else -1, int(at))
+
+
+def _share(text: str) -> int:
+    """The operand whose memory an output lives in, or -1; or below, another output: ``-2 - i``."""
+    if text == "-":
+        return -1
+    return -2 - int(text[1:]) if text.startswith("~") else int(text)
+
+
+class Terms:
+    """Numbers for terms, shared by all graphs that are compared."""
+
+    def __init__(self) -> None:
+        self.ids: dict[Any, int] = {}
+        self.structure: dict[int, tuple[Any, ...]] = {}
+        """Of what rules look into: packed tensors, what is sent of them, what is in the store, casts and writes."""
+        self._parsed: dict[str, tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]] = {}
+
+    def number(self, term: Any) -> int:
+        """The number of a term: one for equal terms."""
+        ids = self.ids
+        found = ids.get(term)
+        if found is None:
+            found = ids[term] = len(ids)
+        return found
+
+    def steps(self, text: str) -> tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]:
+        """A statement's steps, and which of what they make it gives."""
+        found = self._parsed.get(text)
+        if found is None:
+            *lines, last = text.split("\n")
+            steps = tuple(Step(line) for line in lines)
+            found = self._parsed[text] = (steps, tuple(_ref(ref) for ref in last[1:].split()))
+        return found
+
+
+def may_write(graph: Graph, terms: Terms) -> bool:
+    """Whether any statement may write into memory that it did not make; False only where none does."""
+    if (graph.statements.flags & StatementFlag.INPLACE).any():
+        return True
+    texts = set(graph.statements.computes) - {""}
+    return any(step.action not in _MAKING for text in texts for step in terms.steps(text)[0])
+
+
+def kind_of(graph: Graph, value: int) -> str:
+    """Data type, shape and device of a value, as statements' texts write them."""
+    values = graph.values
+    shape = ",".join(map(str, values.shape[value]))
+    return f"{values.dtype[value]}[{shape}]@{values.device[value]}"
+
+
+def _parts(kind: str) -> tuple[str, tuple[int, ...], str]:
+    """Data type, shape and device."""
+    dtype, _, rest = kind.partition("[")
+    shape, _, device = rest.partition("]@")
+    return dtype, tuple(int(length) for length in shape.split(",") if length), device
+
+
+def is_float(kind: str) -> bool:
+    """Whether it is a floating point type."""
+    return kind.partition("[")[0] in _FLOAT_BITS
+
+
+def is_wider(wide: str, narrow: str) -> bool:
+    """Whether every number of one floating point type is one of the other."""
+    one, other = _FLOAT_BITS[wide.partition("[")[0]], _FLOAT_BITS.get(narrow.partition("[")[0])
+    return other is not None and one[0] >= other[0] and one[1] >= other[1]
+
+
+def in_place(step: Step) -> tuple[str, bool]:
+    """A collective's call without the flag that lets an all-reduce write into what it is given, and that flag."""
+    found = re.fullmatch(r"(.*all_reduce.*), (True|False)\)", step.call)
+    return (step.call, False) if found is None else (f"{found[1]})", found[2] == "True")
+
+
+def comes_apart(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], made: Sequence[str]) -> bool:
+    """Whether what comes out of a bucket is what each part alone would have come to, in order and by shape."""
+    if len(kinds) != len(made) or len({_parts(kind)[::2] for kind in (*kinds, *made)}) != 1:
+        return False
+    gathers, reduces, scatters = ("all_gather" in call, "all_reduce" in call, "reduce_scatter" in call)
+    if (gathers, scatters) != (gathered, scattered) or not (gathers or reduces or scatters):
+        return False
+    ranks = set()
+    for part, whole in zip(kinds, made, strict=True):
+        (_, sent, _), (_, got, _) = _parts(part), _parts(whole)
+        if reduces and sent != got:
+            return False
+        if not reduces:
+            small, large = (sent, got) if gathers else (got, sent)
+            if small[1:] != large[1:] or not small or large[0] % max(small[0], 1):
+                return False
+            ranks.add(large[0] // max(small[0], 1))
+    return len(ranks) <= 1 and all(math.prod(_parts(kind)[1]) for kind in kinds)

@@ -1,0 +1,590 @@
+"""A graph's values as numbers, over versions of memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from workbench.analysis.equivalence.rewrite_rules import RULES
+from workbench.analysis.equivalence.terms import (
+    ARRIVE,
+    CAST,
+    COPY,
+    DRAW,
+    FENCE,
+    MOVE,
+    PACK,
+    PLAIN,
+    RELOAD,
+    SEND,
+    SHALLOW,
+    STORE,
+    UNPACK,
+    UNTOLD,
+    WAIT,
+    WRITES,
+    Move,
+    Step,
+    Terms,
+    comes_apart,
+    in_place,
+    is_float,
+    is_wider,
+    kind_of,
+)
+from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
+
+# As plain numbers: an enumeration's own operators would take most of the time here.
+_RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
+_ARGUMENT = int(ValueFlag.ARGUMENT)
+_GET_GRAD, _FUSION = int(Kind.GET_GRAD), int(Kind.FUSION)
+
+
+class _Node:
+    """A value: what it held when it was made or last read, and how to tell what it holds later."""
+
+    __slots__ = ("kind", "number", "parent", "storage", "version", "view")
+
+    def __init__(
+        self, number: int, kind: str, storage: int, version: int = 0, parent: _Node | None = None, view: Any = None
+    ) -> None:
+        self.number = number
+        self.kind = kind
+        self.storage = storage
+        self.version = version
+        self.parent = parent
+        """What it is a view of; None for what has a storage to itself."""
+        self.view = view
+        """How it is made of the parent's content: a term with None in the parent's place."""
+
+
+@dataclasses.dataclass
+class Numbered:
+    """A graph's values as numbers.
+
+    Attributes
+    ----------
+    outputs, gradients : tuple of int
+        What forward and backward give, in order; -1 for what is no value.
+    written, written_forward : dict of str to int
+        Arguments that were written into, by name, as they are left by the step and by its forward.
+    draws : tuple of int
+        What was drawn, in order.
+    left : tuple of int
+        Collectives that nothing waits for.
+    rows : list of tuple of int
+        Per statement the numbers of what it made; for a write also that of the storage's new version.
+    reads : list of tuple of int
+        Per statement the numbers of what it read.
+    applied : dict of str to set
+        By rule what it was applied to.
+    """
+
+    outputs: tuple[int, ...]
+    gradients: tuple[int, ...]
+    written: dict[str, int]
+    written_forward: dict[str, int]
+    draws: tuple[int, ...]
+    left: tuple[int, ...]
+    rows: list[tuple[int, ...]]
+    reads: list[tuple[int, ...]]
+    writes: list[tuple[int, int]]
+    applied: dict[str, set[Any]]
+
+    def differs(self, other: Numbered) -> str | None:
+        """Which end differs first, by the name that `told` knows it by; None if none does."""
+        for name in ("draws", "written_forward", "written", "outputs", "gradients", "left"):
+            if getattr(self, name) != getattr(other, name):
+                return name
+        return None
+
+
+class Walk:
+    """Numbers one graph from its first statement to its last."""
+
+    def __init__(self, terms: Terms, graph: Graph, *, drops_casts: bool) -> None:
+        self.terms = terms
+        self.number = terms.number
+        self.structure = terms.structure
+        self.drops_casts = drops_casts
+        self.graph = graph
+        self.version: dict[int, list[int]] = {}
+        """Of storages that were written: how often, and the number of what is in them now."""
+        self.storages = 0
+        self.nodes: dict[int, _Node] = {}
+        self.applied: dict[str, set[Any]] = {name: set() for name in RULES}
+        self.draws: list[int] = []
+        self.under_way: dict[int, tuple[int, _Node | None]] = {}
+        """By number of what is sent and not waited for: what was sent, as it was then."""
+        self.rows: list[tuple[int, ...]] = []
+        self.reads: list[tuple[int, ...]] = []
+        self.writes: list[tuple[int, int]] = []
+        self.written_forward: dict[str, int] = {}
+        self.outputs: tuple[int, ...] = ()
+        self.deferred: list[tuple[_Node, int, _Node]] | None = None
+        """Inside an nvFuser fusion what is written at its end: destination, content, and the copy's own result."""
+        self.row = -1
+        self.arguments = self._arguments()
+        self._run()
+
+    def result(self) -> Numbered:
+        """What was found."""
+        gradients = tuple(self._end(v) for v in self.graph.ends.gradients)
+        if not any(number >= 0 for number in gradients):
+            # Without a backward there is none of them, and no place for any.
+            gradients = ()
+        return Numbered(
+            self.outputs,
+            gradients,
+            self._written(),
+            self.written_forward,
+            tuple(self.draws),
+            tuple(self.under_way),
+            self.rows,
+            self.reads,
+            self.writes,
+            self.applied,
+        )
+
+    def _arguments(self) -> dict[str, _Node]:
+        values = self.graph.values
+        found: dict[str, _Node] = {}
+        by_storage: dict[int, _Node] = {}
+        rows = [
+            v
+            for v, (flags, producer) in enumerate(zip(values.flags.tolist(), values.producer.tolist(), strict=True))
+            if flags & _ARGUMENT and producer < 0
+        ]
+        for value in rows:
+            name, storage = values.name[value], int(values.storage[value])
+            number, kind = self.number(("argument", name)), kind_of(self.graph, value)
+            whole = by_storage.get(storage)
+            if whole is None:
+                node = self._new(number, kind)
+                if storage >= 0:
+                    by_storage[storage] = node
+            elif whole.kind == kind:
+                # The same tensor given twice.
+                node = _Node(number, kind, whole.storage, 0, whole, (("argument",), (None,), 0))
+            else:
+                node = _Node(number, kind, whole.storage, 0, whole, (("argument", name), (None,), 0))
+            found[name] = self.nodes[value] = node
+        return found
+
+    def _run(self) -> None:
+        graph = self.graph
+        statements, ends = graph.statements, graph.ends
+        inputs, outputs = statements.inputs, statements.outputs
+        in_from, in_items = inputs.offsets.tolist(), inputs.items.tolist()
+        out_from, out_items = outputs.offsets.tolist(), outputs.items.tolist()
+        kinds, sides, parents = statements.kind.tolist(), statements.side.tolist(), statements.parent.tolist()
+        flags, computes = statements.flags.tolist(), statements.computes
+        split = bool(ends.cotangents) or graph.stage != "joint"
+        forward, asked = True, dict.fromkeys(ends.outputs, 0)
+        local: dict[int, _Node] = {}
+        fused = -1
+        special = _RANDOM | _INPLACE
+        for row, text in enumerate(computes):
+            parent = parents[row]
+            if parent < 0 and fused >= 0:
+                self._close(fused, local, out_items[out_from[fused] : out_from[fused + 1]])
+                fused = -1
+            if split and forward and sides[row] == BACKWARD:
+                forward = False
+                self._turn()
+            self.row = row
+            taken = in_items[in_from[row] : in_from[row + 1]]
+            given = out_items[out_from[row] : out_from[row + 1]]
+            if kinds[row] == _GET_GRAD:
+                self._cotangent(taken, given, asked)
+                continue
+            if kinds[row] == _FUSION:
+                fused, local = row, {value: self._node(value, self.nodes) for value in taken}
+                for node in local.values():
+                    self.read(node)
+                self.deferred = [] if "nvfuser" in statements.executor[row].lower() else None
+                self.rows.append(())
+                self.reads.append(())
+                continue
+            scope = self.nodes if parent < 0 else local
+            if not text:
+                # What it computes is not told: what it makes is equal to nothing.
+                for value in given:
+                    scope[value] = self._new(self.number(object()), kind_of(graph, value))
+                self.rows.append(tuple(scope[value].number for value in given))
+                self.reads.append(())
+                continue
+            steps, gives = self.terms.steps(text)
+            nodes = [scope.get(value) or self._node(value, scope) for value in taken]
+            flag = flags[row] & special
+            made = self._statement(steps, nodes, flag)
+            numbers = []
+            for value, (step, at) in zip(given, gives, strict=True):
+                node = scope[value] = nodes[at] if step < 0 else made[step][at]
+                numbers.append(node.number)
+            self.rows.append(tuple(numbers))
+        if fused >= 0:
+            self._close(fused, local, out_items[out_from[fused] : out_from[fused + 1]])
+        if not split or forward:
+            self._turn()
+
+    def _node(self, value: int, scope: dict[int, _Node]) -> _Node:
+        """The node of a value that is read; one of its own for a value that nothing has defined here."""
+        node = scope.get(value)
+        if node is None:
+            values = self.graph.values
+            made = values.producer[value] >= 0 or values.flags[value] & ValueFlag.TENSOR
+            name = values.name[value]
+            # Equal to nothing, not even to itself elsewhere.
+            number = self.number(object() if made else ("number", name))
+            node = scope[value] = self._new(number, kind_of(self.graph, value))
+        return node
+
+    def _new(self, number: int, kind: str) -> _Node:
+        self.storages += 1
+        return _Node(number, kind, self.storages)
+
+    def _turn(self) -> None:
+        """The end of the forward: what it returns and leaves is as it is now; only what it hands over goes on."""
+        ends = self.graph.ends
+        self.outputs = tuple(self._end(v) for v in ends.outputs if v >= 0)
+        self.written_forward = self._written()
+        if self.graph.stage == "joint":
+            return
+        received: dict[int, _Node] = {}
+        for given, taken in zip(ends.given, ends.received, strict=True):
+            if given >= 0 and taken >= 0:
+                received[taken] = self._node(given, self.nodes)
+        for i, value in enumerate(ends.cotangents):
+            if value >= 0:
+                received[value] = self._new(self.number(("cotangent", i)), kind_of(self.graph, value))
+        self.nodes = received
+
+    def _cotangent(self, taken: Sequence[int], given: Sequence[int], asked: dict[int, int]) -> None:
+        """In a joint graph: the gradient that is asked for of an output, which may be given several times."""
+        output, outputs = taken[0], self.graph.ends.outputs
+        places = [i for i, value in enumerate(outputs) if value == output]
+        place = places[min(asked.get(output, 0), len(places) - 1)] if places else -1
+        asked[output] = asked.get(output, 0) + 1
+        number = self.number(("cotangent", place))
+        for value in given:
+            self.nodes[value] = self._new(number, kind_of(self.graph, value))
+        self.rows.append((number,))
+        self.reads.append(())
+
+    def _end(self, value: int) -> int:
+        return -1 if value < 0 else self.read(self._node(value, self.nodes))
+
+    def _written(self) -> dict[str, int]:
+        return {
+            name: self.read(node)
+            for name, node in self.arguments.items()
+            if node.storage in self.version and self.read(node) != self.number(("argument", name))
+        }
+
+    def _close(self, row: int, local: dict[int, _Node], given: Sequence[int]) -> None:
+        """The end of a fusion: what it gives lives where the fusion's own text says."""
+        deferred, self.deferred = self.deferred, None
+        self.row = row
+        ((step,), _) = self.terms.steps(self.graph.statements.computes[row])
+        for destination, number, _ in deferred or ():
+            self._write(destination, number)
+        copied = {id(result): destination for destination, _, result in deferred or ()}
+        for value, share in zip(given, step.shares, strict=True):
+            node = self._node(value, local)
+            if deferred is not None:
+                # Outputs are tensors of their own, but for what was copied in place and inputs handed on.
+                node = copied.get(id(node), node) if share >= 0 else self._new(node.number, node.kind)
+            self.nodes[value] = node
+        self.rows[row] = tuple(self.nodes[value].number for value in given)
+
+    def read(self, node: _Node) -> int:
+        """What a value holds now."""
+        state = self.version.get(node.storage)
+        if state is None or state[0] == node.version or self.deferred is not None:
+            return node.number
+        if node.parent is None:
+            node.number = state[1]
+        else:
+            node.number = self._seen(node.view, self.read(node.parent))
+        node.version = state[0]
+        return node.number
+
+    def _seen(self, view: Any, content: int) -> int:
+        """The content of a view of what holds `content`."""
+        call, numbers, place = view
+        last = self.structure.get(content)
+        if call == ("argument",):
+            return content
+        if last is not None and last[0] == "write" and last[1] == view:
+            return int(last[3])
+        if isinstance(call, Move):
+            return self._moved(content, call)
+        base = self.number((call, *(content if number is None else number for number in numbers)))
+        return self.number(("output", base, place)) if place else base
+
+    def _write(self, node: _Node, content: int) -> None:
+        """A value's memory holds something else from now on."""
+        state = self.version.setdefault(node.storage, [0, -1])
+        whole, at = content, node
+        while at.parent is not None:
+            if at.view[0] != ("argument",) and not (isinstance(at.view[0], Move) and at.view[0].whole):
+                before = self.read(at.parent)
+                term = ("write", at.view, before, whole)
+                whole = self.number(term)
+                self.structure[whole] = term
+            at = at.parent
+        state[0] += 1
+        state[1] = whole
+        node.number, node.version = content, state[0]
+        self.writes.append((self.row, whole))
+
+    def _statement(self, steps: Sequence[Step], nodes: list[_Node], flag: int) -> list[list[_Node]]:
+        made: list[list[_Node]] = []
+        read, version, ids = self.read, self.version, self.terms.ids
+        reads: list[int] = []
+        if flag & _RANDOM and any(step.action == DRAW for step in steps):
+            flag &= ~_RANDOM
+        if flag & _INPLACE and not any(step.action in (COPY, WRITES) for step in steps):
+            flag |= UNTOLD
+        for step in steps:
+            operands = [nodes[at] if before < 0 else made[before][at] for before, at in step.operands]
+            numbers = [read(node) for node in operands] if version else [node.number for node in operands]
+            reads += numbers
+            action = step.action
+            if action == PLAIN and not flag & (_RANDOM | UNTOLD):
+                # By far the most: here it counts.
+                term = (step.call, *numbers)
+                number = ids.get(term)
+                if number is None:
+                    number = ids[term] = len(ids)
+                if step.shares == (-1,):
+                    self.storages += 1
+                    made.append([_Node(number, step.made[0], self.storages)])
+                else:
+                    made.append(self._outputs(step, operands, numbers, number))
+                continue
+            made.append(self._special(step, operands, numbers, flag))
+        self.reads.append(tuple(reads))
+        return made
+
+    def _outputs(self, step: Step, operands: list[_Node], numbers: list[int], number: int) -> list[_Node]:
+        """What a step makes, each in its memory."""
+        found: list[_Node] = []
+        for i, share in enumerate(step.shares):
+            own = number if i == 0 else self.number(("output", number, i))
+            if share == -1:
+                found.append(self._new(own, step.made[i]))
+                continue
+            if share < 0:
+                parent = found[-2 - share]
+                terms: tuple[int | None, ...] = (None,)
+                call: Any = ("beside", number)
+            else:
+                parent, call = operands[share], step.call
+                terms = tuple(None if at == share else n for at, n in enumerate(numbers))
+            state = self.version.get(parent.storage)
+            found.append(
+                _Node(own, step.made[i], parent.storage, 0 if state is None else state[0], parent, (call, terms, i))
+            )
+        return found
+
+    def _same(self, step: Step, i: int, node: _Node, number: int) -> _Node:
+        """An output that holds what an operand holds: the operand itself, or a copy of it."""
+        return node if step.shares[i] >= 0 else self._new(number, step.made[i])
+
+    def _apply(self, rule: str, number: int) -> None:
+        self.applied[rule].add(number)
+
+    def _special(self, step: Step, operands: list[_Node], numbers: list[int], flag: int) -> list[_Node]:
+        action = step.action
+        if action in (FENCE, SHALLOW) and len(operands) == len(step.shares):
+            for number in numbers:
+                self._apply("fence" if action == FENCE else "shallow copy", number)
+            return [self._same(step, i, node, numbers[i]) for i, node in enumerate(operands)]
+        if action == COPY and len(operands) == 2:
+            return self._copy(step, operands, numbers)
+        if action == CAST and len(operands) == 1:
+            return self._cast(step, operands, numbers)
+        if action == SEND and operands:
+            return self._send(step, operands, numbers)
+        if action == WAIT and len(operands) == 1:
+            return self._wait(step, operands, numbers)
+        if action == MOVE and not flag & (_RANDOM | UNTOLD) and all(share in (-1, 0) for share in step.shares):
+            return self._move(step, operands[0], numbers[0])
+        if action in _STRUCTURED:
+            return _STRUCTURED[action](self, step, operands, numbers)
+        term: tuple[Any, ...] = (step.call, *numbers)
+        # Philox numbers are a function of a seed and an offset, which are values themselves.
+        draws = (action == DRAW or flag & _RANDOM) and "philox" not in step.symbol
+        if draws:
+            term = ("draw", len(self.draws), *term)
+        number = self.number(term)
+        if draws:
+            self.draws.append(number)
+        found = self._outputs(step, operands, numbers, number)
+        if action == WRITES or flag & UNTOLD:
+            # Which of them it writes is not known: taken as all that it is given.
+            for i, node in enumerate(operands[:1] if action == WRITES else operands):
+                self._write(node, self.number(("written by", number, i)))
+        return found
+
+    def _move(self, step: Step, node: _Node, number: int) -> list[_Node]:
+        """Elements of one tensor, which are told by their places in it, however they are asked for."""
+        found = []
+        state = self.version.get(node.storage)
+        for move, share, kind in zip(step.moves, step.shares, step.made, strict=True):
+            made = self._moved(number, move)
+            if self.structure.get(made) != ("moved", move, number):
+                self._apply("moved elements", made)
+            if share != 0:
+                found.append(self._new(made, kind))
+                continue
+            parent, view = node, move
+            while parent.parent is not None and isinstance(parent.view[0], Move):
+                through = parent.view[0].then(view)
+                if through is None:
+                    break
+                parent, view = parent.parent, through
+            version = 0 if state is None else state[0]
+            found.append(_Node(made, kind, node.storage, version, parent, (view, (None,), 0)))
+        return found
+
+    def _moved(self, number: int, move: Move) -> int:
+        """The number of elements taken from what has a number."""
+        term = (move, number)
+        found = self.terms.ids.get(term)
+        if found is not None:
+            return found
+        known = self.structure.get(number)
+        if move.whole:
+            made = number
+        elif known is not None and known[0] == "moved" and (through := known[1].then(move)) is not None:
+            made = self._moved(known[2], through)
+        else:
+            made = self.number(term)
+            self.structure[made] = ("moved", move, number)
+            return made
+        self.terms.ids[term] = made
+        return made
+
+    def _copy(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        source, destination = operands
+        number = numbers[0]
+        if source.kind != destination.kind:
+            number = self.number(("copy_", destination.kind, number))
+        if self.deferred is not None:
+            # nvFuser reads its inputs as they are at the start and writes at the end.
+            earlier = (to for to, _, result in self.deferred if result is destination)
+            result = self._new(number, destination.kind)
+            self.deferred.append((next(earlier, destination), number, result))
+            return [result]
+        self._write(destination, number)
+        return [destination]
+
+    def _cast(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        (node,), (number,) = operands, numbers
+        before, after = node.kind, step.made[0]
+        if before == after:
+            self._apply("redundant cast", number)
+            return [self._same(step, 0, node, number)]
+        known = self.structure.get(number)
+        if known is not None and known[0] == "cast" and is_float(before) and is_float(after):
+            _, source, kind = known
+            if kind == after and is_wider(before, kind):
+                self._apply("cast there and back", number)
+                return [self._new(source, after)]
+            if self.drops_casts and is_float(kind):
+                self._apply("cast on the way", number)
+                number, before = source, kind
+                if before == after:
+                    return [self._new(number, after)]
+        # The type is all there is to a cast: how it was asked for does not count.
+        made = self.number(("cast", after.partition("[")[0], after.rpartition("@")[2], number))
+        self.structure.setdefault(made, ("cast", number, before))
+        return self._outputs(step, operands, numbers, made)
+
+    def _send(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        call, overwrites = in_place(step)
+        number = self.number((call, *numbers))
+        if overwrites:
+            self._apply("reduction in place", numbers[0])
+        packed = self.structure.get(numbers[0])
+        if packed is not None and packed[0] == "packed":
+            self.structure.setdefault(number, ("sent", call, packed))
+        if step.shares[0] >= 0:
+            self._write(operands[step.shares[0]], number)
+            self.under_way[number] = (-1, None)
+        else:
+            self.under_way[number] = (numbers[0], operands[0])
+        return self._outputs(step, operands, numbers, number)
+
+    def _wait(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        (node,), (number,) = operands, numbers
+        sent, source = self.under_way.pop(number, (-1, None))
+        if source is not None and self.read(source) != sent:
+            number = self.number(("overwritten while it is sent", number, self.read(source)))
+        waited = self.number(("wait", number))
+        known = self.structure.get(number)
+        if known is not None and known[0] == "sent":
+            self.structure.setdefault(waited, ("arrived", *known[1:]))
+        if step.shares[0] >= 0 and node.storage in self.version:
+            self._write(node, waited)
+            return [node]
+        return self._outputs(step, operands, [number], waited)
+
+    def _pack(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        number = self.number((step.call, *numbers))
+        kinds = tuple(node.kind for node in operands)
+        self.structure.setdefault(number, ("packed", "scatter" in step.symbol, tuple(numbers), kinds))
+        return self._outputs(step, operands, numbers, number)
+
+    def _unpack(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        known = self.structure.get(numbers[0])
+        found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
+        if known is None or known[0] != "arrived":
+            return found
+        _, call, (_, scatter, parts, kinds) = known
+        if not comes_apart(call, scatter, "gather" in step.symbol, kinds, step.made):
+            return found
+        for node, part in zip(found, parts, strict=True):
+            node.number = self.number(("wait", self.number((call, part))))
+            self._apply("bucket", node.number)
+        return found
+
+    def _store(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        number = self.number(("in the store", *numbers))
+        self.structure.setdefault(number, ("stored", tuple(numbers), tuple(node.kind for node in operands)))
+        return self._outputs(step, operands, numbers, number)
+
+    def _reload(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        known = self.structure.get(numbers[0])
+        found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
+        if known is None or known[0] != "stored" or known[2] != step.made:
+            return found
+        for at, node in enumerate(found):
+            node.number = self.number(("on its way", numbers[0], at))
+            self.structure.setdefault(node.number, ("coming", numbers[0], at, known[1][at]))
+        return found
+
+    def _arrive(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+        found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
+        coming = [self.structure.get(number, ("",)) for number in numbers]
+        # What is waited for goes with the first of the tensors that are brought back together.
+        if len(found) != len(numbers) or coming[0][0] != "coming" or coming[0][2] != 0:
+            return found
+        for node, known in zip(found, coming, strict=True):
+            if known[:2] == coming[0][:2]:
+                node.number = known[3]
+                self._apply("offload", known[3])
+        return found
+
+
+_STRUCTURED: dict[int, Callable[[Walk, Step, list[_Node], list[int]], list[_Node]]] = {
+    PACK: Walk._pack,
+    UNPACK: Walk._unpack,
+    STORE: Walk._store,
+    RELOAD: Walk._reload,
+    ARRIVE: Walk._arrive,
+}

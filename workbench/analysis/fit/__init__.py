@@ -1,0 +1,1 @@
+"""Save, recompute or offload under a stated peak."""

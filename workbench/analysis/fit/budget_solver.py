@@ -1,0 +1,638 @@
+"""The least time under a stated peak: what to save, recompute and offload, by linear programs and exact prediction.
+
+Each storage that the forward saves is a variable: saved, recomputed or offloaded. Recomputing it costs the statements
+that are run again, offloading it the transfers that compute does not hide. A linear model says how many bytes each
+choice frees at each statement; the exact prediction of `memory.Predictor` says where the model was wrong, and the
+statement is put into the model as it was found there, until no statement is over the limit. Then whatever can be saved
+again without going over it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import LinearConstraint
+from scipy.sparse import csr_array
+
+from workbench.analysis.cost.offload_time import exposed_s, hidden_s
+from workbench.analysis.fit.fusion_costs import Again
+from workbench.analysis.fit.lp_bound import Bound, Relaxation
+from workbench.analysis.fit.milp_process import solve_whole
+from workbench.analysis.fit.option_costs import Point, Rates, lowest, quickest
+from workbench.analysis.fit.residency import Presence
+from workbench.analysis.fit.rounding import Closing
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, Places, Weighed
+from workbench.analysis.memory.recompute_set import Recomputer
+
+_ROUNDS = 40
+_CUTS_PER_ROUND = 40
+_NODES = 1000
+"""Of the solver's search, for each linear program of whole choices."""
+GUIDE_NODES = 1
+"""The same of a guide, whose answer is nearly right anyhow: what is found at the root."""
+_PLANS_TO_SAVE_AGAIN = 4
+_PLANNED_TO_SAVE_AGAIN = 8_000
+"""Statements of all plans made to save again, where each is a plan of its own; not fewer than the plans above."""
+_WORTH = 1e-4
+"""Share of a step that making storages again has to spare, to be tried where all could be saved."""
+_AIMS = 8
+"""Limits tried of a guide, each a plan."""
+_NEAR = 0.01
+"""Share of a limit that what a guide found may stay under it, and of a step that it may be from the bound."""
+_TURNS = (40, 400)
+"""Single changes weighed to better what the linear model has ended at: at least, and at most."""
+_TURNED = 400_000
+"""Statements of all of these together, in between."""
+_ALONE = 1_000_000
+"""Statements times variables up to which each choice is predicted alone, rather than by what it can free at most."""
+
+
+class Chooser:
+    """Chooses for the storages of one joint graph.
+
+    Parameters
+    ----------
+    work : Recomputer
+    places : Places
+    rates : Rates
+    weigh : callable
+        Exact memory under options, for storages that are not saved.
+    quick : bool
+        Whether that takes milliseconds, so that it can be asked for each storage.
+    free : mapping of int to collection of str
+        Storages to choose for, and the options that are legal beside `SAVE`.
+    fixed : mapping of int to str
+        Other storages that are not saved.
+    along, gather, ahead
+        As for `ByArithmetic`.
+    go_on : callable, optional
+        Called while a linear program is solved; what it raises ends the work.
+    guides : sequence of callable, optional
+        Each makes a chooser that weighs in milliseconds and nearly right: what it finds is weighed exactly here, and
+        its limits moved by what is found.
+    remade : collection of int
+        Storages that are not saved where nothing is chosen, either: fusions make them again. A guide may take them as
+        made again, and not choose for them; where what is made again then reads one, it is made again with it, for it
+        would be saved otherwise.
+    dragged : collection of int
+        Of `fixed` those whose statements count as run again only where something chosen reads them.
+    stands_for : callable, optional
+        Of a guide that chooses for other storages: the options of these that come to the same.
+    nodes : int, optional
+        Of the solver's search, for each linear program of whole choices.
+    """
+
+    def __init__(
+        self,
+        work: Recomputer,
+        places: Places,
+        rates: Rates,
+        weigh: Callable[[Mapping[int, str]], Weighed],
+        free: Mapping[int, Collection[str]],
+        fixed: Mapping[int, str],
+        *,
+        quick: bool,
+        along: bool = True,
+        gather: bool = False,
+        ahead: int = 4,
+        go_on: Callable[[], None] = lambda: None,
+        guides: Sequence[Callable[[], Chooser]] = (),
+        remade: Collection[int] = (),
+        dragged: Collection[int] = (),
+        stands_for: Callable[[Mapping[int, str]], Mapping[int, str]] | None = None,
+        nodes: int = _NODES,
+    ) -> None:
+        self._dragged, self.stands_for = frozenset(dragged), stands_for
+        self._nodes, self._remade = nodes, frozenset(remade)
+        self._go_on, self._guides = go_on, tuple(functools.cache(make) for make in guides)
+        self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
+        self._fixed = dict(fixed)
+        self._along, self._gather, self._ahead = along, gather, ahead
+        self._variables = [
+            (storage, option)
+            for storage, options in free.items()
+            for option in (RECOMPUTE, OFFLOAD)
+            if option in options
+        ]
+        self._legal = frozenset(self._variables)
+        self._chains = {storage: self._chain(storage) for storage, option in self._variables if option == RECOMPUTE}
+        self._bytes = work.graph.storages.bytes
+        self._known: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
+        self._weighed: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
+        self._more: NDArray[np.int64] | None = None
+        self._again = rates.again or Again(seconds=rates.seconds)
+        self._stock_s: float | None = None
+        self._lowered_once = False
+        self._spared: Point | None = None
+        self.stock, self._stock_peaks = self._evaluate({})
+        self._alone = self._each_alone() if quick and places.count * len(self._variables) <= _ALONE else None
+        self._relaxation = self._relaxed()
+        self._closing = self._closing_of()
+
+    def _closing_of(self) -> Closing[Point]:
+        return Closing(
+            self._relaxation,
+            self._evaluate,
+            self.known,
+            self._frees,
+            step_s=float(self._rates.seconds[self._work.graph.statements.parent < 0].sum()),
+            nodes=self._nodes,
+            go_on=self._go_on,
+        )
+
+    def corrected(self, more: NDArray[np.int64]) -> Chooser:
+        """The same where so many bytes more are alive at each place, whatever is chosen, than it weighs."""
+        other = copy.copy(self)
+        other._more, other._known, other._lowered_once, other._spared = more, {}, False, None
+        other.stock, other._stock_peaks = other._evaluate({})
+        other._relaxation = self._relaxation.with_peaks(other._stock_peaks)
+        other._closing = other._closing_of()
+        return other
+
+    def point(self, options: Mapping[int, str]) -> Point:
+        """What options come to."""
+        return self._evaluate(options)[0]
+
+    def alone_s(self, storage: int, option: str) -> float:
+        """Seconds that one choice takes if it is the only one, of an offload if nothing hides it."""
+        if option == RECOMPUTE:
+            return self._chain_s(storage)
+        return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
+
+    def hoped_s(self, limit_bytes: int) -> float:
+        """Seconds that options within a limit add, as it looks before any is planned: by the nearest guide."""
+        if not self._guides:
+            return self.bound(limit_bytes).added_s
+        guide = self._guides[0]()
+        return guide.corrected(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
+
+    def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> Point | None:
+        """Options whose peak is at most a limit, in the least time that is found; None if none are found.
+
+        Parameters
+        ----------
+        limit_bytes : int
+        gap : float
+            What is found first is enough if it is this near to the best: a share of the step, as `gap` gives it.
+        below_s : float
+            What adds as much is not wanted: where by what plans have shown nothing adds less, guides are left.
+        """
+        if self.stock.peak_bytes <= limit_bytes:
+            self._sparing()
+            return self.known(limit_bytes)
+        if limit_bytes < self._relaxation.floor_bytes and self.least().peak_bytes > limit_bytes:
+            return None  # and nothing is known to be quicker within it
+        if self._guided(limit_bytes, below_s) is None:
+            if self._guides and np.isfinite(below_s):
+                return None
+            self._closing.close(limit_bytes, gap)
+            if gap and self._closing.within(limit_bytes, gap):
+                return self.known(limit_bytes)
+            if self.known(limit_bytes) is None:
+                self.least()
+        found = self.known(limit_bytes)
+        if found is not None:
+            better = found
+            if self._quick or not self._closing.within(limit_bytes, _WORTH):
+                better = self._saved_again(self._taken_back(found, limit_bytes), limit_bytes)
+            if spared := self._sparing().options:
+                self.point({**better.options, **spared})
+        return self.known(limit_bytes)
+
+    def _sparing(self) -> Point:
+        """Of what makes storages again to be quicker than with everything saved, the quickest found; or that.
+
+        Where statements are fused, making something again inside of a fusion may cost less than its way to memory. What
+        may gain by what is certain is tried, identical layers together; whether it is quicker says its plan.
+        """
+        if self._spared is not None:
+            return self._spared
+        self._spared, least = self.stock, self._rates.least
+        step_s = float(self._rates.seconds[self._work.graph.statements.parent < 0].sum())
+        kinds: dict[tuple[int, int], list[int]] = {}
+        gains_s: dict[tuple[int, int], float] = {}
+        for storage, option in self._variables:
+            if self._quick or least is None or option != RECOMPUTE:
+                continue
+            gain_s = -float(least.seconds[sorted(self._chains[storage])].sum()) - least.each_s.get(storage, 0.0)
+            if gain_s > _WORTH * step_s:
+                kind = int(self._bytes[storage]), round(gain_s / step_s / _WORTH)
+                kinds.setdefault(kind, []).append(storage)
+                gains_s[kind] = gains_s.get(kind, 0.0) + gain_s
+        for kind in sorted(kinds, key=lambda kind: -gains_s[kind])[: self._plans()]:
+            options = {**self._spared.options, **dict.fromkeys(kinds[kind], RECOMPUTE)}
+            tried = self.point(self._with_read(options, self._remade))
+            if tried.added_s < self._spared.added_s:
+                self._spared = tried
+        return self._spared
+
+    def _guided(self, limit_bytes: int, below_s: float) -> Point | None:
+        """The quickest within a limit of what guides find, set right until it fits here."""
+        for number, guide in enumerate(self._guides):
+            # The first is nearest to what is planned; the others go further down, in many more plans.
+            if self._closing.within(limit_bytes, _NEAR if number else _WORTH):
+                break
+            if self._ask(guide(), limit_bytes, below_s) and self._plans() == _PLANS_TO_SAVE_AGAIN:
+                break
+        return self.known(limit_bytes) if self._guides else None
+
+    def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
+        """Plan what a guide finds; it finds again with as much more alive at each place as there was, until it fits.
+
+        Whether any of it does.
+        """
+        fits = False
+        more = self._stock_peaks - guide._stock_peaks
+        asked: set[frozenset[tuple[int, str]]] = set()
+        for _ in range(_AIMS):
+            nearer = guide.corrected(more)
+            if asked and nearer.bound(limit_bytes).added_s >= below_s:
+                break
+            point = nearer.fit(limit_bytes) or nearer.least()
+            key = frozenset(point.options.items())
+            found = self._as_guided(guide, point)
+            fits |= found.peak_bytes <= limit_bytes
+            close = (1 - _NEAR) * limit_bytes <= found.peak_bytes <= limit_bytes
+            if close or key in asked or self._closing.within(limit_bytes, _WORTH):
+                break
+            asked.add(key)
+            peaks = self._evaluate(found.options)[1]
+            seen = peaks - guide._evaluate(point.options)[1]
+            over = found.peak_bytes > limit_bytes and nearer.known(limit_bytes) is not None
+            more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
+        # What the guide has weighed on its way may do where what it prefers does not.
+        for point in nearer.weighed(limit_bytes)[:_AIMS]:
+            if fits:
+                break
+            fits = self._as_guided(guide, point).peak_bytes <= limit_bytes
+        return fits
+
+    def _as_guided(self, guide: Chooser, point: Point) -> Point:
+        """A guide's point as it is here: with what fusions make again anyhow, where what is made again reads it."""
+        if guide.stands_for is not None:
+            return self.point(self._with_read(guide.stands_for(point.options), self._remade))
+        return self.point(self._with_read(point.options, self._remade - {storage for storage, _ in guide._variables}))
+
+    def _with_read(self, given: Mapping[int, str], taken: Collection[int]) -> dict[int, str]:
+        """Options with what fusions make again anyhow, of what is taken, where what is made again reads it."""
+        graph, options = self._work.graph, dict(given)
+        while True:
+            chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
+            rows = self._work.again(chosen, along=self._along, gather=self._gather)
+            read = {int(graph.values.storage[value]) for row in rows for value in graph.statements.inputs[row]}
+            if not (more := read & set(taken) - options.keys()):
+                return options
+            options |= dict.fromkeys(sorted(more), RECOMPUTE)
+
+    def _plans(self) -> int:
+        """How many plans are made to better one, where each is seconds of work."""
+        return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
+
+    def weighed(self, limit_bytes: int) -> list[Point]:
+        """All within a limit that was weighed so far, the quickest first."""
+        within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
+        return sorted(within, key=quickest)
+
+    def known(self, limit_bytes: int) -> Point | None:
+        """Of all that was weighed so far, for this limit or another, the quickest within it; then the lowest."""
+        within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
+        return min(within, key=quickest, default=None)
+
+    def known_lowest(self, limit_s: float, before_s: float) -> Point:
+        """Of all that was weighed so far, the lowest with which a step of `before_s` takes at most `limit_s`."""
+        within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
+        return min(within, key=lowest, default=self.stock)
+
+    def helpful(self, point: Point, place: int) -> list[tuple[int, str]]:
+        """What could be chosen beside a point to free bytes at a place: first what frees the most for its time."""
+        costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
+        freed = self._frees(place)
+        open_ = [
+            number
+            for number, (storage, _) in enumerate(self._variables)
+            if storage not in point.options and freed[number] > 0
+        ]
+        return [self._variables[n] for n in sorted(open_, key=lambda n: (costs[n] + 1e-12) / freed[n])]
+
+    def added_s(self, options: Mapping[int, str]) -> float:
+        """Seconds that options add, without weighing their memory."""
+        return sum(self._added(options))
+
+    def least(self) -> Point:
+        """The options of the least peak of all weighed so far, for this or for a limit, whatever they take."""
+        if not self._lowered_once:
+            self._lowest()
+            self._lowered_once = True
+        return min((point for point, _ in self._known.values()), key=lowest)
+
+    def _lowest(self) -> None:
+        """Look for options of the least peak, until nothing can be lower."""
+        floor_bytes = self._relaxation.floor_bytes
+        for make in self._guides:
+            self._ask_lowest(make(), floor_bytes)
+        best, x = self.stock, np.zeros(len(self._variables))
+        rows, limits = [], []
+        for _ in range(_ROUNDS):
+            if min(point.peak_bytes for point, _ in self._known.values()) <= floor_bytes:
+                return
+            point, peaks = self._evaluate(self._options(x))
+            best = min(best, point, key=lowest)
+            for place in self._highest(peaks, int(0.98 * point.peak_bytes)):
+                freed = self._frees(place)
+                rows.append(freed)
+                limits.append(float(peaks[place]) + float(freed @ x))
+            # The least z of which every statement seen says: at most this many bytes less what is freed.
+            count = len(self._variables)
+            if not count:
+                break
+            scale = max(1.0, float(self.stock.peak_bytes))
+            matrix = np.vstack([*(np.append(row / scale, 1.0) for row in rows)])
+            solved = solve_whole(
+                self._go_on,
+                np.append(self._costs() * 1e-6, 1.0),
+                constraints=[
+                    LinearConstraint(csr_array(matrix), np.asarray(limits) / scale, np.inf),
+                    *self._one_each(extra=1),
+                ],
+                integrality=np.append(np.ones(count), 0),
+                bounds=(0, np.append(np.ones(count), np.inf)),
+                nodes=self._nodes,
+            )
+            if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
+                break
+            if solved.x[-1] * scale >= min(point.peak_bytes for point, _ in self._known.values()):
+                break  # by what was seen nothing is lower
+            x = np.round(solved.x[:-1])
+        if self._quick:
+            away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
+            self._lower(best)
+            self._lower(away)
+
+    def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
+        """Plan a guide's least peak; it looks again with as much more alive at each place as there was.
+
+        As long as by what was seen last something may be lower than what is known.
+        """
+        asked: set[frozenset[tuple[int, str]]] = set()
+        apart = self._stock_peaks - guide._stock_peaks
+        for more in (apart, np.zeros_like(apart)):
+            # What a guide has alive as it is says nothing of plans: what is lowest there is planned at least.
+            bound_bytes = floor_bytes
+            for _ in range(_AIMS):
+                nearer = guide.corrected(more)
+                lowest_bytes = min(point.peak_bytes for point, _ in self._known.values())
+                if more.any():
+                    bound_bytes = max(floor_bytes, nearer._relaxation.floor_bytes)
+                if lowest_bytes <= bound_bytes:
+                    break
+                point = nearer.least()
+                key = frozenset(point.options.items())
+                if key in asked:
+                    break
+                asked.add(key)
+                found = self._as_guided(guide, point)
+                more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
+
+    def _lower(self, point: Point) -> None:
+        """Weigh it with one storage after another turned to what lowers the peak, as the linear model may not know."""
+        left = self._turns()
+        while left > 0:
+            place = int(np.argmax(self._evaluate(point.options)[1]))
+            turns: list[dict[int, str]] = []
+            helps = self._relaxation.helps(place)
+            # What may free the most there first: of a large program not all are weighed.
+            for number in np.argsort(-helps, kind="stable").tolist():
+                storage, option = self._variables[number]
+                if len(turns) == left:
+                    break
+                if point.options.get(storage) == option:
+                    turns.append({s: o for s, o in point.options.items() if s != storage})
+                elif storage in point.options or helps[number]:
+                    turns.append({**point.options, storage: option})
+            left -= len(turns)
+            lower = min((self.point(options) for options in turns), key=lowest, default=point)
+            if lower.peak_bytes >= point.peak_bytes:
+                break
+            point = lower
+
+    def _turns(self) -> int:
+        """How many single changes are weighed, where each is predicted."""
+        least, most = _TURNS
+        return max(least, min(most, _TURNED // max(1, self._places.count)))
+
+    def bound(self, limit_bytes: int) -> Bound:
+        """What no options under a limit can beat, in this model of time, as far as it is known by now."""
+        return self._closing.bound(limit_bytes)
+
+    def gap(self, point: Point, limit_bytes: int) -> float:
+        """How far a step may be from the best within a limit: the share of it above the bound."""
+        return self._closing.gap(point, limit_bytes)
+
+    def _relaxed(self) -> Relaxation:
+        stock, fixed = self._places.stock, self._fixed.items()
+        presence = Presence(
+            self._work,
+            stock,
+            self._variables,
+            along=self._along,
+            gather=self._gather,
+            ahead=self._ahead,
+            always=[storage for storage, option in fixed if option == RECOMPUTE],
+        )
+        transfers, hidden = self._transfers()
+        least = self._rates.least or self._again
+        away_s = sum(int(self._bytes[s]) for s, o in fixed if o == OFFLOAD) / self._rates.offload_bytes_per_s
+        return Relaxation(
+            variables=self._variables,
+            spans=[
+                self._spread(*(presence.spans.get(storage, (0, 0)) if storage not in self._remade else (0, 0)))
+                for storage, _ in self._variables
+            ],
+            sizes=self._bytes[[storage for storage, _ in self._variables]].astype(float),
+            chains=[self._chains[storage] if option == RECOMPUTE else () for storage, option in self._variables],
+            seconds=least.seconds,
+            each_s=np.asarray(
+                [least.each_s.get(storage, 0.0) if option == RECOMPUTE else 0.0 for storage, option in self._variables]
+            ),
+            transfers=transfers,
+            hidden=(hidden[0] - away_s, hidden[1] - away_s),
+            peaks=self._stock_peaks,
+            beside={
+                storage: (dataclasses.replace(found, start=start, end=end), float(self._bytes[storage]))
+                for storage, found in presence.beside.items()
+                for start, end in (self._spread(found.start, found.end),)
+            },
+            presence=presence if self._quick else None,
+        )
+
+    def _spread(self, start: int, end: int) -> tuple[int, int]:
+        """Places where a byte freed from one to before another counts: where statements are fused, in all of these."""
+        if self._quick or start >= end:
+            return start, end
+        # All of what a fusion covers has its peak.
+        steps = np.flatnonzero(np.append(True, np.diff(self._stock_peaks) != 0))
+        ends = np.append(steps[1:], len(self._stock_peaks))
+        first = steps[np.searchsorted(steps, start, side="right") - 1]
+        return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
+
+    def _evaluate(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
+        """A point and its peaks; it is a candidate for a limit only where all its options may be chosen here."""
+        key = frozenset(options.items())
+        if key not in self._known:
+            if key not in self._weighed:
+                self._weighed[key] = self._evaluated(options)
+            point, peaks = self._weighed[key]
+            if self._more is not None:
+                peaks = peaks + self._more
+                point = dataclasses.replace(point, peak_bytes=int(peaks.max()))
+            if not self._legal.issuperset(key):
+                return point, peaks
+            self._known[key] = point, peaks
+        return self._known[key]
+
+    def _evaluated(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
+        weighed = self._weigh(options)
+        recompute_s, transfer_s = self._added(options)
+        if weighed.compute_s is not None:
+            if self._stock_s is None:
+                self._stock_s = weighed.compute_s
+            recompute_s = weighed.compute_s - self._stock_s
+        point = Point(
+            options=dict(options),
+            peak_bytes=weighed.peak_bytes,
+            saved_bytes=weighed.saved_bytes,
+            recompute_s=recompute_s,
+            transfer_s=transfer_s,
+        )
+        return point, weighed.peaks
+
+    def _added(self, options: Mapping[int, str]) -> tuple[float, float]:
+        """Seconds of statements run again, and of transfers that nothing hides."""
+        chosen = {storage for storage, option in options.items() if option == RECOMPUTE}
+        again = self._work.again(chosen, along=self._along, gather=self._gather)
+        if self._dragged:
+            again = again.union(*(self._chains.get(storage) or self._chain(storage) for storage in chosen))
+        again_s = float(self._again.seconds[sorted(again)].sum()) + self._each_s(chosen)
+        moved = sum(int(self._bytes[s]) for s, o in {**self._fixed, **options}.items() if o == OFFLOAD)
+        way_s = moved / self._rates.offload_bytes_per_s
+        return again_s, exposed_s(way_s, self._transfers()[1])
+
+    def _each_s(self, chosen: Collection[int]) -> float:
+        return sum(self._again.each_s.get(storage, 0.0) for storage in sorted(chosen))
+
+    def _chain(self, storage: int) -> frozenset[int]:
+        """Statements that are run again to recompute a storage alone."""
+        options = self._with_read({storage: RECOMPUTE}, self._dragged)
+        return frozenset(self._work.again(options, along=self._along, gather=self._gather))
+
+    def _chain_s(self, storage: int) -> float:
+        """Seconds of making a storage again as the only one."""
+        # A plan in force may recompute a storage that is not a variable here.
+        chain = self._chains[storage] if storage in self._chains else self._chain(storage)
+        return float(self._again.seconds[sorted(chain)].sum()) + self._each_s((storage,))
+
+    # The linear model.
+
+    def _frees(self, place: int) -> NDArray[np.float64]:
+        """Bytes that each variable frees at a place where it alone is chosen, as far as that is known."""
+        return self._relaxation.helps(place) if self._alone is None else self._alone[:, place]
+
+    def _each_alone(self) -> NDArray[np.float64]:
+        """Bytes that each variable frees at each statement where it alone is chosen, by exact prediction."""
+        found = np.zeros((len(self._variables), len(self._stock_peaks)))
+        for number, (storage, option) in enumerate(self._variables):
+            found[number] = self._stock_peaks - self._evaluate({storage: option})[1]
+        return found
+
+    def _costs(self) -> NDArray[np.float64]:
+        """Seconds that each variable costs alone; of transfers what would be if nothing hid them."""
+        found = [self._chain_s(storage) if option == RECOMPUTE else 0.0 for storage, option in self._variables]
+        return np.asarray(found, float)
+
+    def _transfers(self) -> tuple[NDArray[np.float64], tuple[float, float]]:
+        """Seconds one way of each variable, and what the compute of forward and backward hides."""
+        seconds = np.asarray(
+            [
+                float(self._bytes[storage]) / self._rates.offload_bytes_per_s if option == OFFLOAD else 0.0
+                for storage, option in self._variables
+            ],
+            float,
+        )
+        return seconds, hidden_s(self._work.graph, self._rates.seconds, hides=self._rates.hides)
+
+    def _both(self) -> list[list[int]]:
+        """The variables of each storage that could be recomputed and offloaded, which is one or the other."""
+        numbers: dict[int, list[int]] = {}
+        for number, (storage, _) in enumerate(self._variables):
+            numbers.setdefault(storage, []).append(number)
+        return [both for both in numbers.values() if len(both) > 1]
+
+    def _pairs(self) -> NDArray[np.float64]:
+        pairs = self._both()
+        matrix = np.zeros((len(pairs), len(self._variables)))
+        for row, both in enumerate(pairs):
+            matrix[row, both] = 1
+        return matrix
+
+    def _one_each(self, extra: int) -> list[LinearConstraint]:
+        pairs = self._pairs()
+        return [LinearConstraint(np.hstack([pairs, np.zeros((len(pairs), extra))]), -np.inf, 1)] if len(pairs) else []
+
+    def _options(self, x: NDArray[np.float64]) -> dict[int, str]:
+        return {storage: option for (storage, option), taken in zip(self._variables, x, strict=True) if taken > 0.5}
+
+    @staticmethod
+    def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:
+        """The places over a limit, the highest first, not more than a few."""
+        over = np.flatnonzero(peaks > limit_bytes)
+        highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_CUTS_PER_ROUND].tolist()
+        return highest
+
+    def _taken_back(self, point: Point, limit_bytes: int) -> Point:
+        """The same with what can be saved again at once, by the bytes that are left at each place: a plan, or a few."""
+        numbers = {chosen: number for number, chosen in enumerate(self._variables)}
+        share = 1.0
+        for _ in range(0 if self._quick else _PLANS_TO_SAVE_AGAIN):
+            left = limit_bytes - self._evaluate(point.options)[1]
+            options, added_s = dict(point.options), self.added_s(point.options)
+            taken: list[int] = []
+            for storage in sorted(options, key=lambda storage: -int(self._bytes[storage])):
+                number = numbers[storage, point.options[storage]]
+                places = slice(self._relaxation.start[number], self._relaxation.end[number])
+                size = int(self._bytes[storage])
+                without = {s: o for s, o in options.items() if s != storage}
+                if left[places].min(initial=limit_bytes) >= size and (less_s := self.added_s(without)) < added_s:
+                    left[places] -= size
+                    options, added_s = without, less_s
+                    taken.append(storage)
+            taken = taken[: int(share * len(taken))]
+            if not taken:
+                break
+            tried = self.point({s: o for s, o in point.options.items() if s not in taken})
+            if tried.peak_bytes <= limit_bytes and tried.added_s < point.added_s:
+                point = tried
+            else:
+                share /= 2
+        return point
+
+    def _saved_again(self, point: Point, limit_bytes: int) -> Point:
+        """The same with whatever can be saved again, the dearest first, and dear ones turned into cheaper."""
+        tries_left = min(len(point.options) * 2, self._turns()) if self._quick else self._plans()
+        legal = set(self._variables)
+        alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))
+        for storage, option in sorted(point.options.items(), key=lambda chosen: -alone[chosen]):
+            without = {s: o for s, o in point.options.items() if s != storage}
+            other = OFFLOAD if option == RECOMPUTE else RECOMPUTE
+            tries = [without, *([{**without, storage: other}] if (storage, other) in legal else [])]
+            for options in tries[:tries_left]:
+                tries_left -= 1
+                tried = self.point(options)
+                if tried.peak_bytes <= limit_bytes and tried.added_s <= point.added_s:
+                    point = tried
+                    break
+        return point

@@ -1,0 +1,165 @@
+"""A joint graph with the memory of its execution graph, so that arithmetic says nearly what a plan under choices would.
+
+What statements hand on inside a fusion takes no memory, and a part of a tensor that a fusion hands out lives by itself.
+What the execution graph saves is saved, where the joint graph saves what is made of it: of an activation that is saved
+in float32 and made again in a fusion, the product in bfloat16. Such a storage can be made again, too, by choosing that
+for all that is made of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from workbench.analysis.fit.fusion_costs import fused
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
+from workbench.analysis.memory.recompute_set import Recomputer
+from workbench.core.graph import Graph, Storages, ValueFlag
+
+_WITHIN, _APART = -2, -3
+"""Values that a fusion hands on inside, and those of no fusion that the execution graph has no name for."""
+
+
+class Fusing:
+    """What can be chosen, as a program's execution graph saves it.
+
+    Parameters
+    ----------
+    work : Recomputer
+        Of the joint graph.
+    plan : Graph
+        What is executed with everything saved.
+    free : mapping of int to sequence of str
+        Storages of the joint graph to choose for, and what is legal.
+    remade : collection of int
+        Of these what fusions make again anyhow.
+    along, gather : bool
+        As for `Recomputer.edit`.
+
+    Attributes
+    ----------
+    work : Recomputer
+        Of the same statements with the execution graph's memory. A storage that the joint graph saves has the same
+        number.
+    free : dict of int to sequence of str
+        Storages to choose for of which choices come to what `work` says.
+    """
+
+    def __init__(
+        self,
+        work: Recomputer,
+        plan: Graph,
+        free: Mapping[int, Sequence[str]],
+        remade: Collection[int],
+        *,
+        along: bool,
+        gather: bool,
+    ) -> None:
+        self._along, self._gather = along, gather
+        graph, kept = _with_memory_of(work, plan)
+        self.work = Recomputer(graph, by_tag=work.by_tag, kept=kept)
+        storages, values, statements = graph.values.storage, work.graph.values, work.graph.statements
+        # What the joint graph does not save is no end to what is made again by choice.
+        more = {int(storages[value]) for value in kept}
+
+        remade = frozenset(storage for storage in remade if storage in free)
+
+        def through(storage: int) -> set[int]:
+            """Of what only the execution graph saves, what making a storage again by choice goes by."""
+            chosen = {storage}
+            while True:
+                rows = work.again(chosen, along=along, gather=gather)
+                read = {int(values.storage[value]) for row in rows for value in statements.inputs[row]}
+                if not (further := read & remade - chosen):
+                    return {int(storages[value]) for row in rows for value in statements.outputs[row]} & more
+                chosen |= further
+
+        self._of: dict[int, list[int]] = {}
+        goes_by = {storage: through(storage) for storage in remade}
+        for storage in sorted(remade):
+            rows = self.work.again((storage,), along=along, gather=gather)
+            for read in {int(storages[value]) for row in rows for value in statements.inputs[row]} - {storage}:
+                self._of.setdefault(read, []).append(storage)
+        # Where a fusion hands out a part of a tensor, what is moved away is all of it.
+        whole = graph.storages.bytes[: len(work.graph.storages)] >= work.graph.storages.bytes
+        self.free: dict[int, Sequence[str]] = {}
+        for storage, options in free.items():
+            if storage not in remade and not any(goes_by[made] for made in self._of.get(storage, ())):
+                legal = {RECOMPUTE: not through(storage), OFFLOAD: whole[storage]}
+                self.free[storage] = tuple(option for option in options if legal.get(option, True))
+        for storage in sorted(more):
+            if (of := self._of.get(storage)) and all(goes_by[made] <= {storage} for made in of):
+                self.free[storage] = (RECOMPUTE,)
+        self._joint = frozenset(free)
+
+    def chosen(self, options: Mapping[int, str]) -> dict[int, str]:
+        """The joint graph's options that come to what these say."""
+        made = {made for storage in options for made in self._of.get(storage, ())}
+        found = {
+            **{storage: option for storage, option in options.items() if storage in self._joint},
+            **dict.fromkeys(sorted(made), RECOMPUTE),
+        }
+        # What is made beside it is not saved, either.
+        chosen = {*(storage for storage, option in options.items() if option == RECOMPUTE), *made}
+        rows = self.work.again(chosen, along=self._along, gather=self._gather)
+        for storage, legal in self.free.items():
+            if storage in self._joint - found.keys() and RECOMPUTE in legal:
+                producers = self.work.graph.values.producer[self.work.values_on(storage)]
+                if rows.issuperset(producers.tolist()):
+                    found[storage] = RECOMPUTE
+        return found
+
+
+def _with_memory_of(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]:
+    """A joint graph with its execution graph's storages, and values that only that one saves."""
+    joint, values = work.graph, work.graph.values
+    handed: dict[str, int] = {}
+    for row in np.flatnonzero(plan.statements.parent < 0).tolist():
+        for value in plan.statements.outputs[row].tolist():
+            handed.setdefault(plan.values.name[value], int(plan.values.storage[value]))
+    saved_there = {plan.values.name[value] for value in np.flatnonzero(plan.values.flags & ValueFlag.SAVED).tolist()}
+    ends = (values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.COTANGENT)) != 0
+    still = set(values.storage[ends].tolist()) | {-1}
+    inside, saved = fused(joint, plan), set(work.saved.tolist())
+    parts: dict[int, dict[int, list[int]]] = {}
+    for value, storage in enumerate(values.storage.tolist()):
+        producer = int(values.producer[value])
+        if storage not in still and producer >= 0:
+            part = handed.get(values.name[value], _WITHIN if inside[producer] else _APART)
+            parts.setdefault(storage, {}).setdefault(part, []).append(value)
+    lives = values.storage.copy()
+    nbytes, roots = joint.storages.bytes.tolist(), joint.storages.root.tolist()
+
+    def rank(members: list[int]) -> tuple[bool, bool]:
+        return any(values.name[value] in saved_there for value in members), not saved.isdisjoint(members)
+
+    for storage, of in parts.items():
+        # What the execution graph saves of it keeps its number.
+        first = max(of.items(), key=lambda item: rank(item[1]))[0]
+        for part, members in of.items():
+            size = {_WITHIN: 0, _APART: int(joint.storages.bytes[storage])}.get(part, int(plan.storages.bytes[part]))
+            number = storage
+            if part != first:
+                number = len(nbytes)
+                nbytes.append(0)
+                roots.append(0)
+            lives[members] = number
+            nbytes[number], roots[number] = size, members[0]
+    graph = dataclasses.replace(
+        joint,
+        values=dataclasses.replace(values, storage=lives),
+        storages=Storages(bytes=np.asarray(nbytes, np.int64), root=np.asarray(roots, np.int32)),
+    )
+    saved_lives = set(lives[sorted(saved)].tolist())
+    kept = [
+        value
+        for value, name in enumerate(values.name)
+        if name in saved_there
+        and values.storage[value] not in still
+        and int(lives[value]) not in saved_lives
+        and values.producer[value] >= 0
+        and not work.backward[values.producer[value]]
+    ]
+    return graph, kept

@@ -1,0 +1,178 @@
+"""What making storages again costs where statements are fused: bytes read and written more, and what is so for certain.
+
+A statement of a fusion that is run again is put into a fusion of the backward: it launches no kernel of its own, and
+what is handed on inside the fusion does not go through memory. It reads what lies there anyhow, which is what is saved,
+given, or made by a statement that is not fused; and what such a statement reads has to be written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.cost.machines import Machine
+from workbench.analysis.cost.roofline import operations_s
+from workbench.analysis.memory.recompute_set import Recomputer
+from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Again:
+    """What it costs to make storages again.
+
+    Attributes
+    ----------
+    seconds : (statements,) float64
+        Of each statement of the joint graph that is run again, however many storages it is run for.
+    each_s : mapping of int to float
+        What making a storage again takes beside its statements; less than zero where it may spare something.
+    """
+
+    seconds: NDArray[np.float64]
+    each_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
+
+
+def fused(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
+    """Which statements of a joint graph are part of a fusion of its execution graph, or left out beside one.
+
+    Parameters
+    ----------
+    joint, plan : Graph
+
+    Returns
+    -------
+    (statements,) bool
+        Of the joint graph.
+    """
+    statements = plan.statements
+    alone = {
+        plan.values.name[value]
+        for row in np.flatnonzero((statements.parent < 0) & (statements.kind != Kind.FUSION)).tolist()
+        for value in statements.outputs[row].tolist()
+    }
+    names = joint.values.name
+    return np.asarray(
+        [
+            bool(len(outputs)) and kind == Kind.OP and not any(names[value] in alone for value in outputs.tolist())
+            for kind, outputs in zip(joint.statements.kind, joint.statements.outputs, strict=True)
+        ],
+        bool,
+    )
+
+
+def again(
+    work: Recomputer,
+    plan: Graph,
+    machine: Machine,
+    seconds: NDArray[np.float64],
+    inner: Collection[int] = (),
+) -> tuple[Again, Again]:
+    """What making storages again is predicted to cost, and what it costs at least while other fusions stay as they are.
+
+    Parameters
+    ----------
+    work : Recomputer
+        Of the joint graph.
+    plan : Graph
+        What is executed with everything saved.
+    machine : Machine
+    seconds : (statements,) float64
+        Of each statement of the joint graph where it stands alone.
+    inner : collection of int
+        Storages that the joint graph saves and that are made again in fusions all the same; see `remade`.
+
+    Returns
+    -------
+    tuple of Again
+        Predicted; at least. What is saved by and read by fusions alone may not have to be written and read any more.
+    """
+    joint = work.graph
+    inside = fused(joint, plan)
+    held = work.argument_storage.copy()
+    held[work.storages()] = True
+    held[list(inner)] = False
+    statements, values = joint.statements, joint.values
+    predicted, certain = seconds.copy(), seconds.copy()
+    rows = np.flatnonzero(inside)
+    # Its operations may go on while the fusion waits for memory.
+    certain[rows] = 0.0
+    by, read = statements.inputs.pairs(rows)
+    lives = values.storage[read]
+    view = (statements.flags[rows] & StatementFlag.VIEW) != 0
+    from_memory = ~view[by] & (lives >= 0) & (held[lives] | ~inside[values.producer[read]])
+    # What a statement reads twice it reads from memory once.
+    once = np.unique(np.stack((by[from_memory], read[from_memory])), axis=1)
+    nbytes = np.bincount(once[0], values.bytes[once[1]], minlength=len(rows))
+    predicted[rows] = np.maximum(operations_s(joint, rows, machine), nbytes / machine.bytes_per_s)
+    uses = _Uses(joint, plan)
+    written_s, least_s = {}, {}
+    for storage in work.storages().tolist():
+        way_s = float(joint.storages.bytes[storage]) / machine.bytes_per_s
+        if storage in uses.by_fusion:
+            written_s[storage] = way_s * (storage in uses.read_alone)
+            least_s[storage] = written_s[storage] - way_s * uses.spared(storage)
+    return Again(seconds=predicted, each_s=written_s), Again(seconds=certain, each_s=least_s)
+
+
+def remade(work: Recomputer, plan: Graph) -> frozenset[int]:
+    """Storages that a joint graph's forward saves and its execution graph's does not: fusions make them again as it is.
+
+    Parameters
+    ----------
+    work : Recomputer
+        Of the joint graph.
+    plan : Graph
+        What is executed with everything saved.
+    """
+    values, storage_of = plan.values, _storage_of(work.graph)
+    saved = np.flatnonzero(values.flags & ValueFlag.SAVED).tolist()
+    return frozenset(work.storages().tolist()) - {storage_of.get(values.name[value], -1) for value in saved}
+
+
+def _storage_of(joint: Graph) -> dict[str, int]:
+    return dict(zip(joint.values.name, joint.values.storage.tolist(), strict=True))
+
+
+class _Uses:
+    """How an execution graph touches the storages of its joint graph.
+
+    Attributes
+    ----------
+    by_fusion : set of int
+        Those that a fusion of the forward makes.
+    read_alone : set of int
+        Those that a statement of the backward reads which is no fusion.
+    """
+
+    def __init__(self, joint: Graph, plan: Graph) -> None:
+        storage_of = _storage_of(joint)
+        names, statements = plan.values.name, plan.statements
+        outputs = (joint.values.flags & ValueFlag.OUTPUT) != 0
+        self._returned = set(joint.values.storage[outputs].tolist())
+        self.by_fusion: set[int] = set()
+        self.read_alone: set[int] = set()
+        self._read_forward: set[int] = set()
+        self._fusions_of: dict[int, int] = {}
+        kinds = (Kind.OP, Kind.FUSION)
+        for row in np.flatnonzero((statements.parent < 0) & np.isin(statements.kind, kinds)).tolist():
+            read = {storage_of.get(names[value], -1) for value in statements.inputs[row].tolist()} - {-1}
+            made = {storage_of.get(names[value], -1) for value in statements.outputs[row].tolist()} - {-1} - read
+            fusion = statements.kind[row] == Kind.FUSION
+            if statements.flags[row] & StatementFlag.VIEW:
+                continue
+            if statements.side[row] != BACKWARD:
+                self._read_forward |= read
+                self.by_fusion |= made if fusion else set()
+            elif fusion:
+                for storage in read:
+                    self._fusions_of[storage] = self._fusions_of.get(storage, 0) + 1
+            else:
+                self.read_alone |= read
+
+    def spared(self, storage: int) -> int:
+        """How often a storage's bytes may no longer go to memory and back if it is made again."""
+        for_backward = storage not in self._read_forward and storage not in self._returned
+        return for_backward + self._fusions_of.get(storage, 0)

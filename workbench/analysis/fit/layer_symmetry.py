@@ -1,0 +1,182 @@
+"""A program of choices in which what is alike is one: of identical layers each choice is made so many times.
+
+Columns that stand alike in all rows but those of memory are summed up to one, a number of times; rows that are alike
+are added up. In a row of memory, of which each layer has its own places, what is summed up frees at most what as many
+of its columns could, those first that free the most. Whatever holds for single choices then holds for these numbers, so
+that nothing single choices could do is less than what is found here, and a program of two thousand choices has a few
+hundred columns. That none of it takes two columns for one that differ in what counts is not needed for this: of columns
+that are summed up the least cost, and in each row the least coefficient, stand for all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+
+from workbench.analysis.graphs.sparse_rows import Rows, stacked
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """The least ``costs @ x`` of which ``matrix @ x <= limits`` and ``0 <= x <= upper``.
+
+    Attributes
+    ----------
+    costs, upper : (columns,) float64
+    matrix : (rows, columns)
+    limits : (rows,) float64
+    integral : (columns,) bool
+        Which columns have to be whole.
+    """
+
+    costs: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    matrix: csr_array
+    limits: NDArray[np.float64]
+    integral: NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Folded:
+    """A program, folded.
+
+    Attributes
+    ----------
+    program : Program
+        What no solution of the one that was folded is less than.
+    of : (columns,) int64
+        Of each column there the one here that it is summed up in.
+    """
+
+    program: Program
+    of: NDArray[np.int64]
+
+
+def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> Folded:
+    """A program with what is alike as one.
+
+    Parameters
+    ----------
+    program : Program
+    apart : int
+        Of its rows the first so many, which may have some of what is alike and not the rest: those of memory.
+    sizes : (columns,) float64
+        Of columns that are otherwise alike, those of one size are.
+    """
+    columns, rows = _alike(program, apart, sizes)
+    count = int(columns.max(initial=-1)) + 1
+    members = np.bincount(columns, minlength=count)
+    costs, upper, integral = np.full(count, np.inf), np.zeros(count), np.zeros(count, bool)
+    np.minimum.at(costs, columns, program.costs)
+    np.add.at(upper, columns, program.upper)
+    integral[columns] = program.integral
+    added, limits = _added_up(program, apart, columns, rows, members)
+    memory, more = _of_memory(program, apart, columns, members)
+    width = count + len(more)
+    added.resize(len(limits), width)
+    return Folded(
+        program=Program(
+            costs=np.concatenate([costs, np.zeros(len(more))]),
+            upper=np.concatenate([upper, more]),
+            matrix=stacked([memory.matrix(width), added]),
+            limits=np.concatenate([memory.limits, limits]),
+            integral=np.concatenate([integral, np.zeros(len(more), bool)]),
+        ),
+        of=columns,
+    )
+
+
+def _alike(program: Program, apart: int, sizes: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which columns, and which rows but the first, are alike: those that what is alike has in like rows."""
+    entries = program.matrix[apart:].tocoo()
+    of_row, of_column, items = entries.row, entries.col, _told(entries.data)
+    limits = _told(program.limits[apart:])
+    columns = _mixed(_told(program.costs) + _mixed(_told(program.upper) + _mixed(_told(sizes) + program.integral)))
+    kinds = -1
+    while kinds != (kinds := len(np.unique(columns))):
+        rows = limits.copy()
+        np.add.at(rows, of_row, _mixed(columns[of_column] + items))
+        rows = _mixed(rows)
+        told = np.zeros(len(columns), np.uint64)
+        np.add.at(told, of_column, _mixed(rows[of_row] ^ items))
+        columns = _mixed(columns + _mixed(told))
+    return _numbered(columns), _numbered(rows)
+
+
+def _told(items: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """A number for each, the same of those that differ by what rounding adds."""
+    mantissa, exponent = np.frexp(np.where(np.isfinite(items), items, -1.0))
+    digits = np.round(mantissa * 2.0**30).astype(np.int64).view(np.uint64)
+    return _mixed(_mixed(digits) + exponent.astype(np.int64).view(np.uint64))
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers of which sums are the same only by chance where what is added up is not (MurmurHash3's finalizer)."""
+    numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return numbers ^ (numbers >> np.uint64(33))
+
+
+def _numbered(kinds: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The same from 0 up, in the order in which they first stand there."""
+    _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
+    numbers = np.empty(len(first), np.int64)
+    numbers[np.argsort(first)] = np.arange(len(first))
+    return numbers[which]
+
+
+def _added_up(
+    program: Program,
+    apart: int,
+    columns: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    members: NDArray[np.int64],
+) -> tuple[csr_array, NDArray[np.float64]]:
+    """Rows but the first, those that are alike added up, and their limits."""
+    count, height = len(members), int(rows.max(initial=-1)) + 1
+    entries = program.matrix[apart:].tocoo()
+    each = csr_array(coo_array((entries.data, (rows[entries.row], entries.col)), shape=(height, len(columns)))).tocoo()
+    cells, which, found = np.unique(
+        each.row.astype(np.int64) * count + columns[each.col], return_inverse=True, return_counts=True
+    )
+    least = np.full(len(cells), np.inf)
+    np.minimum.at(least, which, each.data)
+    least = np.where(found < members[cells % count], np.minimum(least, 0.0), least)
+    limits = np.zeros(height)
+    np.add.at(limits, rows, program.limits[apart:])
+    return csr_array(coo_array((least, (cells // count, cells % count)), shape=(height, count))), limits
+
+
+def _of_memory(
+    program: Program, apart: int, columns: NDArray[np.int64], members: NDArray[np.int64]
+) -> tuple[Rows, list[float]]:
+    """The first rows, with what their further columns are at most; then rows that hold these to what they stand for."""
+    starts, numbers, items = (
+        program.matrix.indptr.tolist(),
+        program.matrix.indices.tolist(),
+        program.matrix.data.tolist(),
+    )
+    kinds, counts, upper = columns.tolist(), members.tolist(), program.upper.tolist()
+    rows = Rows()
+    # What some of a kind free is a column of its own, the same in all rows that have just these.
+    parts: dict[tuple[int, ...], int] = {}
+    most: list[float] = []
+    for row in range(apart):
+        of: dict[tuple[int, float], list[int]] = {}
+        for at in range(starts[row], starts[row + 1]):
+            of.setdefault((kinds[numbers[at]], items[at]), []).append(numbers[at])
+        entries: dict[int, float] = {}
+        for (kind, item), some in of.items():
+            column = kind
+            if len(some) < counts[kind]:
+                column = parts.setdefault(tuple(sorted(some)), len(counts) + len(parts))
+            if column == len(counts) + len(most):
+                most.append(sum(upper[number] for number in some))
+            entries[column] = entries.get(column, 0.0) + item
+        rows.add(entries, float(program.limits[row]))
+    for part, column in parts.items():
+        rows.add({column: 1.0, kinds[part[0]]: -1.0}, 0.0)
+    return rows, most

@@ -1,0 +1,630 @@
+"""What no choice of what to save can beat: a linear program that is wrong on one side only.
+
+Every byte that a choice could free is counted, little of what it adds; a statement that several choices repeat is run
+once. Two things that choices add are known for certain, and are put in where they were seen to matter: a storage that
+another reads where that is made again has to be there by then (`presence`), and one that was moved away is there a
+little before its first use. Rows of memory are put in where they are broken, so that a program of thousands of
+statements is solved with dozens of rows. Choices may be fractions, which takes milliseconds, or whole, which says more.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import LinearConstraint, linprog
+from scipy.sparse import csr_array
+
+from workbench.analysis.fit.layer_symmetry import Program, folded
+from workbench.analysis.fit.milp_process import solve, solve_whole
+from workbench.analysis.fit.residency import Beside, Presence, Present
+from workbench.analysis.graphs.sparse_rows import Rows, stacked
+from workbench.analysis.memory.peak_by_statement import RECOMPUTE
+
+_ROWS_AT_ONCE = 20
+_LET_GO = 1e-7
+"""What the solver lets go of a row."""
+_INFEASIBLE = 2
+"""The solver's status of what has no solution."""
+_ENDED = (0, _INFEASIBLE)
+"""The same where it has ended, and not been ended."""
+_TIE = 1e-7
+"""By how much what costs more is avoided where all of it is for nothing, as a share of what it costs."""
+_ALIKE = 0.5
+"""Share of choices that may be of a kind of their own, for a program to be solved with what is alike as one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bound:
+    """What no options can beat.
+
+    Attributes
+    ----------
+    added_s : float
+        Seconds that any options within the limit add at least.
+    s_per_byte : float
+        By which that falls when the limit rises by a byte.
+    """
+
+    added_s: float
+    s_per_byte: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole:
+    """What is known of whole choices.
+
+    Attributes
+    ----------
+    taken : (choices,) float64 or None
+        The best found, in fractions of nearly 0 and 1; None if none is.
+    proven_s : float
+        What no whole choices beat, as the rows are.
+    limited : bool
+        Whether the solver ended by its limit.
+    """
+
+    taken: NDArray[np.float64] | None
+    proven_s: float
+    limited: bool = False
+
+
+class Relaxation:
+    """What is so for any limit.
+
+    Parameters
+    ----------
+    variables : sequence of (int, str)
+        Storages and what is done with them: `RECOMPUTE` or `OFFLOAD`; both of one storage follow each other.
+    spans : sequence of (int, int)
+        Of each the places where it can free bytes: from the first to before the last.
+    sizes : (variables,) float64
+        Bytes.
+    chains : sequence of collection of int
+        Statements that each runs again; none of one that moves a storage away.
+    seconds : (statements,) float64
+    transfers : (variables,) float64
+        Seconds one way.
+    hidden : tuple of float
+        Of them hidden in the forward, and in the backward.
+    peaks : (places,) int64
+        With everything saved.
+    each_s : (variables,) float64, optional
+        Seconds of each beside its statements and transfers; less than zero where it may spare some.
+    beside : mapping of int to (Beside, float), optional
+        Storages that may be absent beside others that are made again, and their bytes.
+    presence : Presence, optional
+        Where it is known what has to be in memory when.
+
+    Attributes
+    ----------
+    floor_s : float
+        What any choices add at least, whatever the limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        variables: Sequence[tuple[int, str]],
+        spans: Sequence[tuple[int, int]],
+        sizes: NDArray[np.float64],
+        chains: Sequence[Collection[int]],
+        seconds: NDArray[np.float64],
+        transfers: NDArray[np.float64],
+        hidden: tuple[float, float],
+        peaks: NDArray[np.int64],
+        each_s: NDArray[np.float64] | None = None,
+        beside: Mapping[int, tuple[Beside, float]] | None = None,
+        presence: Presence | None = None,
+    ) -> None:
+        self.variables, self.sizes, self.peaks, self.presence = tuple(variables), sizes, peaks, presence
+        self.count = count = len(self.variables)
+        self.start = np.asarray([start for start, _ in spans], np.int64)
+        self.end = np.asarray([end for _, end in spans], np.int64)
+        self.of_storage: dict[int, dict[str, int]] = {}
+        for number, (storage, option) in enumerate(self.variables):
+            self.of_storage.setdefault(storage, {})[option] = number
+        self._freed = self._most_freed(beside or {})
+        self._build(np.zeros(count) if each_s is None else each_s, chains, seconds, transfers, hidden, beside or {})
+        self.dear_s = max(float(np.abs(self.costs[:count]).sum() + self.costs[count + 2 :].sum()), 1e-6)
+        self.floor_s = float(np.minimum(self.costs[:count], 0.0).sum())
+        alone = np.asarray([float(seconds[list(chain)].sum()) for chain in chains], float)
+        self.ties = np.zeros(self.width)
+        self.ties[:count] = _TIE * (alone + transfers) + _TIE * self.dear_s / max(1, count)
+
+    def _build(
+        self,
+        each_s: NDArray[np.float64],
+        chains: Sequence[Collection[int]],
+        seconds: NDArray[np.float64],
+        transfers: NDArray[np.float64],
+        hidden: tuple[float, float],
+        beside: Mapping[int, tuple[Beside, float]],
+    ) -> None:
+        """Columns, and the rows that are not of memory: ``matrix @ x <= limits``."""
+        count = self.count
+        costs = each_s.astype(float)
+        users: dict[int, list[int]] = {}
+        for number, chain in enumerate(chains):
+            for row in chain:
+                users.setdefault(row, []).append(number)
+        together: dict[tuple[int, ...], float] = {}
+        users_of = {row: tuple(numbers) for row, numbers in users.items()}
+        for row, numbers in users.items():
+            if len(numbers) == 1:
+                costs[numbers[0]] += seconds[row]
+            elif seconds[row] > 0:
+                together[tuple(numbers)] = together.get(tuple(numbers), 0.0) + float(seconds[row])
+        at = {numbers: count + 2 + which for which, numbers in enumerate(together)}
+        shared_until = count + 2 + len(together)
+        self.width = shared_until + 2 * len(beside)
+        rows = Rows()
+        for way, hides in enumerate(hidden):
+            moved = {number: float(transfers[number]) for number in np.flatnonzero(transfers).tolist()}
+            rows.add({**moved, count + way: -1.0}, hides)
+        for both in self.of_storage.values():
+            if len(both) > 1:
+                rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
+        # Of what several choices run again: it is run as soon as one of them is made, or what only some of them run.
+        for group, within in _nested(list(together)).items():
+            for inside in within:
+                rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
+        # Absent is what is not saved, or made again beside another and not for itself.
+        self.absent: dict[int, Mapping[int, float]] = {
+            storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
+        }
+        self.excuse: dict[int, int] = {}
+        # Where a storage is excused only after its own places, these stay as they are.
+        own = {storage: int(self.end[next(iter(both.values()))]) for storage, both in self.of_storage.items()}
+        pieces = [
+            (number, self.start[number], self.end[number], self.sizes[number])
+            for number, (storage, _) in enumerate(self.variables)
+            if storage not in beside or beside[storage][0].start >= own[storage]
+        ]
+        for which, (storage, (found, size)) in enumerate(beside.items()):
+            excused, absent = shared_until + 2 * which, shared_until + 2 * which + 1
+            rows.add({excused: 1.0, **{self.of_storage[maker][RECOMPUTE]: -1.0 for maker in found.makers}}, 0.0)
+            run = {users_of.get(row) for row in found.rows}
+            makers = {self.of_storage[maker][RECOMPUTE] for maker in found.makers}
+            if len(run) == 1 and (known := run.pop()) in at and makers <= set(known or ()):
+                # As soon as the statement is run that makes it.
+                rows.add({excused: 1.0, at[known]: -1.0}, 0.0)
+            start, both = found.start, self.of_storage.get(storage, {})
+            if RECOMPUTE in both:
+                rows.add({excused: 1.0, both[RECOMPUTE]: 1.0}, 1.0)
+            if both and start < own[storage]:
+                rows.add({absent: 1.0, excused: -1.0, **dict.fromkeys(both.values(), -1.0)}, 0.0)
+                self.absent[storage] = {absent: 1.0}
+                self.excuse[storage] = excused
+                number = next(iter(both.values()))
+                pieces.append((absent, self.start[number], self.end[number], size))
+                start = own[storage]
+            if start < found.end:
+                pieces.append((excused, start, found.end, size))
+        columns, starts, ends, sizes = zip(*pieces, strict=True) if pieces else ((), (), (), ())
+        self.piece_columns, self.piece_sizes = np.asarray(columns, np.int64), np.asarray(sizes, float)
+        self.piece_starts, self.piece_ends = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+        self.costs = np.concatenate([costs, [1.0, 1.0], list(together.values()), np.zeros(2 * len(beside))])
+        self.upper = np.concatenate([np.ones(count), [np.inf, np.inf], np.ones(self.width - count - 2)])
+        self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
+
+    def _most_freed(self, beside: Mapping[int, tuple[Beside, float]]) -> NDArray[np.float64]:
+        """Bytes that all choices together could free at each place."""
+        freed = np.zeros(len(self.peaks) + 1)
+        sizes = {storage: size for storage, (_, size) in beside.items()}
+        spans = {storage: [(found.start, found.end)] for storage, (found, _) in beside.items()}
+        for storage, both in self.of_storage.items():
+            number = next(iter(both.values()))
+            sizes[storage] = max(sizes.get(storage, 0.0), float(self.sizes[number]))
+            spans.setdefault(storage, []).append((int(self.start[number]), int(self.end[number])))
+        for storage, found in spans.items():
+            until = 0
+            for start, end in sorted(found):
+                freed[max(start, until) : max(end, until)] += sizes[storage]
+                until = max(end, until)
+        return freed[: len(self.peaks)]
+
+    @property
+    def floor_bytes(self) -> int:
+        """What is alive somewhere at least, whatever is chosen."""
+        return int((self.peaks - self._freed).max(initial=0))
+
+    def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
+        """The same where so many bytes are alive at each place with everything saved."""
+        other = copy.copy(self)
+        other.peaks = peaks
+        return other
+
+    def helps(self, place: int) -> NDArray[np.float64]:
+        """Bytes that each choice could free at a place at most, of its own storage."""
+        return np.where((self.start <= place) & (place < self.end), self.sizes, 0.0)
+
+    def options(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Options by the numbers of choices; of one storage the first."""
+        options: dict[int, str] = {}
+        for number in numbers:
+            options.setdefault(*self.variables[number])
+        return options
+
+    def taken(self, options: Mapping[int, str]) -> NDArray[np.float64]:
+        """Choices that are made, as ones."""
+        return np.asarray([float(options.get(storage) == option) for storage, option in self.variables], float)
+
+    def under(self, limit_bytes: int) -> Under:
+        """The program for one limit, with no rows of memory yet."""
+        return Under(self, limit_bytes)
+
+
+class Under:
+    """The program for one limit: rows and columns that were found to matter, each of them true of all choices.
+
+    Parameters
+    ----------
+    base : Relaxation
+    limit_bytes : int
+
+    Attributes
+    ----------
+    over : (places,) int64
+        Where more is alive than the limit with everything saved.
+    unit : float
+        Bytes by which rows of memory are divided.
+    beyond : float
+        How much more than is needed is asked for, in units.
+    """
+
+    def __init__(self, base: Relaxation, limit_bytes: int) -> None:
+        self._base = base
+        self.over = np.flatnonzero(base.peaks > limit_bytes)
+        self._needed = base.peaks.astype(float) - limit_bytes
+        self.unit = max(1.0, float(self._needed.max(initial=0.0)))
+        self._places: dict[int, None] = {}
+        # Of storages known to be in memory from a place on: the column of being absent there.
+        self._absent: dict[int, dict[int, int]] = {}
+        self._because = Rows()
+        self._said: set[tuple[object, ...]] = set()
+        self._guesses: list[tuple[dict[int, float], float]] = []
+        self.beyond = 0.0
+        self._fractions = self._against = np.zeros(base.count)
+        self._last = np.empty(0)
+        self._least_s = base.floor_s
+        if len(self.over) and base.count:
+            worst = self.over[int(np.argmax(self._needed[self.over]))]
+            for place in (*self.over[:: max(1, len(self.over) // 8)].tolist(), int(worst)):
+                self._places[place] = None
+
+    def copy(self) -> Under:
+        """The same, to be asked for more."""
+        other = copy.copy(self)
+        other._places, other._said = dict(self._places), set(self._said)
+        other._absent = {storage: dict(columns) for storage, columns in self._absent.items()}
+        other._because, other._guesses = self._because.copy(), list(self._guesses)
+        return other
+
+    @property
+    def fractions(self) -> NDArray[np.float64]:
+        """Of each choice, as the bound has them."""
+        return self._fractions
+
+    @property
+    def guessed(self) -> bool:
+        """Whether rows are asked for that are not known to be true of all choices."""
+        return bool(self._guesses) or self.beyond > 0
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to free, or nothing to choose."""
+        return not len(self.over) or not self._base.count
+
+    # What is put in.
+
+    def add_place(self, place: int) -> bool:
+        """Ask for what has to be freed at a place; whether that is new."""
+        new = place not in self._places and self._needed[place] > 0
+        if new:
+            self._places[place] = None
+        return new
+
+    def guess(self, freed: NDArray[np.float64], needed: float) -> None:
+        """Ask for ``freed @ choices >= needed``, in bytes, which is not known of all choices that fit."""
+        helps = np.flatnonzero(freed)
+        self._guesses.append(
+            (dict(zip(helps.tolist(), (freed[helps] / self.unit).tolist(), strict=True)), needed / self.unit)
+        )
+
+    def refuse(self, taken: NDArray[np.float64]) -> None:
+        """Ask for one choice less, at least, of those that are taken."""
+        numbers = np.flatnonzero(taken > 0.5)
+        self._guesses.append((dict.fromkeys(numbers.tolist(), -1.0), 1.0 - len(numbers)))
+
+    def again(self, taken: NDArray[np.float64]) -> bool:
+        """Whether choices are others than when this was asked last."""
+        other = not np.array_equal(taken, self._last)
+        self._last = taken
+        return other
+
+    def tell(self, options: Mapping[int, str], places: Collection[int]) -> bool:
+        """Put in why storages are in memory at places under options that the program has as absent; whether any is."""
+        presence, new = self._base.presence, False
+        if presence is None:
+            return False
+        present = presence.present(options)
+        for place in places:
+            for storage in options:
+                if (
+                    storage not in presence.spans
+                    or not presence.spans[storage][0] <= place < presence.spans[storage][1]
+                ):
+                    continue
+                found = present.get(storage)
+                if found is not None and found.place <= place:
+                    new |= self._why(storage, present)
+                elif presence.back(options, storage, place):
+                    new |= self._back(storage, place)
+        return new
+
+    def _why(self, storage: int, present: Mapping[int, Present]) -> bool:
+        """Put in why a storage is in memory, down to what the backward reads there; whether any of it is new."""
+        new, at = False, present[storage].place
+        while True:
+            column, reader, first = self._column(storage, at), present[storage].reader, present[storage].first
+            entries = {column: 1.0, self._base.of_storage[reader][RECOMPUTE]: 1.0}
+            if not first:
+                entries[self._column(reader, at)] = -1.0
+            new |= self._say(storage, (at, reader, first), entries, 1.0)
+            if first:
+                return new
+            storage = reader
+
+    def _back(self, storage: int, place: int) -> bool:
+        presence = self._base.presence
+        assert presence is not None
+        entries = {self._column(storage, place): 1.0}
+        numbers = self._base.of_storage
+        for other in presence.near(storage, place) or ():
+            entries[numbers[other][RECOMPUTE]] = -1.0
+        if RECOMPUTE in numbers[storage]:
+            entries[numbers[storage][RECOMPUTE]] = -1.0
+        return self._say(storage, (place,), entries, 0.0)
+
+    def _say(self, storage: int, key: tuple[object, ...], entries: dict[int, float], limit: float) -> bool:
+        if (storage, *key) in self._said:
+            return False
+        self._said.add((storage, *key))
+        if storage in self._base.excuse:
+            entries[self._base.excuse[storage]] = -1.0
+        self._because.add(entries, limit)
+        return True
+
+    def _column(self, storage: int, place: int) -> int:
+        """The column of a storage's being absent at a place and after it."""
+        columns = self._absent.setdefault(storage, {})
+        if place not in columns:
+            columns[place] = self._base.width + sum(map(len, self._absent.values()))
+        return columns[place]
+
+    # What is solved.
+
+    def _freed(self, place: int) -> dict[int, float]:
+        """Bytes freed at a place, by column."""
+        base = self._base
+        here = np.flatnonzero((base.piece_starts <= place) & (place < base.piece_ends))
+        entries = dict(zip(base.piece_columns[here].tolist(), base.piece_sizes[here].tolist(), strict=True))
+        for storage, columns in self._absent.items():
+            at = max((known for known in columns if known <= place), default=None)
+            own = [column for column in base.absent[storage] if column in entries]
+            if at is not None and own:
+                size = entries[own[0]]
+                for column in own:
+                    del entries[column]
+                entries[columns[at]] = size
+        return entries
+
+    def _program(self) -> tuple[NDArray[np.float64], NDArray[np.float64], csr_array, NDArray[np.float64]]:
+        """Costs, upper bounds, and ``matrix @ x <= limits``: first rows of memory."""
+        base = self._base
+        more = sum(map(len, self._absent.values()))
+        rows = Rows()
+        for place in self._places:
+            freed = {column: -size / self.unit for column, size in self._freed(place).items()}
+            rows.add(freed, -(float(self._needed[place]) / self.unit + self.beyond))
+        for entries, needed in self._guesses:
+            rows.add({column: -each for column, each in entries.items()}, -(needed + self.beyond))
+        for storage, columns in self._absent.items():
+            # Once it is there it stays; and only what is not saved is absent at all.
+            before = dict.fromkeys(base.absent[storage], -1.0)
+            for place in sorted(columns):
+                rows.add({columns[place]: 1.0, **before}, 0.0)
+                before = {columns[place]: -1.0}
+        width = base.width + more
+        known = self._because.matrix(width)
+        still = csr_array(
+            (base.matrix.data, base.matrix.indices, base.matrix.indptr), shape=(base.matrix.shape[0], width)
+        )
+        return (
+            np.concatenate([base.costs, np.zeros(more)]),
+            np.concatenate([base.upper, np.ones(more)]),
+            stacked([rows.matrix(width), known, still]),
+            np.concatenate([rows.limits, self._because.limits, base.limits]),
+        )
+
+    def bound(self, go_on: Callable[[], None] = lambda: None) -> Bound:
+        """The bound if choices may be fractions; rows of memory that these break are put in.
+
+        Parameters
+        ----------
+        go_on : callable, optional
+            Called while it is solved; what it raises ends the work.
+        """
+        base = self._base
+        if self.nothing:
+            return Bound(added_s=base.floor_s, s_per_byte=0.0)
+        while True:
+            costs, upper, matrix, limits = self._program()
+            solved: Any = solve(
+                go_on,
+                linprog,
+                costs / base.dear_s,
+                A_ub=matrix,
+                b_ub=limits,
+                bounds=np.column_stack([np.zeros(len(costs)), upper]),
+                method="highs",
+            )
+            if solved.x is None:
+                return Bound(added_s=base.floor_s, s_per_byte=0.0)
+            if not self._add_broken(solved.x):
+                break
+        price = max(0.0, -float(solved.ineqlin.marginals[: len(self._places)].sum()) / self.unit)
+        bound = Bound(added_s=max(base.floor_s, float(solved.fun) * base.dear_s), s_per_byte=price * base.dear_s)
+        # What a choice's being made, or not made, against this adds at least.
+        self._against = np.maximum(solved.lower.marginals, -solved.upper.marginals)[: base.count] * base.dear_s
+        self._fractions, self._least_s = np.asarray(solved.x[: base.count]), bound.added_s
+        return bound
+
+    def _add_broken(self, x: NDArray[np.float64]) -> bool:
+        """Ask for what is not freed where it has to be, where that is most between two that are; whether any is."""
+        base = self._base
+        freed = np.zeros(len(base.peaks) + 1)
+        absent = base.piece_sizes * x[base.piece_columns]
+        np.add.at(freed, base.piece_starts, absent)
+        np.add.at(freed, base.piece_ends, -absent)
+        for storage, columns in self._absent.items():
+            # What is less absent than chosen, from where that is known.
+            numbers = list(base.of_storage[storage].values())
+            size, until = base.sizes[numbers[0]], int(base.end[numbers].max())
+            was = float(x[list(base.absent[storage])].sum())
+            for place in sorted(columns):
+                freed[place] -= size * (was - x[columns[place]])
+                freed[until] += size * (was - x[columns[place]])
+                was = float(x[columns[place]])
+        missing = (self._needed[self.over] - np.cumsum(freed)[self.over]) / self.unit
+        broken = missing > 10 * _LET_GO
+        peak = broken & (missing >= np.append(-np.inf, missing[:-1])) & (missing >= np.append(missing[1:], -np.inf))
+        found = np.flatnonzero(peak)
+        picked = found[np.argsort(-missing[found], kind="stable")][:_ROWS_AT_ONCE]
+        asked = [self.add_place(place) for place in self.over[picked].tolist()]
+        return any(asked)
+
+    def whole(
+        self,
+        go_on: Callable[[], None],
+        *,
+        nodes: int,
+        gap: float,
+        below_s: float = np.inf,
+    ) -> Whole:
+        """Whole choices that break none of the rows there are, and what is proven of all.
+
+        Parameters
+        ----------
+        go_on : callable
+            As for `bound`.
+        nodes : int
+            Of the solver's search; what it has found and proven by then counts.
+        gap : float
+            It ends where what is found is at most this share above what is proven.
+        below_s : float
+            Only what adds less is looked for.
+        """
+        base = self._base
+        if self.nothing:
+            return Whole(taken=np.zeros(base.count), proven_s=base.floor_s)
+        if np.isfinite(below_s):
+            self.bound(go_on)
+        costs, upper, matrix, limits = self._program()
+        scale = float(base.dear_s)
+        costs[: base.width] += base.ties
+        lower = np.zeros(len(costs))
+        hopeless = self._least_s + self._against > below_s + scale * _LET_GO
+        lower[: base.count][hopeless & (self._fractions > 0.5)] = 1.0
+        upper[: base.count][hopeless & (self._fractions <= 0.5)] = 0.0
+        rows = [LinearConstraint(matrix, -np.inf, limits)]
+        if np.isfinite(below_s):
+            rows.append(LinearConstraint(csr_array(costs[None] / scale), -np.inf, (below_s + base.ties.sum()) / scale))
+        solved: Any = solve_whole(
+            go_on,
+            costs / scale,
+            constraints=rows,
+            integrality=(np.arange(len(costs)) < base.count).astype(int),
+            bounds=(lower, upper),
+            nodes=nodes,
+            options={"mip_rel_gap": gap},
+        )
+        proven = solved.mip_dual_bound
+        proven_s = self._least_s
+        if solved.status == _INFEASIBLE:
+            proven_s = below_s
+        elif proven is not None and np.isfinite(proven):
+            proven_s = min(below_s, max(proven_s, float(proven) * scale - float(base.ties.sum())))
+        taken = None if solved.x is None else np.asarray(solved.x[: base.count])
+        return Whole(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
+
+    def alike(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> Whole | None:
+        """The same as `whole` says, with what is alike as one, made in those layers first in which it frees the most.
+
+        What is proven holds for all choices; those that are made may break rows. None where little is alike.
+        """
+        base = self._base
+        costs, upper, matrix, limits = self._program()
+        integral, sizes = np.arange(len(costs)) < base.count, np.zeros(len(costs))
+        sizes[: base.count] = base.sizes
+        # Of what is for nothing as little as can be.
+        tie = _TIE * base.dear_s / base.count
+        program = Program(costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral)
+        one = folded(program, len(self._places), sizes)
+        kinds = one.of[: base.count]
+        if kinds.max() >= _ALIKE * base.count:
+            return None
+        found = one.program
+        solved: Any = solve_whole(
+            go_on,
+            found.costs / base.dear_s,
+            constraints=[LinearConstraint(found.matrix, -np.inf, found.limits)],
+            integrality=found.integral.astype(int),
+            bounds=(0, found.upper),
+            nodes=nodes,
+            options={"mip_rel_gap": gap},
+        )
+        proven, limited = solved.mip_dual_bound, solved.status not in _ENDED
+        proven_s = self._least_s
+        if solved.status == _INFEASIBLE:
+            proven_s = np.inf
+        elif proven is not None and np.isfinite(proven):
+            proven_s = max(proven_s, float(proven) * base.dear_s - tie * base.count)
+        if solved.x is None:
+            return Whole(taken=None, proven_s=proven_s, limited=limited)
+        left = np.round(solved.x[: int(kinds.max()) + 1])
+        taken, chosen = np.zeros(base.count), set[int]()
+        covers = np.searchsorted(self.over, base.end) - np.searchsorted(self.over, base.start)
+        for number in np.lexsort((base.start, -covers)).tolist():
+            storage, kind = base.variables[number][0], kinds[number]
+            if left[kind] > 0 and storage not in chosen:
+                left[kind] -= 1
+                taken[number] = 1.0
+                chosen.add(storage)
+        return Whole(taken=taken, proven_s=proven_s, limited=limited)
+
+
+def _nested(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
+    """Of each group of numbers the groups inside of it that have as many of them as can be, and the numbers left."""
+    of: dict[int, list[tuple[int, ...]]] = {}
+    for group in sorted(groups, key=len):
+        for number in group:
+            of.setdefault(number, []).append(group)
+    found: dict[tuple[int, ...], list[int | tuple[int, ...]]] = {}
+    for group in groups:
+        within: list[int | tuple[int, ...]] = []
+        left, whole = dict.fromkeys(group), frozenset(group)
+        while left:
+            number = next(iter(left))
+            smaller = (other for other in reversed(of[number]) if len(other) < len(group))
+            inside = next((other for other in smaller if whole.issuperset(other)), None)
+            within.append(number if inside is None else inside)
+            for covered in (number,) if inside is None else inside:
+                left.pop(covered, None)
+        found[group] = within
+    return found

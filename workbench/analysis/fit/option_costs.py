@@ -1,0 +1,71 @@
+"""What choices for storages cost, and what they come to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.fit.fusion_costs import Again
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What choices cost.
+
+    Attributes
+    ----------
+    seconds : (statements,) float64
+        Of each statement of the joint graph.
+    offload_bytes_per_s : float
+        One way.
+    hides : bool
+        Whether transfers go on beside compute, as on a GPU.
+    again, least : Again, optional
+        What is made again is predicted to cost, and costs at least, which the bound rests on. By default the first is
+        by `seconds`, and the second the first.
+    """
+
+    seconds: NDArray[np.float64]
+    offload_bytes_per_s: float
+    hides: bool
+    again: Again | None = None
+    least: Again | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """What options for storages come to, by exact prediction of the joint graph.
+
+    Attributes
+    ----------
+    options : mapping of int to str
+        Storages that are not saved, and what happens to each.
+    peak_bytes, saved_bytes : int
+    recompute_s, transfer_s : float
+        Seconds that are added to a step: statements run again, transfers that nothing hides. The first is what its
+        plan's compute has more than stock's where it was weighed by a plan, and may be less than zero there.
+    """
+
+    options: Mapping[int, str]
+    peak_bytes: int
+    saved_bytes: int
+    recompute_s: float
+    transfer_s: float
+
+    @property
+    def added_s(self) -> float:
+        """Seconds added to a step in which everything is saved."""
+        return self.recompute_s + self.transfer_s
+
+
+def lowest(point: Point) -> tuple[int, float, int]:
+    """What the lowest has least of: bytes, then seconds, then choices."""
+    return point.peak_bytes, point.added_s, len(point.options)
+
+
+def quickest(point: Point) -> tuple[float, int, int]:
+    """The same of the quickest: seconds, then bytes, then choices."""
+    return point.added_s, point.peak_bytes, len(point.options)

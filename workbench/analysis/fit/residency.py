@@ -1,0 +1,192 @@
+"""What has to be in memory when something is made again: of each storage the places from which others need it.
+
+A storage that is not saved is absent from its last use in the forward until it is first needed in the backward. That is
+its own first reader there, unless another is made again earlier and reads it on the way: then it is brought back, or
+made again itself, by then, and whatever that reads in turn. All of this holds for any options for any other storages,
+so that a bound may rest on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+from workbench.analysis.memory.incremental_liveness import Incremental
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
+from workbench.analysis.memory.recompute_set import Recomputer
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """What is read where a storage is made again.
+
+    Attributes
+    ----------
+    storage, place : int
+        What is made again, and where.
+    reads : frozenset of int
+        Storages that are in memory there, however they come to be.
+    """
+
+    storage: int
+    place: int
+    reads: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Present:
+    """Since when a storage that is not saved is in memory, and why.
+
+    Attributes
+    ----------
+    place : int
+    reader : int
+        The storage that is made again and reads it.
+    first : bool
+        Whether that is one the backward reads there, and not one that is made again for another.
+    """
+
+    place: int
+    reader: int
+    first: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """What a storage is made again beside, by statements that make several at once: that frees its first copy, too.
+
+    Attributes
+    ----------
+    start, end : int
+        Places where it may be absent for that, from the first to before the last.
+    makers : frozenset of int
+        Storages beside which it is made.
+    rows : frozenset of int
+        Statements that make it.
+    """
+
+    start: int
+    end: int
+    makers: frozenset[int]
+    rows: frozenset[int]
+
+
+class Presence:
+    """Of one joint graph.
+
+    Parameters
+    ----------
+    work : Recomputer
+    stock : Incremental
+    free : collection of (int, str)
+        Options that can be chosen, storage by storage.
+    along, gather : bool
+        As for `Recomputer.edit`.
+    ahead : int
+        Statements between bringing an offloaded storage back and its first use.
+    always : collection of int
+        Storages that are made again whatever is chosen.
+
+    Attributes
+    ----------
+    spans : dict of int to (int, int)
+        From which place on a storage that is not saved can be absent, and the first place where it cannot.
+    beside : dict of int to Beside
+        Saved storages that are made again beside others, chosen or not.
+    needs : tuple of Need
+        By place.
+    reads : dict of int to frozenset of int
+        What making a storage again reads, wherever that is.
+    """
+
+    def __init__(
+        self,
+        work: Recomputer,
+        stock: Incremental,
+        free: Collection[tuple[int, str]],
+        *,
+        along: bool,
+        gather: bool,
+        ahead: int,
+        always: Collection[int] = (),
+    ) -> None:
+        self._always_at = frozenset(stock.place_of(row) for storage in always for row in work.read_by(storage))
+        self.ahead, self.first_backward = ahead, stock.first_backward
+        self.spans: dict[int, tuple[int, int]] = {}
+        first = work.first_kept(always, along=along, gather=gather)
+        for storage, _ in free:
+            if (span := stock.absent(storage, first.get(storage))) is not None:
+                self.spans[storage] = span
+        self._again = frozenset(storage for storage, option in free if option == RECOMPUTE)
+        self._made_at = {
+            storage: frozenset(stock.place_of(row) for row in work.read_by(storage)) for storage in self._again
+        }
+        needs: list[Need] = []
+        self.reads: dict[int, frozenset[int]] = {}
+        for storage in self._again:
+            root = int(work.graph.storages.root[storage])
+            read_by = work.first_read(storage)
+            read = {
+                value: work.read_again(value, storage, along=along, gather=gather) & self.spans.keys() - {storage}
+                for value in {root, *read_by}
+            }
+            self.reads[storage] = read[root]
+            # Nothing is run again for what does not run itself.
+            needs += [
+                Need(storage, stock.place_of(row), read[value]) for value, row in read_by.items() if stock.runs(row)
+            ]
+        self.needs = tuple(sorted(needs, key=lambda need: (need.place, need.storage)))
+
+        self.beside = self._beside(work, stock, always)
+
+    def _beside(self, work: Recomputer, stock: Incremental, always: Collection[int]) -> dict[int, Beside]:
+        found: dict[int, Beside] = {}
+        # The earliest that each can be made again, whatever is chosen.
+        early = self.present(dict.fromkeys(self._again, RECOMPUTE))
+        for storage in self._again:
+            places = self._made_at[storage] | ({early[storage].place} if storage in early else set())
+            for other, rows in work.made_beside(storage, always).items():
+                if (span := stock.absent(other)) is None or not places:
+                    continue
+                # What is read as it was made, before it is made beside another, is there until then.
+                start = span[0] if always or min(places) < span[1] else span[1]
+                end = stock.last_touch(other) if max(places) > span[1] else span[1]
+                if start < end:
+                    known = found.get(other, Beside(start, end, frozenset(), frozenset()))
+                    start, end = min(start, known.start), max(end, known.end)
+                    found[other] = Beside(start, end, known.makers | {storage}, known.rows | rows)
+        return found
+
+    def present(self, options: Mapping[int, str]) -> dict[int, Present]:
+        """Of storages that are not saved, since when others need them; only where that is before they are read."""
+        found: dict[int, Present] = {}
+        for need in self.needs:
+            if options.get(need.storage) != RECOMPUTE:
+                continue
+            queue = [(storage, need.storage, True) for storage in need.reads]
+            while queue:
+                storage, reader, first = queue.pop()
+                if storage in found or storage not in options or need.place >= self.spans[storage][1]:
+                    continue
+                found[storage] = Present(need.place, reader, first)
+                if options[storage] == RECOMPUTE:
+                    queue += [(other, storage, False) for other in self.reads[storage]]
+        return found
+
+    def near(self, storage: int, place: int) -> frozenset[int] | None:
+        """What could be made again between a place and a storage's first use; None if it is too far for reloading.
+
+        An offloaded storage is brought back a few statements before its first use, so that at a place as near to it
+        it is in memory unless statements are run again in between.
+        """
+        end = self.spans[storage][1]
+        if not max(self.first_backward, end - self.ahead) <= place < end:
+            return None
+        if any(place < at <= end for at in self._always_at):
+            return None
+        return frozenset(other for other, places in self._made_at.items() if any(place < at <= end for at in places))
+
+    def back(self, options: Mapping[int, str], storage: int, place: int) -> bool:
+        """Whether a storage is brought back by a place because nothing is run again between that and its first use."""
+        near = self.near(storage, place) if options.get(storage) == OFFLOAD else None
+        return near is not None and not any(options.get(other) == RECOMPUTE for other in near)

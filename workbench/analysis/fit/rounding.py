@@ -1,0 +1,213 @@
+"""Options within a limit, and a proof of how near they are to the best.
+
+Fractions of choices that reach the bound are rounded first. Then `scipy.optimize.milp` solves a program of whole
+choices with few rows of memory, exact prediction says where more is alive than the limit, and those rows are put in,
+until nothing is broken. Identical layers are solved as one first, which takes a hundredth of the time; all choices
+one by one follow where that ends over the limit. As long as nothing fits, each program is solved loosely: its answer is
+only there to be corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.fit.lp_bound import Bound, Relaxation, Under, Whole
+
+SOLVED_TO = 1e-4
+"""What is added to the step is at most this share from the least that the solver could find."""
+_LOOSELY = 5e-2
+"""The same as long as nothing is known that fits."""
+_ROUNDS = 40
+_SOLVINGS = 6
+"""Programs that use up all their nodes, after which no further one is solved for a limit."""
+_SOLVED = 0.1
+"""What a program that ends before its nodes do counts for, of those."""
+_FOLDED_NODES = 100
+"""Nodes of a program of identical layers as one, at least: it is small."""
+_PLACES_PER_ROUND = 40
+_NOTHING = 1e-6
+"""Fractions of a choice that are none."""
+_TOLERANCE = 1e-6
+"""What the solver lets go of a row at most."""
+
+
+class Weighed(Protocol):
+    """What options come to."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes alive."""
+
+    @property
+    def added_s(self) -> float:
+        """Seconds added to a step."""
+
+    @property
+    def options(self) -> Mapping[int, str]:
+        """Storages that are not saved, and what happens to each."""
+
+
+class Closing[P: Weighed]:
+    """Of one program, limit by limit.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+    evaluate : callable
+        What options come to, and the most bytes alive at each place.
+    known : callable
+        The quickest within a limit of all that was evaluated.
+    frees : callable
+        Bytes that each choice frees at a place as the only one, as far as that is known.
+    step_s : float
+        Of a step with everything saved.
+    nodes : int
+        Of the solver's search, for each linear program of whole choices.
+    go_on : callable
+        Called while one is solved; what it raises ends the work.
+    """
+
+    def __init__(
+        self,
+        relaxation: Relaxation,
+        evaluate: Callable[[Mapping[int, str]], tuple[P, NDArray[np.int64]]],
+        known: Callable[[int], P | None],
+        frees: Callable[[int], NDArray[np.float64]],
+        *,
+        step_s: float,
+        nodes: int,
+        go_on: Callable[[], None],
+    ) -> None:
+        self._relaxation, self._evaluate, self._known, self._frees = relaxation, evaluate, known, frees
+        self._step_s, self._nodes, self._go_on = step_s, nodes, go_on
+        self._programs: dict[int, tuple[Under, Bound]] = {}
+        self._proven: dict[int, float] = {}
+
+    # What is known of a limit.
+
+    def bound(self, limit_bytes: int) -> Bound:
+        """What no options under a limit can beat, as far as it is known by now."""
+        bound = self._program(limit_bytes)[1]
+        # What a larger limit takes at least, a smaller one does, too.
+        proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=-np.inf)
+        return Bound(added_s=max(bound.added_s, proven_s), s_per_byte=bound.s_per_byte)
+
+    def gap(self, point: Weighed, limit_bytes: int) -> float:
+        """How far a step may be from the best within a limit: the share of it above the bound."""
+        return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
+
+    def within(self, limit_bytes: int, gap: float) -> bool:
+        """Whether what is known for a limit is as near to the bound as that, or as the solver would go."""
+        known = self._known(limit_bytes)
+        if known is None:
+            return self._proven.get(limit_bytes, -np.inf) == np.inf
+        least_s = self.bound(limit_bytes).added_s
+        return known.added_s <= least_s * (1 + SOLVED_TO) or self.gap(known, limit_bytes) <= gap
+
+    def _program(self, limit_bytes: int) -> tuple[Under, Bound]:
+        """The program for a limit, and its bound where choices may be fractions."""
+        if limit_bytes not in self._programs:
+            under = self._relaxation.under(limit_bytes)
+            self._programs[limit_bytes] = under, under.bound(self._go_on)
+        return self._programs[limit_bytes]
+
+    # How options within it are found.
+
+    def close(self, limit_bytes: int, gap: float = 0.0) -> None:
+        """Find options within a limit, until the best known is within a gap of what is proven, or the search ends.
+
+        Parameters
+        ----------
+        limit_bytes : int
+        gap : float, optional
+            As for `within`.
+        """
+        pure, left = self._program(limit_bytes)[0], float(_SOLVINGS)
+        if not self.within(limit_bytes, gap):
+            self._round(pure.fractions, limit_bytes)
+        # A folded program is far smaller, but choices made of its numbers may break rows that it cannot have.
+        for folds in (True, False):
+            under, to = pure, _LOOSELY
+            if self.within(limit_bytes, gap):
+                return
+            for _ in range(_ROUNDS):
+                found = self._solved(under, limit_bytes, folds, to) if left > 0 else None
+                if found is None:
+                    break
+                left -= 1.0 if found.limited else _SOLVED
+                # Of rows that are so for any choices, as long as there are no others.
+                if not under.guessed:
+                    self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
+                if found.taken is None:
+                    break
+                point, peaks = self._evaluate(self._relaxation.options(np.flatnonzero(found.taken > 0.5).tolist()))
+                if point.peak_bytes > limit_bytes and self._learn(under, point, peaks, limit_bytes):
+                    continue
+                if gap and self.within(limit_bytes, gap):
+                    return
+                # What is solved loosely may have choices that cost nothing and are not needed.
+                if to > SOLVED_TO:
+                    to = SOLVED_TO
+                elif folds or point.peak_bytes <= limit_bytes:
+                    break
+                else:
+                    # From here on nothing is proven.
+                    under = under.copy()
+                    self._correct(under, point, peaks, limit_bytes)
+
+    def _round(self, x: NDArray[np.float64], limit_bytes: int) -> None:
+        """Predict whole choices for fractions of them: the largest first, as few as are within a limit."""
+        order = [number for number in np.argsort(-x, kind="stable").tolist() if x[number] > _NOTHING]
+        low, high = sum(bool(x[number] > 1 - _NOTHING) for number in order), len(order)
+        point, _ = self._evaluate(self._relaxation.options(order))
+        while low < high and point.peak_bytes <= limit_bytes:
+            middle = (low + high) // 2
+            tried, _ = self._evaluate(self._relaxation.options(order[:middle]))
+            if tried.peak_bytes <= limit_bytes:
+                high = middle
+            else:
+                low = middle + 1
+
+    def _solved(self, under: Under, limit_bytes: int, folds: bool, to: float) -> Whole | None:
+        if folds:
+            return under.alike(self._go_on, nodes=max(self._nodes, _FOLDED_NODES), gap=to / 4)
+        known = self._known(limit_bytes)
+        return under.whole(self._go_on, nodes=self._nodes, gap=to, below_s=np.inf if known is None else known.added_s)
+
+    # What is learnt of what is over a limit.
+
+    def _learn(self, under: Under, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
+        """Put in what is so for any options, and was broken by some; whether there is anything new."""
+        places = _highest(peaks, limit_bytes)
+        asked = [under.add_place(place) for place in places]
+        return under.tell(point.options, places) or any(asked)
+
+    def _correct(self, under: Under, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
+        """The same, or what is so near these options; what is so for any goes into the program for the limit, too."""
+        pure = self._programs[limit_bytes][0]
+        if under is not pure:
+            self._learn(pure, point, peaks, limit_bytes)
+        if self._learn(under, point, peaks, limit_bytes):
+            return
+        taken = self._relaxation.taken(point.options)
+        if not under.again(taken):
+            # Over the limit by no more than the solver takes for nothing.
+            under.beyond = max(_TOLERANCE, 2 * under.beyond)
+        for place in _highest(peaks, limit_bytes):
+            freed = self._frees(place)
+            if np.maximum(freed, 0) @ (1 - taken) + np.maximum(-freed, 0) @ taken < peaks[place] - limit_bytes:
+                # Nothing more helps there: what was chosen is in its own way, as the program does not know.
+                under.refuse(taken)
+            else:
+                under.guess(freed, float(peaks[place]) - limit_bytes + float(freed @ taken))
+
+
+def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:
+    """The places over a limit, the highest first, not more than a few."""
+    over = np.flatnonzero(peaks > limit_bytes)
+    highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_PLACES_PER_ROUND].tolist()
+    return highest

@@ -1,0 +1,112 @@
+"""An execution graph with its statements in another order, and with what each frees found anew."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.core.graph import BACKWARD, Graph, Ragged
+
+Rows = NDArray[np.intp]
+
+
+def top_rows(graph: Graph) -> Rows:
+    """Rows that are no members of fusions, in program order."""
+    return np.flatnonzero(graph.statements.parent < 0)
+
+
+def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
+    """All rows in the order of the top-level rows given: each fusion's members follow it."""
+    top = top_rows(graph)
+    size = np.diff(np.append(top, len(graph.statements)))
+    chosen = np.asarray(order, np.intp)
+    length = size[np.searchsorted(top, chosen)]
+    return _ranges(chosen, length)
+
+
+def reordered(graph: Graph, rows: Rows) -> Graph:
+    """The graph with its rows in another order.
+
+    Parameters
+    ----------
+    graph : Graph
+        An execution graph.
+    rows : (statements,) intp
+        The rows of `graph` in their new order, as `with_members` gives them: each side's stay on their side.
+
+    Returns
+    -------
+    Graph
+        With values and storages as they were. A value is dropped after the last statement of its side that touches it.
+    """
+    statements, values = graph.statements, graph.values
+    new_row = np.empty(len(rows), np.int32)
+    new_row[rows] = np.arange(len(rows), dtype=np.int32)
+    names, which = statements.names
+    moved = dataclasses.replace(
+        statements,
+        name=tuple(map(statements.name.__getitem__, rows.tolist())),
+        executor=tuple(map(statements.executor.__getitem__, rows.tolist())),
+        kind=statements.kind[rows],
+        side=statements.side[rows],
+        parent=_renumbered(statements.parent[rows], new_row),
+        origin=statements.origin[rows],
+        flags=statements.flags[rows],
+        transient_bytes=statements.transient_bytes[rows],
+        flops=statements.flops[rows],
+        inputs=statements.inputs.taken(rows),
+        outputs=statements.outputs.taken(rows),
+        frees=_frees(graph, new_row),
+        group=statements.group[rows],
+        computes=tuple(map(statements.computes.__getitem__, rows.tolist())),
+    )
+    vars(moved)["names"] = names, which[rows]
+    return dataclasses.replace(
+        graph,
+        statements=moved,
+        values=dataclasses.replace(values, producer=_renumbered(values.producer, new_row)),
+    )
+
+
+def _renumbered(column: NDArray[np.int32], new_row: NDArray[np.int32]) -> NDArray[np.int32]:
+    renumbered: NDArray[np.int32] = np.where(column >= 0, new_row[column], column).astype(np.int32)
+    return renumbered
+
+
+def _ranges(starts: Rows, lengths: NDArray[np.integer]) -> Rows:
+    """``start, start + 1, …`` for each start, as many as its length."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    rows: Rows = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    return rows
+
+
+def _entries(ragged: Ragged) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """The row and the item of each entry."""
+    return np.repeat(np.arange(len(ragged)), np.diff(ragged.offsets)), ragged.items
+
+
+def _frees(graph: Graph, new_row: NDArray[np.int32]) -> Ragged:
+    """What each row of the new order frees."""
+    statements = graph.statements
+    backward = statements.side == BACKWARD
+    count, touched = len(graph.values), []
+    for ragged in (statements.inputs, statements.outputs):
+        row, value = _entries(ragged)
+        top = statements.parent[row] < 0
+        touched.append((row[top], value[top]))
+    row, value = (np.concatenate(parts) for parts in zip(*touched, strict=True))
+    last = np.full((2, count), -1, np.int32)
+    np.maximum.at(last, (backward[row].astype(np.intp), value), new_row[row])
+    freed_by, freed = _entries(statements.frees)
+    after = last[backward[freed_by].astype(np.intp), freed]
+    # What nothing touches is dropped where it was: with the first or the last statement of a side.
+    by_place = np.sort(new_row[statements.parent < 0])
+    place = np.searchsorted(top_rows(graph), freed_by)
+    after = np.where(after >= 0, after, by_place[place])
+    order = np.argsort(after, kind="stable")
+    lengths = np.bincount(after, minlength=len(statements))
+    return Ragged(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32), freed[order].astype(np.int32))

@@ -1,0 +1,1 @@
+"""Liveness, peaks and allocator rounding."""

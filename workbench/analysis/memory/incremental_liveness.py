@@ -1,0 +1,357 @@
+"""Exact memory of a joint graph with storages made again or moved away, as what that changes of the stock schedule.
+
+`memory.Predictor` goes through every statement for each schedule. What is made again touches a few of them, and the
+rest of a step stays as it stood: here only these are gone through, in milliseconds however long the program is. Where
+something is made again that is the backward's own, or moves where a gradient lives, nothing is said, and the predictor
+has to be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.memory.liveness import Predictor, Schedule
+from workbench.core.graph import ValueFlag
+
+
+class Incremental:
+    """What choices change of one schedule.
+
+    Parameters
+    ----------
+    predictor : Predictor
+    stock : Schedule
+        With nothing made again.
+    """
+
+    def __init__(self, predictor: Predictor, stock: Schedule) -> None:
+        graph = predictor.graph
+        self._graph, self._bytes = graph, graph.storages.bytes
+        found = predictor.predict(stock)
+        self.rows: list[int] = stock.order[found.entries].tolist()
+        """Of each place the statement."""
+        self.first_backward, self._count = found.first_backward, len(self.rows)
+        self._transient = graph.statements.transient_bytes
+        self._inputs: list[list[int]] = graph.statements.inputs.lists()
+        self._outputs: list[list[int]] = graph.statements.outputs.lists()
+        self._storage: list[int] = graph.values.storage.tolist()
+        flags = graph.values.flags
+        self._tensor: list[bool] = ((flags & ValueFlag.TENSOR) != 0).tolist()
+        self._argument, self._ends = self._of(ValueFlag.ARGUMENT), self._of(ValueFlag.OUTPUT | ValueFlag.GRADIENT)
+        self._cotangent = self._of(ValueFlag.COTANGENT)
+        self._cotangents = np.asarray(sorted(self._cotangent), np.int64)
+        produced = {value for outputs in self._outputs for value in outputs}
+        ignored = set(np.flatnonzero(flags & ValueFlag.COTANGENT).tolist()) - produced
+        self._ignored = np.asarray(sorted({self._storage[value] for value in ignored}), np.int64)
+        self._runs = frozenset(self.rows[self.first_backward :])
+        self._forward = frozenset(self.rows[: self.first_backward])
+        made = {value for row in self._forward for value in (*self._inputs[row], *self._outputs[row])}
+        self._available = made | set(np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist())
+        self._saved = {self._storage[value] for value in found.saved.tolist()} - self._argument - {-1}
+        self._start, self._end, self._last_forward, self._touches = self._spans()
+        # Where what is put before a statement of the backward stands: at the next one that runs.
+        self._next: dict[int, int] = {}
+        place = self._count
+        place_of = {row: place for place, row in enumerate(self.rows)}
+        for row in reversed(stock.order.tolist()):
+            if row not in self._forward:
+                place = place_of.get(row, place)
+            self._next[row] = place
+        self._baseline_bytes = found.baseline_bytes
+        self._after_bytes = found.timeline.after_bytes
+
+    def _of(self, flag: ValueFlag) -> frozenset[int]:
+        """Storages of values with a flag."""
+        return frozenset(self._storage[value] for value in np.flatnonzero(self._graph.values.flags & flag).tolist())
+
+    def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, int], dict[int, list[int]]]:
+        """First and last place of each storage, its last in the forward, and those of the backward that touch it."""
+        count, storages = self._count, len(self._bytes)
+        start, end = np.full(storages, count, np.int64), np.full(storages, -1, np.int64)
+        last: dict[int, int] = {}
+        touches: dict[int, list[int]] = {}
+        for place, row in enumerate(self.rows):
+            made = [self._storage[value] for value in self._outputs[row]]
+            for storage in {*made, *(self._storage[value] for value in self._inputs[row])} - {-1}:
+                end[storage] = place
+                if place < self.first_backward:
+                    last[storage] = place
+                else:
+                    touches.setdefault(storage, []).append(place)
+            for storage in made:
+                if storage >= 0:
+                    start[storage] = min(start[storage], place)
+        for storage in self._ends - {-1}:
+            end[storage] = count
+        for storage in self._argument - {-1}:
+            start[storage], end[storage] = -1, count
+        return start, end, last, touches
+
+    def place_of(self, row: int) -> int:
+        """Where what is put before a statement stands: in the backward."""
+        return self._next[row]
+
+    def runs(self, row: int) -> bool:
+        """Whether a statement is among those that run in the backward."""
+        return row in self._runs
+
+    def absent(self, storage: int, read: int | None = None) -> tuple[int, int] | None:
+        """After its last use in the forward, and the first in the backward; None if one of both does not use it.
+
+        Parameters
+        ----------
+        storage : int
+        read : int, optional
+            A statement of the backward before which it is read, too.
+        """
+        touches = self._touches.get(storage, [])[:1] + ([] if read is None else [self.place_of(read)])
+        if storage not in self._last_forward or not touches:
+            return None
+        return self._last_forward[storage] + 1, min(touches)
+
+    def last_touch(self, storage: int) -> int:
+        """The last place in the backward that uses a storage."""
+        return self._touches[storage][-1]
+
+    def __call__(
+        self, before: Mapping[int, Sequence[int]], away: Collection[int], ahead: int
+    ) -> tuple[int, int, NDArray[np.int64]] | None:
+        """Peak and saved bytes, and the most bytes alive at each place and after the last; None where it is not known.
+
+        Parameters
+        ----------
+        before : mapping of int to sequence of int
+            As `recompute.Recompute.before`.
+        away : collection of int
+            Storages that are offloaded.
+        ahead : int
+            As for `Predictor.predict`.
+        """
+        again = _Again(self, before)
+        if not again.known:
+            return None
+        clones, running = again.clones, again.running()
+        count, added = self._count, len(running)
+        places = np.asarray([clones[number].place for number in running], np.int64)
+        shift = np.searchsorted(places, np.arange(count), side="right")
+        position = np.arange(count) + shift
+        at = dict(zip(running, (places + np.arange(added)).tolist(), strict=True))
+        length = count + added
+        # One more for what lasts to the end, and one that -1 finds.
+        moved = np.concatenate([position, [length, -1]])
+        start, end = moved[self._start], moved[self._end]
+        # What the backward is given is there before what it begins with, made again or not.
+        start[self._cotangents] = np.minimum(start[self._cotangents], self.first_backward)
+        end[self._cotangents] = np.maximum(end[self._cotangents], self.first_backward)
+        end[self._ignored] = length
+        sizes = list(self._bytes[again.fresh])
+        first: dict[int, int] = {}
+        saved = self._saved - again.storages
+        fresh = len(self._bytes)
+        starts, ends = [length] * len(sizes), [-1] * len(sizes)
+        reached: dict[int, int] = {}
+        for storage in again.storages - self._argument:
+            reached[storage] = int(position[self._last_forward[storage]]) if storage in self._last_forward else -1
+
+        def touch(storage: int, where: int, makes: bool) -> None:
+            if storage >= fresh:
+                ends[storage - fresh] = max(ends[storage - fresh], where)
+                if makes:
+                    starts[storage - fresh] = min(starts[storage - fresh], where)
+            elif storage >= 0 and storage not in self._argument:
+                first[storage] = min(first.get(storage, where), where)
+                reached[storage] = max(reached[storage] if storage in reached else int(end[storage]), where)
+
+        for place, touched in again.touched.items():
+            where = int(position[place])
+            for storage, makes in touched:
+                touch(storage, where, makes)
+        for number in running:
+            for storage, makes in clones[number].touched:
+                touch(storage, at[number], makes)
+            saved |= clones[number].saved
+        saved |= again.still_saved
+        for storage, where in reached.items():
+            end[storage] = length if storage in self._ends else where
+        moved_start, moved_end, moved_bytes = self._brought_back(away, ahead, position, again, first, end, length)
+        span_start = np.concatenate([start, np.asarray(starts, np.int64), moved_start])
+        span_end = np.concatenate([end, np.asarray(ends, np.int64), moved_end])
+        span_bytes = np.concatenate([self._bytes, np.asarray(sizes, np.int64), moved_bytes])
+        alive = span_start <= span_end
+        made, dropped = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
+        np.add.at(made, np.maximum(span_start[alive], 0), span_bytes[alive])
+        np.add.at(dropped, span_end[alive], span_bytes[alive])
+        transient = np.zeros(length, np.int64)
+        transient[position] = self._transient[self.rows]
+        here = places + np.arange(added)
+        transient[here] = self._transient[[clones[number].row for number in running]]
+        inside = np.cumsum(made)[:length] - np.cumsum(dropped)[:length] + dropped[:length] + transient
+        peaks = np.zeros(count + 1, np.int64)
+        peaks[:count] = inside[position]
+        np.maximum.at(peaks, places, inside[here])
+        peaks[-1] = max(int(peaks[-1]), self._after_bytes)
+        saved_bytes = int(self._bytes[list(saved - self._argument - {-1, *away})].sum())
+        return max(int(peaks.max()), self._baseline_bytes), saved_bytes, peaks
+
+    def _brought_back(
+        self,
+        away: Collection[int],
+        ahead: int,
+        position: NDArray[np.int64],
+        again: _Again,
+        first: Mapping[int, int],
+        end: NDArray[np.int64],
+        length: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Spans and bytes of what was moved away, once it is back; what is before ends in `end`."""
+        begins, ends, sizes = [], [], []
+        for storage in away:
+            touches = () if storage in again.storages else self._touches.get(storage, ())
+            firsts = [int(position[touches[0]])] if touches else []
+            firsts += [first[storage]] if storage in first else []
+            if storage in self._last_forward and firsts:
+                begins.append(max(self.first_backward, min(firsts) - ahead))
+                ends.append(int(end[storage]))
+                sizes.append(int(self._bytes[storage]))
+                end[storage] = position[self._last_forward[storage]]
+        return np.asarray(begins, np.int64), np.asarray(ends, np.int64), np.asarray(sizes, np.int64)
+
+
+class _Clone:
+    """A statement that is run again.
+
+    Attributes
+    ----------
+    row, place : int
+    touched : list of (int, bool)
+        Storages that it reads, and those that it makes.
+    reads : list of int
+        Clones that make what it reads.
+    saved : set of int
+        Storages of the forward's values that it reads.
+    """
+
+    __slots__ = ("place", "reads", "row", "saved", "touched")
+
+    def __init__(self, row: int, place: int) -> None:
+        self.row, self.place = row, place
+        self.touched: list[tuple[int, bool]] = []
+        self.reads: list[int] = []
+        self.saved: set[int] = set()
+
+
+class _Again:
+    """What statements run again touch, and what the backward's statements touch where something is made again.
+
+    Attributes
+    ----------
+    known : bool
+        Whether all of it is told here.
+    storages : set of int
+        In which something is made again.
+    clones : list of _Clone
+        In order.
+    fresh : list of int
+        Of each storage that is new the one whose size it has.
+    touched : dict of int to list of (int, bool)
+        By place: what statements of the backward touch of `storages`, and of new ones.
+    still_saved : set of int
+        Of `storages` those that statements of the backward read as the forward made them.
+    """
+
+    def __init__(self, stock: Incremental, before: Mapping[int, Sequence[int]]) -> None:
+        self._stock = stock
+        self.clones: list[_Clone] = []
+        self.fresh: list[int] = []
+        self.touched: dict[int, list[tuple[int, bool]]] = {}
+        self.still_saved: set[int] = set()
+        self._needed: set[int] = set()
+        storage = stock._storage
+        made = {row: None for group in before.values() for row in group}
+        self.storages = {storage[value] for row in made for value in stock._outputs[row]} - {-1}
+        self.known = stock._forward.issuperset(made) and not self.storages & stock._cotangent
+        if self.known:
+            self._follow(before)
+
+    def _follow(self, before: Mapping[int, Sequence[int]]) -> None:
+        stock = self._stock
+        groups: dict[int, list[int]] = {}
+        for row in sorted(before):
+            groups.setdefault(stock._next[row], []).extend(before[row])
+        places = {place for storage in self.storages - stock._argument for place in stock._touches.get(storage, ())}
+        self._made: dict[int, tuple[int, int]] = {}
+        self._lives: dict[int, int] = {}
+        for place in sorted(places | groups.keys()):
+            for row in groups.get(place, ()):
+                self._run_again(row, place)
+            if place in places:
+                self._run(place)
+
+    def _run_again(self, row: int, place: int) -> None:
+        stock, clone = self._stock, _Clone(row, place)
+        shared: dict[int, int] = {}
+        for value in stock._inputs[row]:
+            lives = self._read(value, clone.reads, clone.saved)
+            clone.touched.append((lives, False))
+            shared[stock._storage[value]] = lives
+        for value in stock._outputs[row]:
+            original = stock._storage[value]
+            if original >= 0 and original not in shared:
+                if original in stock._argument:
+                    self.known = False
+                shared[original] = len(stock._bytes) + len(self.fresh)
+                self.fresh.append(original)
+            lives = shared[original] if original >= 0 else -1
+            self._made[value] = (lives, len(self.clones))
+            clone.touched.append((lives, True))
+        self.clones.append(clone)
+
+    def _read(self, value: int, reads: list[int] | set[int], saved: set[int]) -> int:
+        """Where a value lives that is read; which clone makes it goes to `reads`, or its storage to `saved`."""
+        stock = self._stock
+        if value in self._made:
+            lives, number = self._made[value]
+            if isinstance(reads, set):
+                reads.add(number)
+            else:
+                reads.append(number)
+            return lives
+        lives = self._lives.get(value, stock._storage[value])
+        if value in stock._available and stock._tensor[value]:
+            saved.add(lives)
+        return lives
+
+    def _run(self, place: int) -> None:
+        stock = self._stock
+        row = stock.rows[place]
+        touched = self.touched.setdefault(place, [])
+        shared: dict[int, int] = {}
+        read: set[int] = set()
+        for value in stock._inputs[row]:
+            lives = self._read(value, self._needed, read)
+            original = stock._storage[value]
+            shared[original] = lives
+            if original in self.storages:
+                touched.append((lives, False))
+        self.still_saved |= read & self.storages
+        for value in stock._outputs[row]:
+            original = stock._storage[value]
+            if original in self.storages:
+                lives = shared.get(original, original)
+                if lives != original:
+                    self._lives[value] = lives
+                    # A gradient would live elsewhere.
+                    if original in stock._ends:
+                        self.known = False
+                touched.append((lives, True))
+
+    def running(self) -> list[int]:
+        """The clones that gradients need, in order."""
+        needed = set(self._needed)
+        for number in range(len(self.clones) - 1, -1, -1):
+            if number in needed:
+                needed.update(self.clones[number].reads)
+        return sorted(needed)

@@ -1,0 +1,567 @@
+"""Memory over a step, by arithmetic on a graph: what is alive when, the peak, and what another schedule makes of it.
+
+A storage is alive from the statement that makes its first value until the last value on it is dropped. Arguments are
+alive throughout, cotangents from the start of the backward, and what the caller receives, outputs and gradients, to
+the end. Then autograd gives the gradients to leaves that have none yet, one after another, and copies those that it
+cannot take as they are: expanded, transposed, or the same for two arguments. Not counted: what runs after that, such as
+the backward of what the inputs were made by, and gradients that are there already, which the caller holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
+
+_HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
+"""Values that the caller holds, whatever the traces drop."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """Memory over the statements of a step.
+
+    Attributes
+    ----------
+    live_bytes : (statements,) int64
+        Bytes alive right after each statement, once what it frees is gone. Members of a fusion repeat their fusion's.
+    statement_peak_bytes : (statements,) int64
+        The most bytes alive inside each statement: its inputs, its outputs and its transient memory.
+    peak_bytes : int
+        The most of all; at least `baseline_bytes`.
+    peak_statement : int
+        The first statement that reaches it, the number of statements where it is reached after the last one, or -1.
+    baseline_bytes : int
+        Arguments: parameters, buffers and inputs.
+    after_bytes : int
+        The most bytes alive after the last statement, while autograd copies gradients.
+    """
+
+    live_bytes: NDArray[np.int64]
+    statement_peak_bytes: NDArray[np.int64]
+    peak_bytes: int
+    peak_statement: int
+    baseline_bytes: int
+    after_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class AliveValue:
+    """A storage alive at a statement, and the first of its values that are alive there.
+
+    Attributes
+    ----------
+    value, name : int, str
+        The value's index and name.
+    storage, bytes : int
+        The storage's index, and the bytes it takes.
+    producer : int
+        The statement that makes the value, or -1.
+    origin : int
+        The producer's origin, or -1.
+    source : str
+        The origin's ``file.py:12``, or an empty string.
+    """
+
+    value: int
+    name: str
+    storage: int
+    bytes: int
+    producer: int
+    origin: int
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Statements of a joint graph in the order in which they would run.
+
+    Attributes
+    ----------
+    order : (entries,) int32
+        Indices of top-level statements; a statement that is recomputed stands here twice.
+    clone : (entries,) bool
+        True for the second appearance: a fresh computation in the backward, whose values stand for the original ones
+        in all backward entries after it.
+    """
+
+    order: NDArray[np.int32]
+    clone: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rows: Sequence[int], before: Mapping[int, Sequence[int]]) -> Schedule:
+        """The statements `rows`, with those in ``before[row]`` run again right before ``row``."""
+        order: list[int] = []
+        clone: list[bool] = []
+        for row in rows:
+            again = before.get(row, ())
+            order.extend((*again, row))
+            clone.extend((*(True for _ in again), False))
+        return cls(np.asarray(order, np.int32), np.asarray(clone, np.bool_))
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a schedule of a joint graph would cost.
+
+    Attributes
+    ----------
+    peak_bytes, baseline_bytes : int
+        As in `Timeline`.
+    saved_bytes : int
+        Bytes of the storages passed from the forward to the backward, arguments not counted.
+    saved_tensors : int
+        Tensors passed, arguments counted, as in Thunder's list.
+    saved : (saved_tensors,) int32
+        Their values.
+    flops : int
+        Floating point operations of all entries that run.
+    entries : (running,) int32
+        Entries of the schedule that run, forward ones first. The rest is dead.
+    first_backward : int
+        How many of them are forward.
+    timeline : Timeline
+        One row per element of `entries`.
+    """
+
+    peak_bytes: int
+    baseline_bytes: int
+    saved_bytes: int
+    saved_tensors: int
+    saved: NDArray[np.int32]
+    flops: int
+    entries: NDArray[np.int32]
+    first_backward: int
+    timeline: Timeline
+
+
+def timeline(graph: Graph) -> Timeline:
+    """Memory over an execution graph, by the frees that its statements list.
+
+    Parameters
+    ----------
+    graph : Graph
+        Forward statements, then backward ones, with `frees`.
+
+    Returns
+    -------
+    Timeline
+        One row per statement of the graph.
+    """
+    statements = graph.statements
+    start, end = _storage_spans(graph, *_value_spans(graph))
+    rows = np.flatnonzero(statements.parent < 0)
+    found = _timeline(
+        len(statements),
+        rows,
+        start,
+        end,
+        graph.storages.bytes,
+        statements.transient_bytes,
+        _baseline(graph),
+        _after_bytes(graph, graph.values.storage.tolist(), graph.storages.bytes.tolist()),
+    )
+    members = np.flatnonzero(statements.parent >= 0)
+    for column in (found.live_bytes, found.statement_peak_bytes):
+        column[members] = column[statements.parent[members]]
+    return found
+
+
+def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
+    """Every storage alive inside a statement of an execution graph, the largest first.
+
+    Parameters
+    ----------
+    graph : Graph
+        As for `timeline`.
+    statement : int
+        Index of a statement, or their number for what is alive after the last.
+
+    Returns
+    -------
+    tuple of AliveValue
+        One per storage; their bytes and the statement's transient bytes add up to its peak. After the last statement
+        what autograd copies takes the place of the latter.
+    """
+    return described(graph, alive_storages(graph, statement))
+
+
+def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
+    """As `alive_at`, the value alone by which each storage is known.
+
+    Returns
+    -------
+    (storages,) intp
+        Rows of the graph's values.
+    """
+    statements, values = graph.statements, graph.values
+    if statement < len(statements) and statements.parent[statement] >= 0:
+        statement = int(statements.parent[statement])
+    made, dropped = _value_spans(graph)
+    start, end = _storage_spans(graph, made, dropped)
+    alive = (made <= statement) & (statement <= dropped) & (values.storage >= 0)
+    if statement == len(statements):
+        given = ValueFlag.COTANGENT if graph.first_backward == statement else 0
+        alive &= (values.flags & (_HELD | given)) != 0
+    alive &= ((start <= statement) & (statement <= end))[values.storage]
+    rows = np.flatnonzero(alive)
+    storages, first = np.unique(values.storage[rows], return_index=True)
+    shown = rows[first]
+    found: NDArray[np.intp] = shown[np.lexsort((shown, -graph.storages.bytes[storages]))]
+    return found
+
+
+def described(graph: Graph, shown: NDArray[np.intp]) -> tuple[AliveValue, ...]:
+    """Storages by the rows of values that `alive_storages` gives, in words."""
+    statements, values = graph.statements, graph.values
+    storages, producer = values.storage[shown], values.producer[shown]
+    origin = np.where(producer >= 0, statements.origin[producer], -1)
+    columns = (shown, storages, graph.storages.bytes[storages], producer, origin)
+    places = [f"{place.file}:{place.line}" if place.file else "" for place in graph.origins]
+    return tuple(
+        AliveValue(
+            value=value,
+            name=values.name[value],
+            storage=storage,
+            bytes=nbytes,
+            producer=maker,
+            origin=source,
+            source=places[source] if source >= 0 else "",
+        )
+        for value, storage, nbytes, maker, source in zip(*(column.tolist() for column in columns), strict=True)
+    )
+
+
+class Predictor:
+    """Predicts memory for schedules of one joint graph, in milliseconds each.
+
+    The graph is the joint trace before Thunder splits it; `predict` follows what Thunder does from there: dead code
+    goes, what the outputs need becomes the forward and all else the backward, and values are dropped after their last
+    use.
+
+    Parameters
+    ----------
+    graph : Graph
+        A joint graph. Its values are flagged as argument, output, gradient and cotangent; its frees are not used.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        statements, values = graph.statements, graph.values
+        runs = (statements.parent < 0) & ~np.isin(statements.kind, (Kind.ARGUMENT, Kind.GET_GRAD, Kind.RETURN))
+        self._runs: list[bool] = runs.tolist()
+        self._inputs = statements.inputs.lists()
+        self._outputs = statements.outputs.lists()
+        self._inplace: list[bool] = ((statements.flags & StatementFlag.INPLACE) != 0).tolist()
+        self._storage: list[int] = values.storage.tolist()
+        self._tensor: list[bool] = ((values.flags & ValueFlag.TENSOR) != 0).tolist()
+        self._arguments = _flagged(graph, ValueFlag.ARGUMENT)
+        self._outcomes = _flagged(graph, ValueFlag.OUTPUT)
+        self._gradients = _flagged(graph, ValueFlag.GRADIENT)
+        self._cotangents = _flagged(graph, ValueFlag.COTANGENT)
+        # The name that the backward gives to cotangents it ignores holds the last of them to the end.
+        self._ignored = self._cotangents - {value for row in self._outputs for value in row}
+        self._argument_storages = {self._storage[value] for value in self._arguments}
+        self._baseline_bytes = _baseline(graph)
+
+    def predict(self, schedule: Schedule | None = None, away: Collection[int] = (), ahead: int = 0) -> Prediction:
+        """Predict memory under a schedule.
+
+        Parameters
+        ----------
+        schedule : Schedule, optional
+            The joint graph's own order where not given.
+        away : collection of int, optional
+            Storages that are offloaded: gone from their last use in the forward until `ahead` statements before their
+            first in the backward, and not counted as saved.
+
+        Returns
+        -------
+        Prediction
+        """
+        if schedule is None:
+            rows: list[int] = np.flatnonzero(self.graph.statements.parent < 0).tolist()
+            clones = [False] * len(rows)
+        else:
+            rows, clones = schedule.order.tolist(), schedule.clone.tolist()
+        running = [entry for entry, row in enumerate(rows) if self._runs[row]]
+        available, forward = self._split(rows, clones, running)
+        backward = [entry for entry in running if entry not in forward]
+        storage, sizes = list(self._storage), self.graph.storages.bytes.tolist()
+        reads, makes = self._stand_ins(rows, clones, backward, storage, sizes)
+        backward = self._alive(rows, backward, reads, makes)
+
+        saved = list(dict.fromkeys(value for entry in backward for value in reads[entry] if value in available))
+        saved_tensors = [value for value in saved if self._tensor[value]]
+        saved_storages = {storage[value] for value in saved_tensors} - self._argument_storages - {-1, *away}
+
+        forward_entries = [entry for entry in running if entry in forward]
+        entries = forward_entries + backward
+        for entry in forward_entries:
+            reads[entry], makes[entry] = self._inputs[rows[entry]], self._outputs[rows[entry]]
+        start, end = self._spans(entries, len(forward_entries), reads, makes, storage, len(sizes))
+        self._take_away(away, ahead, len(forward_entries), entries, reads, makes, storage, (start, end, sizes))
+        order = np.asarray([rows[entry] for entry in entries], np.int32)
+        found = _timeline(
+            len(entries),
+            np.arange(len(entries)),
+            np.asarray(start),
+            np.asarray(end),
+            np.asarray(sizes, np.int64),
+            self.graph.statements.transient_bytes[order],
+            self._baseline_bytes,
+            _after_bytes(self.graph, storage, sizes),
+        )
+        return Prediction(
+            peak_bytes=found.peak_bytes,
+            baseline_bytes=found.baseline_bytes,
+            saved_bytes=sum(sizes[index] for index in saved_storages),
+            saved_tensors=len(saved_tensors),
+            saved=np.asarray(saved_tensors, np.int32),
+            flops=int(self.graph.statements.flops[order].sum()),
+            entries=np.asarray(entries, np.int32),
+            first_backward=len(forward_entries),
+            timeline=found,
+        )
+
+    @staticmethod
+    def _take_away(
+        away: Collection[int],
+        ahead: int,
+        first_backward: int,
+        entries: list[int],
+        reads: dict[int, list[int]],
+        makes: dict[int, list[int]],
+        storage: list[int],
+        spans: tuple[list[int], list[int], list[int]],
+    ) -> None:
+        """Put a gap into the spans of storages that are offloaded: what comes back stands as one more."""
+        start, end, sizes = spans
+        last: dict[int, int] = {}
+        first: dict[int, int] = {}
+        gone = frozenset(away)
+        for position, entry in enumerate(entries if gone else ()):
+            for value in (*reads[entry], *makes[entry]):
+                if (index := storage[value]) not in gone:
+                    continue
+                if position < first_backward:
+                    last[index] = position
+                else:
+                    first.setdefault(index, position)
+        for index in away:
+            if index in last and index in first:
+                start.append(max(first_backward, first[index] - ahead))
+                end.append(end[index])
+                sizes.append(sizes[index])
+                end[index] = last[index]
+
+    def _split(self, rows: list[int], clones: list[bool], running: list[int]) -> tuple[set[int], set[int]]:
+        """What Thunder's split makes the forward: the values available to the backward, and the entries."""
+        available = set(self._outcomes) | self._arguments
+        if not self._gradients and not self._cotangents:
+            # Without a backward nothing is split off, and in-place writes that nobody reads stay.
+            return available, set(running)
+        forward = set()
+        for entry in reversed(running):
+            row = rows[entry]
+            if clones[entry]:
+                continue
+            made = self._outputs[row]
+            if available.isdisjoint(made) and not (self._inplace[row] and self._writes(row, available)):
+                continue
+            forward.add(entry)
+            available.update(made)
+            available.update(self._inputs[row])
+        return available, forward
+
+    def _writes(self, row: int, values: set[int]) -> bool:
+        """Whether the statement writes into one of the values."""
+        written = {self._storage[value] for value in self._outputs[row]}
+        return any(value in values and self._storage[value] in written for value in self._inputs[row])
+
+    def _stand_ins(
+        self, rows: list[int], clones: list[bool], backward: list[int], storage: list[int], sizes: list[int]
+    ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        """What backward entries read and make, with clones' values fresh; `storage` and `sizes` grow by those."""
+        stand_in: dict[int, int] = {}
+        reads: dict[int, list[int]] = {}
+        makes: dict[int, list[int]] = {}
+        for entry in backward:
+            row = rows[entry]
+            reads[entry] = [stand_in.get(value, value) for value in self._inputs[row]]
+            makes[entry] = self._outputs[row]
+            shared = {
+                self._storage[value]: storage[fresh]
+                for value, fresh in zip(self._inputs[row], reads[entry], strict=True)
+            }
+            if not clones[entry]:
+                # A view of a stand-in lives where the stand-in does.
+                for value in self._outputs[row]:
+                    storage[value] = shared.get(storage[value], storage[value])
+                continue
+            makes[entry] = []
+            for value in self._outputs[row]:
+                original = self._storage[value]
+                if original >= 0 and original not in shared:
+                    shared[original] = len(sizes)
+                    sizes.append(sizes[original])
+                stand_in[value] = len(storage)
+                makes[entry].append(len(storage))
+                storage.append(shared[original] if original >= 0 else -1)
+        return reads, makes
+
+    def _alive(
+        self, rows: list[int], backward: list[int], reads: dict[int, list[int]], makes: dict[int, list[int]]
+    ) -> list[int]:
+        """The backward entries that gradients need."""
+        needed = set(self._gradients)
+        alive = []
+        for entry in reversed(backward):
+            if self._inplace[rows[entry]] or not needed.isdisjoint(makes[entry]):
+                alive.append(entry)
+                needed.update(reads[entry])
+        alive.reverse()
+        return alive
+
+    def _spans(
+        self,
+        entries: list[int],
+        first_backward: int,
+        reads: dict[int, list[int]],
+        makes: dict[int, list[int]],
+        storage: list[int],
+        storages: int,
+    ) -> tuple[list[int], list[int]]:
+        """First and last position at which each storage is alive."""
+        never, ever = len(entries), len(entries)
+        start, end = [never] * storages, [-1] * storages
+        for position, entry in enumerate(entries):
+            for value in makes[entry]:
+                index = storage[value]
+                if index >= 0:
+                    start[index] = min(start[index], position)
+                    end[index] = position
+            for value in reads[entry]:
+                if storage[value] >= 0:
+                    end[storage[value]] = position
+        for value in self._cotangents:
+            index = storage[value]
+            start[index] = min(start[index], first_backward)
+            end[index] = ever if value in self._ignored else max(end[index], first_backward)
+        for value in self._outcomes | self._gradients:
+            if storage[value] >= 0:
+                end[storage[value]] = ever
+        for value in self._arguments:
+            if storage[value] >= 0:
+                start[storage[value]], end[storage[value]] = -1, ever
+        return start, end
+
+
+def _flagged(graph: Graph, flag: ValueFlag) -> set[int]:
+    return set(np.flatnonzero(graph.values.flags & flag).tolist())
+
+
+def _baseline(graph: Graph) -> int:
+    arguments = np.unique(graph.values.storage[(graph.values.flags & ValueFlag.ARGUMENT) != 0])
+    return int(graph.storages.bytes[arguments[arguments >= 0]].sum())
+
+
+def _after_bytes(graph: Graph, storage: Sequence[int], sizes: Sequence[int]) -> int:
+    """The most bytes alive after the last statement, as autograd gives gradients to leaves one after another.
+
+    Parameters
+    ----------
+    graph : Graph
+        With `Ends.accumulated`.
+    storage, sizes : sequence of int
+        Storage of each value, and bytes of each storage, as the schedule has them.
+    """
+    ends, flags = graph.ends, graph.values.flags
+    others = np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
+    kept = {storage[value] for value in others}
+    # A gradient that no leaf is given goes on into another backward.
+    gone_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
+    kept |= {storage[value] for value in gone_on}
+    held = {storage[value] for value in np.flatnonzero(flags & _HELD).tolist()} - {-1}
+    held_bytes = sum(sizes[index] for index in held)
+    waiting = Counter(storage[value] for value in ends.accumulated)
+    allocated = most = 0
+    for value, copied_bytes, copying_bytes in zip(ends.accumulated, ends.copied_bytes, ends.copying_bytes, strict=True):
+        if not copied_bytes:
+            kept.add(storage[value])
+            continue
+        most = max(most, allocated + copying_bytes)
+        allocated += copied_bytes
+        waiting[storage[value]] -= 1
+        if not waiting[storage[value]] and storage[value] not in kept:
+            allocated -= sizes[storage[value]]
+    return held_bytes + most
+
+
+def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Per value the first and the last statement at which it is alive. Values only inside fusions never start."""
+    statements, flags = graph.statements, graph.values.flags
+    count = len(statements)
+    made = np.full(len(graph.values), count, np.int64)
+    dropped = np.full(len(graph.values), -1, np.int64)
+    top = statements.parent < 0
+    rows = np.repeat(np.arange(count), np.diff(statements.outputs.offsets))
+    on_top = top[rows]
+    np.minimum.at(made, statements.outputs.items[on_top], rows[on_top])
+    np.maximum.at(dropped, statements.frees.items, np.repeat(np.arange(count), np.diff(statements.frees.offsets)))
+    cotangent = (flags & ValueFlag.COTANGENT) != 0
+    # A backward without statements of its own is given them after the forward's last one.
+    made[cotangent] = graph.first_backward
+    dropped = np.where(dropped < 0, count, np.maximum(dropped, made))
+    dropped[(flags & _HELD) != 0] = count
+    made[(flags & ValueFlag.ARGUMENT) != 0] = -1
+    return made, dropped
+
+
+def _storage_spans(
+    graph: Graph, made: NDArray[np.int64], dropped: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    start = np.full(len(graph.storages), len(graph.statements), np.int64)
+    end = np.full(len(graph.storages), -1, np.int64)
+    given = (graph.values.flags & ValueFlag.COTANGENT) != 0
+    alive = (graph.values.storage >= 0) & (given | (made < len(graph.statements)))
+    np.minimum.at(start, graph.values.storage[alive], made[alive])
+    np.maximum.at(end, graph.values.storage[alive], dropped[alive])
+    return start, end
+
+
+def _timeline(
+    count: int,
+    rows: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    transient_bytes: NDArray[np.int64],
+    baseline_bytes: int,
+    after_bytes: int,
+) -> Timeline:
+    """Sum storages alive from `start` to `end`, both inclusive, over `count` statements; `rows` are those that run."""
+    alive = start <= end
+    made = np.zeros(count + 1, np.int64)
+    dropped = np.zeros(count + 1, np.int64)
+    np.add.at(made, np.maximum(start[alive], 0), sizes[alive])
+    np.add.at(dropped, end[alive], sizes[alive])
+    total = np.cumsum(made)[:count]
+    gone = np.cumsum(dropped)[:count]
+    live_bytes = total - gone
+    statement_peak_bytes = live_bytes + dropped[:count] + transient_bytes
+    peak_bytes, peak_statement = baseline_bytes, -1
+    if len(rows):
+        at = int(rows[np.argmax(statement_peak_bytes[rows])])
+        if statement_peak_bytes[at] >= baseline_bytes:
+            peak_bytes, peak_statement = int(statement_peak_bytes[at]), at
+    # Where the backward has no statements, cotangents are alive there and nowhere else.
+    last_bytes = int(made.sum() - dropped[:count].sum())
+    if max(last_bytes, after_bytes) > peak_bytes:
+        peak_bytes, peak_statement = max(last_bytes, after_bytes), count
+    return Timeline(live_bytes, statement_peak_bytes, peak_bytes, peak_statement, baseline_bytes, after_bytes)

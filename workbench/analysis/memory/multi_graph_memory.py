@@ -1,0 +1,351 @@
+"""Memory over a program of several graphs: its parts' own timelines, joined by what lives between them.
+
+What lives between parts was recorded once, on tensors without values: `Event`. What a part holds inside, and keeps for
+its backward, its plan says. So that other choices are arithmetic alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.memory.liveness import Timeline, _storage_spans, _value_spans
+from workbench.core.graph import Graph, ValueFlag
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A storage is allocated between parts, handed out by one, or there from the start."""
+
+    storage: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Freed:
+    """Nothing between the parts holds a storage any longer; a part may."""
+
+    storage: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """A part runs.
+
+    Attributes
+    ----------
+    part : str
+    call : int
+        Of its own for each time that any part runs.
+    arguments, outputs : tuple of int
+        Storages, -1 for what is no tensor.
+    """
+
+    part: str
+    call: int
+    arguments: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Backward:
+    """A part's backward runs, and its gradients are made.
+
+    Attributes
+    ----------
+    call : int
+        Of its `Forward`.
+    cotangents : tuple of int
+        Storages by output.
+    gradients : tuple of int
+        Storages by argument, each of its own; events that follow make them.
+    """
+
+    call: int
+    cotangents: tuple[int, ...]
+    gradients: tuple[int, ...] = ()
+
+
+type Event = Made | Freed | Forward | Backward
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What a step of a program allocated, ran and freed, in order.
+
+    Attributes
+    ----------
+    baseline : tuple of Made
+        Parameters, buffers, inputs, and the state of optimizers.
+    events : tuple of Event
+    opaque : tuple of str
+        Parts that PyTorch runs as they are: what their kernels take for themselves is not known.
+    """
+
+    baseline: tuple[Made, ...]
+    events: tuple[Event, ...]
+    opaque: tuple[str, ...]
+
+    def by_part(self, names: Mapping[str, str]) -> Recorded:
+        """The same with other names for the parts."""
+        events = (
+            dataclasses.replace(event, part=names[event.part]) if isinstance(event, Forward) else event
+            for event in self.events
+        )
+        return dataclasses.replace(self, events=tuple(events), opaque=tuple(names[part] for part in self.opaque))
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """Memory over a step of a program of several graphs, predicted.
+
+    Attributes
+    ----------
+    live_bytes : (events,) int64
+        The most alive at each event: inside a part, or after what is between parts.
+    where : tuple of str
+        The part that each event is in, as ``part2`` or ``part2 backward``; empty between parts.
+    peak_bytes, baseline_bytes : int
+    at_least : bool
+        Whether it is a lower bound: opaque parts may take more inside.
+    """
+
+    live_bytes: NDArray[np.int64]
+    where: tuple[str, ...]
+    peak_bytes: int
+    baseline_bytes: int
+    at_least: bool
+
+    @property
+    def peak_part(self) -> str:
+        """Where the peak is; empty between parts."""
+        return self.where[int(np.argmax(self.live_bytes))] if len(self.where) else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inside:
+    """A plan, as far as it is joined with others.
+
+    Attributes
+    ----------
+    first_backward : int
+    live_bytes, peak_bytes : (statements,) int64
+        Of what no one outside of the part sees, after each statement and inside it.
+    saved_bytes : int
+        Of that, what is alive from the forward to the backward.
+    after_bytes : int
+        What autograd takes more than gradients after the backward, for copies of them.
+    argument, output, cotangent, gradient : tuple of int
+        Storages of the plan by place, gradients by argument; -1 where the plan has none.
+    made, dropped : mapping of int to int
+        The statement that makes a storage of an output, and the one after which the part no longer holds a storage that
+        is saved, of arguments and outputs, or given to the backward.
+    bytes : (storages,) int64
+    """
+
+    first_backward: int
+    live_bytes: NDArray[np.int64]
+    peak_bytes: NDArray[np.int64]
+    saved_bytes: int
+    after_bytes: int
+    argument: tuple[int, ...]
+    output: tuple[int, ...]
+    cotangent: tuple[int, ...]
+    gradient: tuple[int, ...]
+    made: Mapping[int, int]
+    dropped: Mapping[int, int]
+    bytes: NDArray[np.int64]
+
+
+def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Inside:
+    """What a plan holds inside.
+
+    Parameters
+    ----------
+    graph : Graph
+        An execution graph.
+    own : Timeline
+        Of it alone.
+    arguments : sequence of str
+        Names of the values that the part is given, by place.
+    """
+    statements, values = graph.statements, graph.values
+    count, first_backward = len(statements), graph.first_backward
+    start, end = _storage_spans(graph, *_value_spans(graph))
+    index = graph.value_index
+    argument = tuple(int(values.storage[index[name]]) if name in index else -1 for name in arguments)
+    output, cotangent, gradients = (
+        tuple(int(values.storage[v]) if v >= 0 else -1 for v in ends)
+        for ends in (graph.ends.outputs, graph.ends.cotangents, graph.ends.gradients)
+    )
+    flagged = np.flatnonzero(values.flags & ValueFlag.ARGUMENT).tolist()
+    # A plan without a backward has no gradients.
+    by_name = {values.name[at]: gradient for at, gradient in zip(flagged, gradients, strict=False)}
+    seen = {*argument, *output, *cotangent} - {-1}
+    hidden = np.ones(len(graph.storages), bool)
+    hidden[list(seen)] = False
+    live = np.zeros(count + 1, np.int64)
+    gone = np.zeros(count + 1, np.int64)
+    alive = hidden & (start <= end)
+    np.add.at(live, np.maximum(start[alive], 0), graph.storages.bytes[alive])
+    np.add.at(gone, end[alive], graph.storages.bytes[alive])
+    live_bytes = np.cumsum(live)[:count] - np.cumsum(gone)[:count]
+    peak_bytes = live_bytes + gone[:count] + statements.transient_bytes
+    crossing = alive & (start < first_backward) & (end >= first_backward)
+    made = {storage: int(start[storage]) for storage in set(output) - set(argument) - {-1}}
+    held = np.unique(values.storage[(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT)) != 0])
+    held_bytes = int(graph.storages.bytes[held[held >= 0]].sum())
+    return Inside(
+        first_backward,
+        live_bytes,
+        peak_bytes,
+        int(graph.storages.bytes[crossing].sum()),
+        max(own.after_bytes - held_bytes, 0),
+        argument,
+        output,
+        cotangent,
+        tuple(by_name.get(name, -1) for name in arguments),
+        made,
+        _dropped(graph, seen),
+        graph.storages.bytes,
+    )
+
+
+def _dropped(graph: Graph, seen: Collection[int]) -> dict[int, int]:
+    """Of storages that others may see too, the last statement of the backward that reads one which the part keeps."""
+    statements, storage = graph.statements, graph.values.storage
+    kept = set(graph.saved_storages(arguments=True).tolist())
+    kept |= set(storage[(graph.values.flags & ValueFlag.COTANGENT) != 0].tolist())
+    found: dict[int, int] = {}
+    for row in range(graph.first_backward, len(statements)):
+        if statements.parent[row] >= 0:
+            continue
+        for value in (*statements.inputs[row].tolist(), *statements.frees[row].tolist()):
+            at = int(storage[value])
+            if at in seen and at in kept:
+                found[at] = row
+    return found
+
+
+def join(recorded: Recorded, inside: Mapping[str, Inside]) -> Joined:
+    """The memory of a step, under plans of its parts.
+
+    Parameters
+    ----------
+    recorded : Recorded
+    inside : mapping of str to Inside
+        By part; those that PyTorch runs are not among them.
+    """
+    state = _State(recorded, inside)
+    for at, event in enumerate(recorded.events):
+        state.take(at, event)
+    live = np.asarray(state.most, np.int64)
+    baseline = sum(made.bytes for made in recorded.baseline)
+    peak = max(int(live.max(initial=0)), baseline)
+    return Joined(live, tuple(state.where), peak, baseline, bool(recorded.opaque))
+
+
+class _State:
+    """What is alive, event by event."""
+
+    def __init__(self, recorded: Recorded, inside: Mapping[str, Inside]) -> None:
+        self.events, self.inside = recorded.events, inside
+        self.bytes = {made.storage: made.bytes for made in recorded.baseline}
+        self.outside = set(self.bytes)
+        self.kept: dict[int, set[int]] = {}
+        """Storages that each call keeps for its backward, beside those that nobody else sees."""
+        self.hidden: dict[int, int] = {}
+        """Bytes of the latter."""
+        self.same: dict[int, int] = {}
+        """Storages recorded as several that are one under the plan, such as a gradient of two arguments."""
+        self.calls: dict[int, Forward] = {}
+        self.most: list[int] = []
+        self.where: list[str] = []
+
+    def live(self) -> int:
+        alive = {self.same.get(storage, storage) for storage in self.outside.union(*self.kept.values())}
+        return sum(self.bytes[storage] for storage in alive) + sum(self.hidden.values())
+
+    def take(self, at: int, event: Event) -> None:
+        place = ""
+        if isinstance(event, Made):
+            self.bytes[event.storage] = event.bytes
+            self.outside.add(event.storage)
+            most = self.live()
+        elif isinstance(event, Freed):
+            self.outside.discard(event.storage)
+            most = self.live()
+        elif isinstance(event, Forward):
+            most, place = self._forward(event), event.part
+        else:
+            most, place = self._backward(at, event), f"{self.calls[event.call].part} backward"
+        self.most.append(most)
+        self.where.append(place)
+
+    def _forward(self, event: Forward) -> int:
+        self.calls[event.call] = event
+        before, inside = self.live(), self.inside.get(event.part)
+        if inside is None:
+            return before
+        made = np.zeros(inside.first_backward + 1, np.int64)
+        for storage, row in inside.made.items():
+            made[min(row, inside.first_backward)] += inside.bytes[storage]
+        rows = slice(0, inside.first_backward)
+        most = (np.cumsum(made)[: inside.first_backward] + inside.peak_bytes[rows]).max(initial=0)
+        places = {**dict(zip(inside.output, event.outputs, strict=False))}
+        places |= dict(zip(inside.argument, event.arguments, strict=False))
+        self.kept[event.call] = {places[storage] for storage in inside.dropped if places.get(storage, -1) >= 0}
+        for storage, place in places.items():
+            # What is handed out is made anew by an event that follows.
+            if place >= 0:
+                self.bytes.setdefault(place, int(inside.bytes[storage]))
+        self.hidden[event.call] = inside.saved_bytes
+        after = self.live() if inside.first_backward < len(inside.peak_bytes) else 0
+        if inside.first_backward == len(inside.peak_bytes):
+            self.kept.pop(event.call)
+            self.hidden.pop(event.call)
+        return max(before + int(most), after)
+
+    def _backward(self, at: int, event: Backward) -> int:
+        call = self.calls[event.call]
+        inside = self.inside.get(call.part)
+        if inside is None:
+            return self.live()
+        kept = self.kept.pop(event.call, set())
+        self.hidden.pop(event.call, None)
+        places = dict(zip(inside.output, call.outputs, strict=False))
+        places |= dict(zip(inside.argument, call.arguments, strict=False))
+        others = self.live()
+        elsewhere = self.outside.union(*self.kept.values())
+        first = dict(zip(inside.cotangent, event.cotangents, strict=False))
+        for storage, place in zip(inside.gradient, event.gradients, strict=False):
+            if storage >= 0 and place >= 0 and first.setdefault(storage, place) != place:
+                self.same[place] = self.same.get(first[storage], first[storage])
+        going = self._given_away(at) - set(self.same.values())
+        change = np.zeros(len(inside.peak_bytes) + 1, np.int64)
+        for storage, row in inside.dropped.items():
+            place = places.get(storage, -1)
+            if place in kept and place not in elsewhere:
+                change[0] += self.bytes[place]
+                change[row + 1] -= self.bytes[place]
+        for storage, place in zip(inside.cotangent, event.cotangents, strict=False):
+            if place in going and place not in kept and storage in inside.dropped:
+                change[inside.dropped[storage] + 1] -= self.bytes[place]
+        rows = slice(inside.first_backward, len(inside.peak_bytes))
+        most = (np.cumsum(change)[rows] + inside.peak_bytes[rows]).max(initial=0)
+        gradients = int(inside.live_bytes[-1]) if len(inside.live_bytes) else 0
+        left = sum(self.bytes[place] for place in going)
+        return others + max(int(most), gradients - left + inside.after_bytes, 0)
+
+    def _given_away(self, at: int) -> set[int]:
+        """What nobody holds any longer once a backward has run."""
+        found: set[int] = set()
+        for event in self.events[at + 1 :]:
+            if isinstance(event, Forward | Backward):
+                break
+            if isinstance(event, Freed):
+                found.add(event.storage)
+        return found & self.outside

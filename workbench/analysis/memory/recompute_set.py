@@ -1,0 +1,349 @@
+"""Which statements the backward runs again, and where, if storages are not saved: arithmetic on the joint graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.memory.liveness import Schedule
+from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
+
+
+@dataclasses.dataclass(frozen=True)
+class Recompute:
+    """An edit of the joint trace.
+
+    Attributes
+    ----------
+    before : dict of int to tuple of int
+        Statement of the backward to the statements to run again right before it, in program order.
+    """
+
+    before: dict[int, tuple[int, ...]]
+
+    def schedule(self, graph: Graph) -> Schedule:
+        """The joint graph's statements in order, with the repeated ones put in."""
+        order: list[int] = []
+        clone: list[bool] = []
+        for row in np.flatnonzero(graph.statements.parent < 0).tolist():
+            again = self.before.get(row, ())
+            order += [*again, row]
+            clone += [True] * len(again) + [False]
+        return Schedule(np.asarray(order, np.int32), np.asarray(clone, bool))
+
+
+def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
+    """Which statements of a joint graph Thunder's split puts into the forward.
+
+    The split goes by need, not by tags: a statement that only the backward reads runs there, wherever it was traced.
+    """
+    statements, values = graph.statements, graph.values
+    needed = np.asarray((values.flags & ValueFlag.OUTPUT) != 0)
+    written_here = (values.flags & ValueFlag.ARGUMENT) != 0
+    forward = np.zeros(len(statements), bool)
+    in_place = (statements.flags & StatementFlag.INPLACE) != 0
+    for row in range(len(statements) - 1, -1, -1):
+        if statements.parent[row] >= 0 or statements.kind[row] == Kind.GET_GRAD:
+            continue
+        inputs, outputs = statements.inputs[row], statements.outputs[row]
+        copies = statements.kind[row] == Kind.COPY and (needed[inputs[1:2]] | written_here[inputs[1:2]]).any()
+        if needed[outputs].any() or copies or (in_place[row] and written_here[inputs].any()):
+            forward[row] = True
+            needed[inputs] = True
+    return forward
+
+
+def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Values of a joint graph that the forward would hand to the backward, arguments not counted."""
+    statements, values = graph.statements, graph.values
+    reads = (statements.parent < 0) & ~forward & (statements.kind != Kind.GET_GRAD)
+    read, made = np.zeros(len(values), bool), np.zeros(len(values), bool)
+    read[statements.inputs.taken(np.flatnonzero(reads)).items] = True
+    made[statements.outputs.taken(np.flatnonzero(forward)).items] = True
+    tensor = (values.flags & ValueFlag.TENSOR) != 0
+    return np.flatnonzero(read & made & tensor).astype(np.int32)
+
+
+def backward_rows(graph: Graph, *, by_tag: bool) -> NDArray[np.bool_]:
+    """Which statements run in the backward: by need, or by Thunder's tag where a fusion pass goes by it."""
+    if by_tag:
+        return np.asarray(graph.statements.side == BACKWARD)
+    return ~needed_by_forward(graph) & (graph.statements.parent < 0)
+
+
+_RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
+
+
+class Recomputer:
+    """Works out recompute edits of one joint graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The claimed joint trace.
+    by_tag : bool
+        Whether a fusion pass decides by tags which statements are the backward's.
+    kept : collection of int, optional
+        Values that are saved beside what the backward reads: what it reads is made again of them.
+    """
+
+    def __init__(self, graph: Graph, *, by_tag: bool, kept: Collection[int] = ()) -> None:
+        self.graph, self.by_tag, self.kept = graph, by_tag, frozenset(kept)
+        self.backward = backward_rows(graph, by_tag=by_tag)
+        saved = saved_values(graph, ~self.backward & (graph.statements.parent < 0))
+        self.saved = np.union1d(saved, np.asarray(sorted(kept), np.int32)).astype(np.int32) if kept else saved
+        values = graph.values
+        argument = np.zeros(len(graph.storages), bool)
+        held = values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]
+        argument[held[held >= 0]] = True
+        self.argument_storage = argument
+        self.last_write = self._last_writes()
+        self._blocked: dict[int, str] = {}
+        # As Python's own numbers: they are asked for one at a time, by the ten thousand.
+        self._inputs, self._outputs = graph.statements.inputs.lists(), graph.statements.outputs.lists()
+        self._flags: list[int] = graph.statements.flags.tolist()
+        self._kind: list[int] = graph.statements.kind.tolist()
+        self._last_write: list[int] = self.last_write.tolist()
+        self._storage: list[int] = values.storage.tolist()
+        self._producer: list[int] = values.producer.tolist()
+        backward = self.backward.tolist()
+        self._made_by_forward = [producer >= 0 and not backward[producer] for producer in self._producer]
+        sent = np.isin(graph.statements.kind, (Kind.COLLECTIVE, Kind.WAIT))
+        self._sent = frozenset(np.flatnonzero(sent).tolist())
+        self._saved_on: dict[int, list[int]] = {}
+        for value in self.saved.tolist():
+            self._saved_on.setdefault(self._storage[value], []).append(value)
+        self._held = frozenset(np.flatnonzero(argument).tolist()) | frozenset(self.storages().tolist())
+        self._readers = self._reading()
+
+    def _reading(self) -> dict[int, list[int]]:
+        """Statements of the backward that read what is saved, by its storage."""
+        saved = set(self.saved.tolist())
+        found: dict[int, list[int]] = {}
+        for row in np.flatnonzero(self.backward & (self.graph.statements.kind != Kind.GET_GRAD)).tolist():
+            for storage in {self._storage[value] for value in self._inputs[row] if value in saved}:
+                found.setdefault(storage, []).append(row)
+        return found
+
+    def _last_writes(self) -> NDArray[np.int32]:
+        statements, values = self.graph.statements, self.graph.values
+        last = np.full(len(self.graph.storages), -1, np.int32)
+        for row in np.flatnonzero(statements.flags & StatementFlag.INPLACE):
+            storages = values.storage[statements.outputs[row]]
+            if statements.kind[row] != Kind.COPY:
+                # What is made of copies may write into any of its inputs, as batch norm does.
+                storages = np.union1d(storages, values.storage[statements.inputs[row]])
+            last[storages[storages >= 0]] = row
+        return last
+
+    def storages(self) -> NDArray[np.int32]:
+        """Storages that the forward saves for the backward, arguments not counted, in program order."""
+        storages = dict.fromkeys(self.graph.values.storage[self.saved].tolist())
+        return np.array([s for s in storages if s >= 0 and not self.argument_storage[s]], np.int32)
+
+    def values_on(self, storage: int) -> NDArray[np.int32]:
+        """Saved values that live in a storage."""
+        return np.asarray(self._saved_on.get(storage, ()), np.int32)
+
+    def read_by(self, storage: int) -> list[int]:
+        """Statements of the backward that read what is saved of a storage, in program order."""
+        return self._readers.get(storage, [])
+
+    def first_read(self, storage: int) -> dict[int, int]:
+        """Of each saved value of a storage the first statement of the backward that reads it."""
+        found: dict[int, int] = {}
+        for row in self.read_by(storage):
+            for value in self._inputs[row]:
+                if self._storage[value] == storage:
+                    found.setdefault(value, row)
+        return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
+
+    def first_kept(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
+        """Where what is made again for storages reads others first: statements of the backward, by storage.
+
+        Nothing where nothing is kept that the backward does not read.
+        """
+        found: dict[int, int] = {}
+        for storage in always if self.kept else ():
+            if not (readers := self.read_by(storage)):
+                continue
+            for row in self.again((storage,), along=along, gather=gather):
+                for value in self._inputs[row]:
+                    lives = self._storage[value]
+                    if self._made_by_forward[value] and lives in self._held:
+                        found[lives] = min(found.get(lives, readers[0]), readers[0])
+        return found
+
+    def read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
+        """Saved storages that are read where a value of a storage is made again.
+
+        Parameters
+        ----------
+        value, storage : int
+        along, gather : bool
+            As for `edit`.
+        """
+        repeats = self._repeats(frozenset((storage,)), along=along, gather=gather)
+        queue, seen, found = [value], set(), set()
+        while queue:
+            producer = self._producer[queue.pop()]
+            if producer not in seen:
+                seen.add(producer)
+                for read in self._inputs[producer]:
+                    if repeats(read):
+                        queue.append(read)
+                    elif self._made_by_forward[read] and self._storage[read] in self._held:
+                        found.add(self._storage[read])
+        return frozenset(found)
+
+    def made_beside(self, storage: int, always: Collection[int] = ()) -> dict[int, frozenset[int]]:
+        """Saved storages that may be made again beside a storage, and the statements that make several at once.
+
+        Parameters
+        ----------
+        storage : int
+        always : collection of int
+            Storages that are made again whatever else is.
+        """
+        saved = self._saved_on
+        queue, seen = list(saved.get(storage, ())), set()
+        found: dict[int, frozenset[int]] = {}
+        while queue:
+            producer = self._producer[queue.pop()]
+            if producer in seen:
+                continue
+            seen.add(producer)
+            made = {self._storage[value] for value in self._outputs[producer]} - {-1}
+            for other in made & saved.keys() - {storage} if len(made) > 1 else ():
+                found[other] = found.get(other, frozenset()) | {producer}
+            for read in self._inputs[producer]:
+                lives = self._storage[read]
+                # What another saves is left to that; but for views of it that are not saved themselves.
+                left = lives != storage and lives not in always and read in saved.get(lives, ())
+                if self._made_by_forward[read] and not left:
+                    queue.append(read)
+        return found
+
+    def why_not(self, storage: int) -> str:
+        """The reason why a storage cannot be recomputed; empty where it can."""
+        if self._last_write[storage] >= 0:
+            return "it is written in place: the backward reads what was written, not what would be computed again"
+        queue = self.values_on(storage).tolist()
+        seen: set[int] = set()
+        while queue:
+            row = self._producer[queue.pop()]
+            if row in seen or row < 0:
+                continue
+            seen.add(row)
+            if reason := self._why_not_again(row):
+                return reason
+            # What is saved may be a view: what it is a view of is made again as well.
+            queue += [v for v in self._inputs[row] if self._storage[v] == storage]
+        return ""
+
+    def gathered(self, storage: int) -> bool:
+        """Whether a storage is an argument's shards, gathered: what can be gathered again."""
+        graph = self.graph
+        makers = graph.values.producer[np.flatnonzero(graph.values.storage == storage)]
+        return any(graph.statements.kind[row] == Kind.COLLECTIVE and self._gathers_argument(row) for row in makers)
+
+    def _gathers_argument(self, row: int) -> bool:
+        """Whether a statement gathers an argument, or waits for that."""
+        statements, values = self.graph.statements, self.graph.values
+        sent = statements.inputs[row][:1]
+        if statements.kind[row] == Kind.WAIT:
+            return self._gathers_argument(int(values.producer[sent[0]]))
+        return "all_gather" in statements.name[row] and bool(self.argument_storage[values.storage[sent]].all())
+
+    def why_no_offload(self, storage: int) -> str:
+        """The reason why a storage cannot be offloaded; empty where it can."""
+        if self.last_write[storage] >= 0:
+            return "it is written in place: the copy taken when it was made would be out of date"
+        return ""
+
+    def _why_not_again(self, row: int) -> str:
+        statements, values = self.graph.statements, self.graph.values
+        if row in self._blocked:
+            return self._blocked[row]
+        reason = ""
+        name = statements.name[row]
+        flags, kind = self._flags[row], self._kind[row]
+        if flags & _RANDOM:
+            reason = f"{name} draws random numbers: computed again it would draw others"
+        elif flags & _INPLACE or kind in (Kind.COPY, Kind.FENCE):
+            reason = f"{name} writes in place: done twice it would write twice"
+        elif kind in (Kind.COLLECTIVE, Kind.WAIT) and not self._gathers_argument(row):
+            reason = f"{name} is a collective: every rank would have to do it again"
+        else:
+            for value in self._inputs[row]:
+                storage = self._storage[value]
+                if storage >= 0 and self._last_write[storage] >= 0:
+                    reason = (
+                        f"{name} reads {values.name[value]}, which is written in place: by then it may have changed"
+                    )
+                    break
+        self._blocked[row] = reason
+        return reason
+
+    def _repeats(self, chosen: frozenset[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
+        """Whether a value that is needed again is made again, where so many storages are chosen."""
+        storages, producers, made, held = self._storage, self._producer, self._made_by_forward, self._held
+
+        def again(value: int) -> bool:
+            storage = storages[value]
+            if not made[value]:
+                return False
+            if storage in chosen:
+                return True
+            if storage in held:
+                return False
+            producer = producers[value]
+            return along and (gather or producer not in self._sent) and not self._why_not_again(producer)
+
+        return again
+
+    def again(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> frozenset[int]:
+        """Rows of the statements that are run again for storages; parameters as for `edit`."""
+        repeats = self._repeats(frozenset(chosen), along=along, gather=gather)
+        queue = [value for storage in chosen for value in self._saved_on.get(storage, ())]
+        rows: set[int] = set()
+        while queue:
+            producer = self._producer[queue.pop()]
+            if producer not in rows:
+                rows.add(producer)
+                queue += [value for value in self._inputs[producer] if repeats(value)]
+        return frozenset(rows)
+
+    def edit(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> Recompute:
+        """The edit that computes the chosen storages again in the backward.
+
+        Parameters
+        ----------
+        chosen : collection of int
+            Storages, each without a `why_not`.
+        along : bool
+            Compute inputs again too, up to what is saved anyway, where that is legal; otherwise they become saved.
+        gather : bool
+            Along the way gather again too what nobody chose to gather again.
+        """
+        chosen_set = frozenset(chosen)
+        again = self._repeats(chosen_set, along=along, gather=gather)
+        done: set[int] = set()
+        before: dict[int, tuple[int, ...]] = {}
+        again_in_backward = {value for storage in chosen_set for value in self._saved_on.get(storage, ())}
+        for row in sorted({row for storage in chosen_set for row in self._readers.get(storage, ())}):
+            queue = [value for value in self._inputs[row] if value in again_in_backward]
+            group: set[int] = set()
+            while queue:
+                producer = self._producer[queue.pop()]
+                if producer in done or producer in group:
+                    continue
+                group.add(producer)
+                queue.extend(value for value in self._inputs[producer] if again(value))
+            if group:
+                done |= group
+                before[row] = tuple(sorted(group))
+        return Recompute(before)

@@ -1,0 +1,1 @@
+"""Orders of statements and collectives."""

@@ -1,0 +1,138 @@
+"""The best order of collectives among many, each simulated, under a limit on the bytes in flight."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from workbench.analysis.cost.collective_overlap import Simulation
+from workbench.analysis.cost.machines import Machine
+from workbench.errors import PlanError
+
+CLOSE = 1e-4
+"""Steps that differ by less than this share are as good as each other: the one with fewer bytes in flight is taken."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tried:
+    """An order that was simulated.
+
+    Attributes
+    ----------
+    choices : mapping of str to str
+        That make it.
+    step_s, exposed_communication_s, lower_bound_s : float
+        The bound is that of every order with the same collectives.
+    in_flight_peak_bytes : int
+        Of results that a statement is to read; what is returned is held anyway.
+    """
+
+    choices: Mapping[str, str]
+    step_s: float
+    exposed_communication_s: float
+    in_flight_peak_bytes: int
+    lower_bound_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        return {**dataclasses.asdict(self), "choices": dict(self.choices)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """What a search found; every time is simulated.
+
+    Attributes
+    ----------
+    best, now : Tried
+        The best order within the limit, and the order in force.
+    tried : tuple of Tried
+        All orders that were simulated, the quickest first.
+    machine : Machine
+    limit_bytes : int or None
+    """
+
+    best: Tried
+    now: Tried
+    tried: tuple[Tried, ...]
+    machine: Machine
+    limit_bytes: int | None
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The choices that make the best order, ready for `Workbench.choose`."""
+        return dict(self.best.choices)
+
+    @property
+    def lower_bound_s(self) -> float:
+        """Seconds that no order of the best one's collectives can beat."""
+        return self.best.lower_bound_s
+
+    @property
+    def over_bound(self) -> float:
+        """How far the best order is from the bound: its share of it, less one."""
+        return self.best.step_s / self.lower_bound_s - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON data."""
+        return {
+            "best": self.best.to_json(),
+            "now": self.now.to_json(),
+            "tried": [tried.to_json() for tried in self.tried],
+            "machine": self.machine.name,
+            "limit_bytes": self.limit_bytes,
+            "over_bound": self.over_bound,
+            "simulated": True,
+        }
+
+
+def search(
+    candidates: Iterable[Mapping[str, str]],
+    simulate: Callable[[Mapping[str, str]], tuple[Simulation, float]],
+    now: Tried,
+    machine: Machine,
+    limit_bytes: int | None = None,
+) -> Search:
+    """Simulate every candidate and take the best within the limit.
+
+    Parameters
+    ----------
+    candidates : iterable of mapping of str to str
+        Choices that each make an order.
+    simulate : callable
+        Given choices, the simulation and its lower bound in seconds.
+    now : Tried
+        The order in force.
+    machine : Machine
+    limit_bytes : int, optional
+        Of results in flight that a statement is to read.
+
+    Raises
+    ------
+    PlanError
+        If no order keeps the limit, naming the least that one needs.
+    """
+    tried = []
+    for choices in candidates:
+        found, bound_s = simulate(choices)
+        tried.append(tried_of(choices, found, bound_s))
+    tried.sort(key=lambda one: (one.step_s, one.in_flight_peak_bytes))
+    fitting = [one for one in tried if limit_bytes is None or one.in_flight_peak_bytes <= limit_bytes]
+    if not fitting:
+        least = min(one.in_flight_peak_bytes for one in tried)
+        raise PlanError(f"no order keeps {limit_bytes} bytes in flight; the least that one needs is {least}")
+    close = [one for one in fitting if one.step_s <= fitting[0].step_s * (1 + CLOSE)]
+    best = min(close, key=lambda one: (one.in_flight_peak_bytes, one.step_s))
+    return Search(best=best, now=now, tried=tuple(tried), machine=machine, limit_bytes=limit_bytes)
+
+
+def tried_of(choices: Mapping[str, str], found: Simulation, lower_bound_s: float) -> Tried:
+    """A simulation as a row of a search."""
+    return Tried(
+        choices=choices,
+        step_s=found.step_s,
+        exposed_communication_s=found.exposed_communication_s,
+        in_flight_peak_bytes=found.ahead_peak_bytes,
+        lower_bound_s=lower_bound_s,
+    )

@@ -1,0 +1,504 @@
+"""The order of statements with the least predicted peak, searched on a `Graph` alone.
+
+What must stand before what is read off the graph: values read, memory written under whatever name, random draws in
+their order, and statements that act outside of the program's memory (collectives, offloads), which nothing passes.
+Memory is then a function of the set of statements that have run, so that the search is one over sets: exact where they
+are few, a beam of the best of each size where they are many. No order is taken that peaks higher than the one there is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.graphs.reorder_graph import reordered, top_rows, with_members
+from workbench.analysis.memory.liveness import timeline
+from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
+
+EXACT_STATES = 4000
+"""Sets of statements looked at before the search goes on as a beam."""
+
+BEAM_STEPS = 400_000
+"""Statements weighed in a beam: about two seconds."""
+
+WIDEST_BEAM = 32
+
+_MOVABLE = (Kind.OP, Kind.FUSION, Kind.COPY, Kind.FENCE)
+_HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """The statements of a forward or a backward, by their place in the order there is, and what holds them in it.
+
+    Attributes
+    ----------
+    rows : (statements,) intp
+        Their rows in the graph; top-level ones alone.
+    before : tuple of int
+        For each, as a set of bits, those that must stand before it; what follows from these need not be among them.
+    clones : tuple of bool
+        Which are recomputed in the backward by a choice.
+    """
+
+    rows: NDArray[np.intp]
+    before: tuple[int, ...]
+    clones: tuple[bool, ...]
+
+    @cached_property
+    def before_of(self) -> tuple[list[int], ...]:
+        """As `before`, as lists."""
+        return tuple(_bits(before) for before in self.before)
+
+    @cached_property
+    def after(self) -> tuple[list[int], ...]:
+        """For each statement those that must stand after it."""
+        found: tuple[list[int], ...] = tuple([] for _ in self.before)
+        for statement, before in enumerate(self.before_of):
+            for one in before:
+                found[one].append(statement)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Half(Held):
+    """The same with what each statement does to memory.
+
+    Attributes
+    ----------
+    touches : tuple of tuple of int
+        Storages of this half that each reads, writes or makes; those alive throughout are left out.
+    touched : tuple of int
+        For each of those storages, as a set of bits, the statements that touch it.
+    bytes : tuple of int
+        Of each storage.
+    made, freed : tuple of bool
+        Whether the storage is made in this half, and whether it is given back in it.
+    transient_bytes : tuple of int
+        Of each statement.
+    start_bytes : int
+        Alive in such storages before the first statement.
+    """
+
+    touches: tuple[tuple[int, ...], ...]
+    touched: tuple[int, ...]
+    bytes: tuple[int, ...]
+    made: tuple[bool, ...]
+    freed: tuple[bool, ...]
+    transient_bytes: tuple[int, ...]
+    start_bytes: int
+
+    def step(self, statement: int, done: int) -> tuple[int, int]:
+        """Bytes that a statement adds while it runs, and that it leaves behind, where the set `done` has run."""
+        inside, after = self.transient_bytes[statement], 0
+        now = done | 1 << statement
+        for storage in self.touches[statement]:
+            touched = self.touched[storage]
+            if self.made[storage] and not touched & done:
+                inside += self.bytes[storage]
+                after += self.bytes[storage]
+            if self.freed[storage] and not touched & ~now:
+                after -= self.bytes[storage]
+        return inside, after
+
+    def peak_bytes(self, order: Sequence[int]) -> int:
+        """The most bytes alive in storages that come and go in this half."""
+        live = most = self.start_bytes
+        done = 0
+        for statement in order:
+            inside, after = self.step(statement, done)
+            most = max(most, live + inside)
+            live += after
+            done |= 1 << statement
+        return most
+
+
+@dataclasses.dataclass(frozen=True)
+class Ordered:
+    """An order of all top-level rows of a graph.
+
+    Attributes
+    ----------
+    order : (top-level rows,) intp
+        Rows of the graph in their new order.
+    stock_peak_bytes, peak_bytes : int
+        Predicted of the whole step, as the graph had it and in this order.
+    moved : int
+        The fewest statements that have to be taken out and put back elsewhere to come to this order.
+    refused : bool
+        Whether the order asked for would have peaked higher, so that the one there is was kept.
+    """
+
+    order: NDArray[np.intp]
+    stock_peak_bytes: int
+    peak_bytes: int
+    moved: int
+    refused: bool = False
+
+
+def held_of(graph: Graph, side: int) -> Held:
+    """What holds the statements of one side of an execution graph in their order."""
+    statements = graph.statements
+    top = top_rows(graph)
+    rows = top[statements.side[top] == side]
+    clones = (statements.flags[rows] & StatementFlag.CLONE) != 0
+    return Held(rows=rows, before=_before(graph, rows, graph.values.storage.tolist()), clones=tuple(clones.tolist()))
+
+
+def half_of(graph: Graph, side: int) -> Half:
+    """What holds the statements of one side of an execution graph in their order, and what each does to memory."""
+    statements, values = graph.statements, graph.values
+    held = held_of(graph, side)
+    rows = held.rows
+    index = {int(row): place for place, row in enumerate(rows)}
+    storage = values.storage.tolist()
+    touches = [sorted({storage[v] for v in (*statements.inputs[row], *statements.outputs[row])} - {-1}) for row in rows]
+    touched: defaultdict[int, int] = defaultdict(int)
+    for place, found in enumerate(touches):
+        for one in found:
+            touched[one] |= 1 << place
+    made, freed, alive = _spans(graph, side, index)
+    counted = sorted(one for one in touched if made[one] or freed[one])
+    place_of = {one: place for place, one in enumerate(counted)}
+    return Half(
+        rows=rows,
+        before=held.before,
+        clones=held.clones,
+        touches=tuple(tuple(place_of[one] for one in found if one in place_of) for found in touches),
+        touched=tuple(touched[one] for one in counted),
+        bytes=tuple(int(graph.storages.bytes[one]) for one in counted),
+        made=tuple(made[one] for one in counted),
+        freed=tuple(freed[one] for one in counted),
+        transient_bytes=tuple(int(b) for b in statements.transient_bytes[rows]),
+        start_bytes=sum(int(graph.storages.bytes[one]) for one in counted if alive[one]),
+    )
+
+
+def _spans(graph: Graph, side: int, index: dict[int, int]) -> tuple[dict[int, bool], dict[int, bool], dict[int, bool]]:
+    """Per storage whether it is made on a side, given back on it, and alive when it begins."""
+    statements, values = graph.statements, graph.values
+    top = statements.parent < 0
+    producers: defaultdict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(top).tolist():
+        for value in statements.outputs[row].tolist():
+            producers[value].append(row)
+    dropped: dict[int, int] = {}
+    for row in range(len(statements)):
+        for value in statements.frees[row].tolist():
+            dropped[value] = row
+    on: defaultdict[int, list[int]] = defaultdict(list)
+    for value, at in enumerate(values.storage.tolist()):
+        if at >= 0:
+            on[at].append(value)
+    made: dict[int, bool] = {}
+    freed: dict[int, bool] = {}
+    alive: dict[int, bool] = {}
+    for at, held in on.items():
+        flags = [int(values.flags[v]) for v in held]
+        given = any(f & (ValueFlag.ARGUMENT | ValueFlag.COTANGENT) for f in flags)
+        first = min((row for v in held for row in producers[v]), default=-1)
+        made[at] = not given and first in index
+        living = [v for v in held if producers[v] or values.flags[v] & (ValueFlag.ARGUMENT | ValueFlag.COTANGENT)]
+        freed[at] = (
+            bool(living)
+            and not any(f & _HELD for f in flags)
+            and all(v in dropped for v in living)
+            and int(statements.side[max(dropped[v] for v in living)]) == side
+        )
+        alive[at] = not made[at]
+    return made, freed, alive
+
+
+def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[int, ...]:
+    statements = graph.statements
+    before = [0] * len(rows)
+    makers: dict[int, int] = {}
+    writer: dict[int, int] = {}
+    readers: defaultdict[int, int] = defaultdict(int)
+    drawn = barrier = -1
+    for place, row in enumerate(rows.tolist()):
+        reads, makes = statements.inputs[row].tolist(), statements.outputs[row].tolist()
+        flags, bit = int(statements.flags[row]), 1 << place
+        fixed = int(statements.kind[row]) not in _MOVABLE or not makes
+        for value in reads:
+            if value in makers:
+                before[place] |= 1 << makers[value]
+        # Which of its inputs a statement writes into is not asked: each may be.
+        memory = {storage[value] for value in reads} - {-1}
+        for one in memory:
+            if one in writer:
+                before[place] |= 1 << writer[one]
+        if flags & StatementFlag.INPLACE:
+            for one in memory:
+                before[place] |= readers.pop(one, 0)
+                writer[one] = place
+        else:
+            for one in memory:
+                readers[one] |= bit
+        if flags & StatementFlag.RANDOM:
+            if drawn >= 0:
+                before[place] |= 1 << drawn
+            drawn = place
+        if barrier >= 0:
+            before[place] |= 1 << barrier
+        if fixed:
+            # All since the last such statement, which comes after all before it: each of them once, not once for each.
+            before[place] |= bit - (1 << max(0, barrier))
+            barrier = place
+        for value in makes:
+            makers.setdefault(value, place)
+        before[place] &= ~bit
+    return tuple(before)
+
+
+def in_place(half: Held) -> list[int]:
+    """The order there is."""
+    return list(range(len(half.rows)))
+
+
+def just_in_time(half: Held) -> list[int]:
+    """The order there is, with what is recomputed right before the first statement that needs it."""
+    return late(half, in_place(half), {place for place, clone in enumerate(half.clones) if clone})
+
+
+def late(half: Held, order: Sequence[int], members: Collection[int]) -> list[int]:
+    """An order with its members each right before the first statement that needs it."""
+    return _pulled(order[::-1], [len(after) for after in half.after], half.before_of, members)[::-1]
+
+
+def stands_late(half: Held, members: Collection[int]) -> bool:
+    """Whether `late` leaves the order there is."""
+    others = [0]
+    for statement in range(len(half.rows)):
+        others.append(others[-1] + (statement not in members))
+    # With another statement between it and what first needs it, a member would go past that.
+    if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.after[m])):
+        return False
+    return late(half, in_place(half), members) == in_place(half)
+
+
+def early(half: Held, order: Sequence[int], members: Collection[int]) -> list[int]:
+    """An order with its members each right after the last statement that it needs."""
+    return _pulled(order, [len(before) for before in half.before_of], half.after, members)
+
+
+def _pulled(
+    order: Sequence[int], missing: list[int], following: Sequence[list[int]], members: Collection[int]
+) -> list[int]:
+    """An order with its members right after the last of what they wait for; what waits for each is `following`."""
+    rank = {statement: at for at, statement in enumerate(order)}
+    put: set[int] = set()
+    found: list[int] = []
+    for statement in order:
+        stack = [] if statement in put else [statement]
+        while stack:
+            found.append(now := stack.pop())
+            put.add(now)
+            ready = []
+            for one in following[now]:
+                missing[one] -= 1
+                if not missing[one] and one in members:
+                    ready.append(one)
+            # One chain to its end before the next: what it made for itself is gone by then.
+            stack += sorted(ready, key=rank.__getitem__, reverse=True)
+    return found
+
+
+def least_peak(half: Half) -> list[int]:
+    """The order with the least peak found: the least there is where the search looked at all that could be better."""
+    stock = in_place(half)
+    known = half.peak_bytes(stock)
+    if known <= _bound(half):
+        return stock
+    found = _exact(half)
+    if found is None:
+        found = _beam(half)
+    if half.peak_bytes(found) >= known:
+        return stock
+    return _settled(half, found)
+
+
+def order_of(graph: Graph, way: Callable[[Half], list[int]], sides: Sequence[int], *, exceed: bool = False) -> Ordered:
+    """A graph's statements put in another order, each side for itself.
+
+    Parameters
+    ----------
+    graph : Graph
+        An execution graph.
+    way : callable
+        `least_peak` or `just_in_time`: a side's statements, by their place, in their new order.
+    sides : sequence of int
+        `FORWARD`, `BACKWARD` or both: others keep their order.
+    exceed : bool
+        Take the order also where it peaks higher.
+
+    Returns
+    -------
+    Ordered
+        The order there is, where the new one would peak higher.
+    """
+    stock_rows = top_rows(graph)
+    stock_peak_bytes = timeline(graph).peak_bytes
+    order, moved = stock_rows.copy(), 0
+    for side in sides:
+        half = half_of(graph, side)
+        if not len(half.rows):
+            continue
+        found = way(half)
+        start = int(np.searchsorted(stock_rows, half.rows[0]))
+        order[start : start + len(found)] = half.rows[found]
+        moved += len(found) - _longest_ascent(found)
+    if not moved:
+        return Ordered(stock_rows, stock_peak_bytes, stock_peak_bytes, 0)
+    peak_bytes = timeline(reordered(graph, with_members(graph, order))).peak_bytes
+    if peak_bytes > stock_peak_bytes and not exceed:
+        return Ordered(stock_rows, stock_peak_bytes, stock_peak_bytes, 0, refused=True)
+    return Ordered(order, stock_peak_bytes, peak_bytes, moved)
+
+
+def _bits(mask: int) -> list[int]:
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def _bound(half: Half) -> int:
+    """What no order of these statements beats: what is alive before, after, and in each with what it touches."""
+    least = half.start_bytes
+    live = half.start_bytes + sum(
+        (half.bytes[s] if half.made[s] else 0) - (half.bytes[s] if half.freed[s] else 0) for s in range(len(half.bytes))
+    )
+    least = max(least, live)
+    for statement, touches in enumerate(half.touches):
+        held = sum(half.bytes[s] for s in touches)
+        least = max(least, held + half.transient_bytes[statement])
+    return least
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    peak: int
+    live: int
+    done: int
+    ready: tuple[int, ...]
+    way: tuple[int, tuple[object, ...]] | None
+
+    def order(self) -> list[int]:
+        found: list[int] = []
+        at = self.way
+        while at is not None:
+            found.append(at[0])
+            at = at[1]  # type: ignore[assignment]
+        return found[::-1]
+
+
+def _run(half: Half, state: _State, statement: int) -> _State:
+    """The state after a statement, and after all then ready that cost nothing: running these at once loses nothing."""
+    peak, live, done, way = state.peak, state.live, state.done, state.way
+    ready = set(state.ready)
+    pending = [statement]
+    while pending:
+        now = pending.pop()
+        inside, left = half.step(now, done)
+        peak, live, done = max(peak, live + inside), live + left, done | 1 << now
+        way = (now, way)  # type: ignore[assignment]
+        ready.discard(now)
+        ready.update(one for one in half.after[now] if not half.before[one] & ~done)
+        for one in sorted(ready):
+            inside, left = half.step(one, done)
+            if left <= 0 and live + inside <= peak:
+                pending = [one]
+                break
+    return _State(peak, live, done, tuple(sorted(ready)), way)
+
+
+def _start(half: Half) -> _State:
+    ready = tuple(place for place, before in enumerate(half.before) if not before)
+    return _State(half.start_bytes, half.start_bytes, 0, ready, None)
+
+
+def _exact(half: Half) -> list[int] | None:
+    """The order with the least peak of all; None where that takes more than `EXACT_STATES`."""
+    everything = (1 << len(half.rows)) - 1
+    queue = [(half.start_bytes, 0, 0, _start(half))]
+    seen: set[int] = set()
+    number = 0
+    while queue:
+        _, _, _, state = heapq.heappop(queue)
+        if state.done == everything:
+            return state.order()
+        if state.done in seen:
+            continue
+        seen.add(state.done)
+        if len(seen) > EXACT_STATES or number > 4 * EXACT_STATES:
+            return None
+        for statement in state.ready:
+            further = _run(half, state, statement)
+            if further.done not in seen:
+                number += 1
+                heapq.heappush(queue, (further.peak, -further.done.bit_count(), number, further))
+    raise AssertionError("statements that wait for one another")
+
+
+def _beam(half: Half) -> list[int]:
+    """The best order of a beam: as wide as `BEAM_STEPS` allow."""
+    count = len(half.rows)
+    everything = (1 << count) - 1
+    width = max(1, min(WIDEST_BEAM, BEAM_STEPS // (count * 20)))
+    by_size: defaultdict[int, dict[int, _State]] = defaultdict(dict)
+    by_size[0][0] = _start(half)
+    for size in range(count):
+        states = heapq.nsmallest(width, by_size.pop(size, {}).values(), key=lambda s: (s.peak, s.live))
+        for state in states:
+            weighed = []
+            for statement in state.ready:
+                inside, left = half.step(statement, state.done)
+                weighed.append((max(state.peak, state.live + inside), left, statement))
+            # Of those ready, the few that add least: what is alive decides what comes after.
+            for _, _, statement in heapq.nsmallest(max(2, width // 4), weighed):
+                further = _run(half, state, statement)
+                there = by_size[further.done.bit_count()]
+                if further.done not in there or further.peak < there[further.done].peak:
+                    there[further.done] = further
+    return by_size[count][everything].order()
+
+
+def _settled(half: Half, order: list[int]) -> list[int]:
+    """An order that peaks no higher, with as much as possible of its beginning and end as it was."""
+    count, most = len(order), half.peak_bytes(order)
+
+    def with_beginning(length: int) -> list[int]:
+        return [*range(length), *(s for s in order if s >= length)]
+
+    def with_end(length: int) -> list[int]:
+        return [*(s for s in order if s < count - length), *range(count - length, count)]
+
+    for changed in (with_beginning, with_end):
+        low, high = 0, count
+        while low < high:
+            middle = (low + high + 1) // 2
+            if half.peak_bytes(changed(middle)) <= most:
+                low = middle
+            else:
+                high = middle - 1
+        order = changed(low)
+    return order
+
+
+def _longest_ascent(order: Sequence[int]) -> int:
+    """Length of the longest ascending subsequence."""
+    ends: list[int] = []
+    for one in order:
+        place = bisect_left(ends, one)
+        ends[place : place + 1] = [one]
+    return len(ends)

@@ -1,0 +1,64 @@
+"""Groups of statements of a forward or a backward that an order may move by themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from workbench.analysis.order.min_peak_order import Half, Held
+from workbench.core.graph import Graph, StatementFlag, ValueFlag, layer_of
+
+_KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
+
+
+def recomputed(graph: Graph, half: Held) -> dict[str, list[int]]:
+    """What is computed again in the backward, by the layer that it is of, or the module where there are no layers."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for place, clone in enumerate(half.clones):
+        if clone:
+            origin = int(graph.statements.origin[half.rows[place]])
+            scope = graph.origins[origin].scope if origin >= 0 else ""
+            found[layer_of(scope) or scope or "program"].append(place)
+    return dict(found)
+
+
+def gradients(graph: Graph, half: Half) -> list[int]:
+    """What leads to one gradient that is returned, and to nothing else."""
+    flags, makes = graph.values.flags, graph.statements.outputs
+    gives = [bool((flags[makes[row]] & ValueFlag.GRADIENT).any()) for row in half.rows]
+    return [place for place, ends in enumerate(_ends(graph, half)) if len(ends) == 1 and gives[min(ends)]]
+
+
+def updates(graph: Graph, half: Half) -> list[int]:
+    """What leads to writes in place into arguments, and to nothing else."""
+    written = _writers(graph, half)
+    return [place for place, ends in enumerate(_ends(graph, half)) if ends and ends <= written]
+
+
+def _writers(graph: Graph, half: Half) -> set[int]:
+    """What writes into an argument."""
+    statements, storage = graph.statements, graph.values.storage
+    given = set(storage[(graph.values.flags & ValueFlag.ARGUMENT) != 0].tolist()) - {-1}
+    return {
+        place
+        for place, row in enumerate(half.rows)
+        if statements.flags[row] & StatementFlag.INPLACE and given & set(storage[statements.outputs[row]].tolist())
+    }
+
+
+def _ends(graph: Graph, half: Half) -> list[set[int]]:
+    """For each statement those that it leads to, itself too, which make what is kept or write into an argument."""
+    flags, statements, written = graph.values.flags, graph.statements, _writers(graph, half)
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for place, row in enumerate(half.rows):
+        for value in statements.inputs[row].tolist():
+            readers[value].append(place)
+    found: list[set[int]] = [set() for _ in half.rows]
+    for place in reversed(range(len(half.rows))):
+        makes = statements.outputs[half.rows[place]]
+        if place in written or (flags[makes] & _KEPT).any():
+            found[place].add(place)
+        for value in makes.tolist():
+            for reader in readers[value]:
+                if reader > place:
+                    found[place] |= found[reader]
+    return found

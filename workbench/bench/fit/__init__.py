@@ -1,0 +1,1 @@
+"""Choices for a stated peak, and the ranking of choices."""

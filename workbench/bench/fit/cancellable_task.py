@@ -1,0 +1,100 @@
+"""`Background`: what is found in a thread beside other work, told of as it goes, until it is cancelled."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from workbench.compiler.trace.planning_lock import PLANNING
+from workbench.errors import DefectError, WorkbenchError
+from workbench.runs.process import callbacks
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Cancelled(Exception):
+    """Nobody waits for it any more."""
+
+
+class Background:
+    """What is found in a thread; nothing is changed.
+
+    Attributes
+    ----------
+    error : WorkbenchError or None
+        The error that ended it; a `DefectError` for an exception that is not raised on purpose.
+    """
+
+    def __init__(self) -> None:
+        self.error: WorkbenchError | None = None
+        self._stop = threading.Event()
+        self._whole = self._ended = False
+        self._observers: list[Callable[[], None]] = []
+
+    @property
+    def state(self) -> str:
+        """``working``, ``done``, ``cancelled`` or ``failed``."""
+        if not self._ended:
+            return "working"
+        if self.error is not None:
+            return "failed"
+        return "done" if self._whole else "cancelled"
+
+    def observe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` from the thread as something is found, and at the end."""
+        self._observers.append(callback)
+
+    def cancel(self) -> None:
+        """Stop; what was found stays."""
+        self._stop.set()
+
+    def wait(self, timeout_s: float | None = None) -> Self:
+        """Wait until it is done or cancelled.
+
+        Raises
+        ------
+        WorkbenchError
+            What ended it, if something did.
+        """
+        self._thread.join(timeout_s)
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def _start(self, name: str, find: Callable[[], None], ended: Callable[[], None] = lambda: None) -> None:
+        """Begin; `ended` is called once the state is that of the end."""
+
+        def work() -> None:
+            try:
+                with PLANNING.in_background():
+                    find()
+                self._whole = True
+            except _Cancelled:
+                pass
+            except WorkbenchError as error:
+                self.error = error
+            except BaseException as error:
+                _LOGGER.exception("%s failed", name)
+                self.error = DefectError.of(error)
+                self.error.__cause__ = error
+            finally:
+                self._ended = True
+                ended()
+                self._tell()
+
+        self._thread = threading.Thread(target=work, name=name, daemon=True)
+        self._thread.start()
+
+    def _go_on(self) -> None:
+        """End what the thread does if it was cancelled; what others ask for meanwhile goes on."""
+        if self._stop.is_set() and threading.current_thread() is self._thread:
+            raise _Cancelled
+
+    def _tell(self) -> None:
+        for callback in tuple(self._observers):
+            # An observer that fails ends neither the work nor the calls of others; one may ask and be cancelled.
+            with contextlib.suppress(_Cancelled):
+                callbacks.call(callback, of=self._thread.name, passes=_Cancelled)

@@ -1,0 +1,315 @@
+"""`worth`: what the whole plan gains under options that are not chosen, and why the peak stays where it does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.cost.collective_overlap import costs
+from workbench.analysis.cost.offload_time import exposed_s, hidden_s
+from workbench.analysis.memory.liveness import alive_at
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
+from workbench.core.graph import Kind
+from workbench.core.lever import check_choices, lever_of, no_site
+from workbench.summary import html_columns, human_bytes, human_seconds, text_columns
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.analysis.memory.liveness import Prediction
+    from workbench.compiler.api import Capture, Plan
+    from workbench.core.lever import Site
+
+_TRANSFERS = (Kind.OFFLOAD, Kind.RELOAD, Kind.FENCE)
+_HEADS = ("peak", "saved", "step", "choice")
+_LEAST_S = 5e-7
+"""Seconds below which a step is said to stay."""
+_MOST_WEIGHED = 400
+"""Choices weighed for one ranking: each takes milliseconds."""
+_NAMED = 3
+"""Storages named where the peak is."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gain:
+    """What the whole plan gains or loses under one more choice: then minus now.
+
+    Attributes
+    ----------
+    choices : mapping of str to str
+        The option, by site: several for identical layers.
+    peak_bytes, saved_bytes : int
+    step_s : float
+        By arithmetic on a machine's rates; of an offload the transfers that compute does not hide, as in `fit`.
+    estimated : bool
+        Whether the bytes are of the joint trace's arithmetic where only a plan is exact.
+    why : str
+        Why the peak stays, and what holds it; empty where it does not.
+    """
+
+    choices: Mapping[str, str]
+    peak_bytes: int
+    saved_bytes: int
+    step_s: float
+    estimated: bool
+    why: str = ""
+
+
+class Gains(tuple[Gain, ...]):
+    """Gains, shown as a table."""
+
+    def __repr__(self) -> str:
+        return text_columns(_HEADS, self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_columns(_HEADS, self._rows())
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        def moved(gain: Gain, by: int) -> str:
+            return f"{'≈ ' if gain.estimated and by else ''}{human_bytes(by, signed=True)}" if by else "–"
+
+        def longer(seconds: float) -> str:
+            return "–" if abs(seconds) < _LEAST_S else f"{'+' if seconds > 0 else '−'}{human_seconds(abs(seconds))}"
+
+        return [
+            (
+                moved(gain, gain.peak_bytes),
+                moved(gain, gain.saved_bytes),
+                longer(gain.step_s),
+                "; ".join(f"{id}: {option}" for id, option in gain.choices.items()),
+            )
+            for gain in self
+        ]
+
+
+class Worth:
+    """Weighs choices on top of those in force. Made by `Workbench.worth`, for one plan.
+
+    Parameters
+    ----------
+    captured : Capture
+    in_force : mapping of str to str
+        Choices.
+    plan : Plan
+        Under them.
+    machine : Machine
+        Whose rates say what a step takes.
+    planned : callable
+        The plan under other choices, all of them.
+
+    Attributes
+    ----------
+    plan : Plan
+    machine : Machine
+    """
+
+    def __init__(
+        self,
+        captured: Capture,
+        in_force: Mapping[str, str],
+        plan: Plan,
+        machine: Machine,
+        planned: Callable[[Mapping[str, str]], Plan],
+    ) -> None:
+        self.plan, self.machine = plan, machine
+        self._captured, self._in_force, self._planned = captured, dict(in_force), planned
+        self._on_gpu = captured.program.device != "cpu"
+
+    def __repr__(self) -> str:
+        ranked = self.ranked()
+        if not ranked:
+            return "what further choices are worth only a plan can tell here: .exact(choices)"
+        return f"one further choice, the lowest peak first; steps by {self.machine.name}'s rates\n{ranked!r}"
+
+    def ranked(self, most: int = 10) -> Gains:
+        """The best of all single choices that arithmetic can weigh: the lowest peak, then the least saved and time.
+
+        Of very large programs the choices for the largest storages alone are weighed.
+
+        Parameters
+        ----------
+        most : int
+            How many at most.
+        """
+        sites = sorted(self.plan.sites, key=lambda site: -site.bytes)
+        able = [choices for site in sites if site.values for choices in options_of([site])]
+        weighed = [gain for choices in able[:_MOST_WEIGHED] if (gain := self.quick(choices)) is not None]
+        return Gains(sorted(weighed, key=lambda gain: (gain.peak_bytes, gain.saved_bytes, gain.step_s))[:most])
+
+    def quick(self, choices: Mapping[str, str]) -> Gain | None:
+        """What choices come to, in milliseconds; None where only a plan can tell."""
+        stage = self._captured.stage
+        check_choices(choices, self.plan.site_of)
+        if not stage.has_backward or any(id not in self._storage_of for id in choices):
+            return None
+        chosen = {**self._options, **{self._storage_of[id]: option for id, option in choices.items()}}
+        then, then_s = self._weighed(chosen)
+        now, now_s = self._now
+        all_choices = {**self._in_force, **choices}
+        exact = (
+            not stage.fuses
+            and self._captured.ranks is None
+            and {lever_of(id) for id in all_choices} == {"saved"}
+            and OFFLOAD not in chosen.values()
+        )
+        saved_bytes = then.saved_bytes - now.saved_bytes
+        peak_bytes = then.peak_bytes - now.peak_bytes
+        return Gain(
+            choices=dict(choices),
+            peak_bytes=peak_bytes,
+            saved_bytes=saved_bytes,
+            step_s=then_s - now_s,
+            estimated=not exact,
+            why=self._why(choices, saved_bytes) if not peak_bytes else "",
+        )
+
+    def exact(self, choices: Mapping[str, str]) -> Gain:
+        """What choices come to, by a plan.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice is refused.
+        Superseded
+            If something newer is to be planned.
+        """
+        check_choices(choices, self.plan.site_of)
+        then = self._planned({**self._in_force, **choices})
+        for id in set(then.unmatched) & set(choices):
+            raise no_site(self.plan.program, id, self.plan.site_of)
+        saved_bytes, peak_bytes = then.saved_bytes - self.plan.saved_bytes, then.peak_bytes - self.plan.peak_bytes
+        return Gain(
+            choices=dict(choices),
+            peak_bytes=peak_bytes,
+            saved_bytes=saved_bytes,
+            step_s=self._step_s(then) - self._plan_s,
+            estimated=False,
+            why=self._why(choices, saved_bytes) if not peak_bytes else "",
+        )
+
+    @cached_property
+    def statement_s(self) -> NDArray[np.float64]:
+        """Seconds of each statement of the plan's graph, members of fusions none; collectives' are not among them."""
+        cost = costs(self.plan.graph, self.machine, self._ranks)
+        return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
+
+    @cached_property
+    def _storage_of(self) -> dict[str, int]:
+        """Storages of the joint graph by the sites that save them or not."""
+        stage, sites = self._captured.stage, {}
+        values = stage.graph.values
+        by_values = {site.values: site.id for site in self.plan.sites if site.lever == "saved" and site.values}
+        for storage in stage.recomputer.storages().tolist():
+            id = by_values.get(tuple(values.name[v] for v in stage.recomputer.values_on(storage)))
+            if id is not None:
+                sites[id] = storage
+        return sites
+
+    @cached_property
+    def _options(self) -> dict[int, str]:
+        """What happens to storages under the choices in force."""
+        known = self.plan.site_of
+        return {storage: known[id].choice for id, storage in self._storage_of.items()}
+
+    @cached_property
+    def _now(self) -> tuple[Prediction, float]:
+        return self._weighed(self._options)
+
+    @cached_property
+    def _plan_s(self) -> float:
+        return self._step_s(self.plan)
+
+    def _weighed(self, options: Mapping[int, str]) -> tuple[Prediction, float]:
+        """Memory of the joint graph under options by storage, and the seconds of a step."""
+        stage, known = self._captured.stage, self.plan.site_of
+        again = [storage for storage, option in options.items() if option == RECOMPUTE]
+        away = [storage for storage, option in options.items() if option == OFFLOAD]
+        change = stage.recomputer.edit(again, along=known["saved.inputs"].choice == "along", gather=stage.gathers_again)
+        schedule = change.schedule(stage.graph)
+        found = stage.predictor.predict(schedule, away=away, ahead=int(known["saved.ahead"].choice))
+        way_s = float(stage.graph.storages.bytes[away].sum()) / self._bytes_per_s
+        return found, float(self._row_s[schedule.order[found.entries]].sum()) + exposed_s(way_s, self._hidden)
+
+    @cached_property
+    def _row_s(self) -> NDArray[np.float64]:
+        """Seconds of each statement of the joint graph."""
+        cost = costs(self._captured.stage.graph, self.machine, self._ranks)
+        return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
+
+    @cached_property
+    def _hidden(self) -> tuple[float, float]:
+        """Seconds of transfers that compute hides, each way."""
+        return hidden_s(self._captured.stage.graph, self._row_s, hides=self._on_gpu)
+
+    @cached_property
+    def _bytes_per_s(self) -> float:
+        from workbench.compiler.interop.devices import copy_bandwidth
+
+        return copy_bandwidth(self._captured.program.device)
+
+    @property
+    def _ranks(self) -> int:
+        return self._captured.ranks.count if self._captured.ranks is not None else 1
+
+    def _step_s(self, plan: Plan) -> float:
+        """Seconds of a step of a plan; of ranks as simulated, their collectives beside compute."""
+        transferred = exposed_s(plan.counts["offload_us"] * 0.5e-6, self._hidden)
+        overlap = plan.overlap_on(self.machine)
+        if overlap is not None:
+            return overlap.simulation.step_s + transferred
+        cost = costs(plan.graph, self.machine, self._ranks)
+        seconds = cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
+        return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
+
+    def why_peak(self, choices: Mapping[str, str]) -> str:
+        """Why the peak stays where it is under choices that are made: what has it, and what is held there."""
+        where, held, largest = self._peak
+        values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
+        instead = f", where {', '.join(sorted(values & held))} is held still" if values & held else ""
+        return f"The peak stays: it is {where}{instead}. {largest}".strip()
+
+    def _why(self, choices: Mapping[str, str], saved_bytes: int) -> str:
+        """Why the peak stays as it is."""
+        where, held, largest = self._peak
+        values = {value for id in choices for value in self.plan.site_of[id].values} if choices else set()
+        if not values:
+            return f"The peak is {where}, which this does not change. {largest}"
+        if not values & held:
+            return f"The peak is {where}, where this is not held. {largest}"
+        if not saved_bytes:
+            return f"The peak is {where}: what this is computed from would be held there in its place."
+        return f"The peak is {where}; without this, another moment takes as much. {largest}"
+
+    @cached_property
+    def _peak(self) -> tuple[str, frozenset[str], str]:
+        """Where the plan's peak is, the values held there, and the largest of them in words."""
+        graph, at = self.plan.graph, self.plan.timeline.peak_statement
+        if at < 0:
+            return "that of parameters and inputs alone", frozenset(), ""
+        if at < len(graph.statements):
+            where = f"inside {graph.statements.name[at].rpartition('.')[2]}"
+            origin = int(graph.statements.origin[at])
+            place = graph.origins[origin] if origin >= 0 else None
+            where += f" ({place.file}:{place.line})" if place is not None and place.line else ""
+        else:
+            where = "after the last statement, where autograd copies gradients"
+        alive = alive_at(graph, at)
+        storages = {one.storage for one in alive}
+        values = graph.values
+        held = frozenset(values.name[v] for v in range(len(values)) if int(values.storage[v]) in storages)
+        made = [one for one in alive if one.producer >= 0][:_NAMED]
+        named = ", ".join(
+            f"{one.name} {human_bytes(one.bytes)}" + (f" ({one.source})" * bool(one.source)) for one in made
+        )
+        return where, held, f"Largest there: {named}." if named else ""
+
+
+def options_of(sites: Sequence[Site]) -> list[dict[str, str]]:
+    """Choices that can be made of sites which are set alike: for each legal option but the one in force, by site."""
+    first = sites[0]
+    legal = (option for option in first.options if option != first.choice and option not in first.illegal)
+    return [{site.id: option for site in sites} for option in legal]

@@ -1,0 +1,348 @@
+"""`cuts`: what fusions hand to each other and what they make again, weighed against how many have to be compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.analysis.cost.collective_overlap import costs
+from workbench.bench.fit.order_presets import shares
+from workbench.compiler.interop.gc_pause import few_collections
+from workbench.core.graph import Kind, layer_of
+from workbench.errors import ChoiceError, PlanError
+from workbench.summary import html_columns, human_bytes, human_seconds, text_columns
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.bench.session.workbench import Workbench
+    from workbench.compiler.api import Plan
+    from workbench.core.lever import Site
+
+SHARED = {"sharing.identical": "shared"}
+"""What has fusions of one structure compiled once."""
+BY_CUTS = ("remat.", "remat:", "sharing.")
+"""How choices begin that `cuts` makes."""
+_AGAIN, _SAVE = "recompute", "save"
+_PERIODS = (1, 2, 4, 8, 16, 32)
+_PLANS = 160
+_TRIED = 3
+"""Cuts under which a fit chooses storages."""
+_PLANNED = 120_000
+"""Statements of all plans made for one table: after these, or after so many plans, it is taken as it is."""
+_HEADS = ("compilations", "largest", "peak", "saved", "step", "choices")
+_NUMBER = re.compile(r"\.\d+")
+_SHOWN = 5e-4
+"""Share of a step below which it is said to stay."""
+_NEAR = 1e-9
+"""Share of a step below which two are as long."""
+
+type _Made = frozenset[tuple[str, str]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cut:
+    """What a plan with certain cuts between fusions comes to; predicted.
+
+    Attributes
+    ----------
+    compilations : int
+        Fusions to compile.
+    fusions, largest : int
+        How many there are, and the operations of the largest.
+    peak_bytes, saved_bytes : int
+    step_s : float
+        Compute of a step by a machine's rates.
+    choices : mapping of str to str
+        Beside those made by hand.
+    """
+
+    compilations: int
+    fusions: int
+    largest: int
+    peak_bytes: int
+    saved_bytes: int
+    step_s: float
+    choices: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        """The choices in words."""
+        return in_words(self.choices) or "as Thunder cuts"
+
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """What there should be less of."""
+        return self.compilations, self.peak_bytes, self.saved_bytes, self.step_s
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        return {**dataclasses.asdict(self), "choices": dict(self.choices), "label": self.label, "predicted": True}
+
+
+class Cuts(tuple[Cut, ...]):
+    """Plans of which none is beaten by another in compilations, peak, saved bytes and step together; a table."""
+
+    stock: Cut
+    """What Thunder makes of the program, identical fusions compiled once as everywhere here."""
+    machine: str
+    """Whose rates the times rest on."""
+    planned: int
+    """Plans made to find them."""
+
+    @classmethod
+    def of(cls, cuts: Iterable[Cut], stock: Cut, machine: str, planned: int) -> Cuts:
+        """A table."""
+        made = cls(cuts)
+        made.stock, made.machine, made.planned = stock, machine, planned
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        return {
+            "machine": self.machine,
+            "plans": self.planned,
+            "stock": self.stock.to_json(),
+            "cuts": [cut.to_json() for cut in self],
+            "predicted": True,
+        }
+
+    heads = _HEADS
+    """Of the columns of `rows`."""
+
+    @property
+    def every(self) -> tuple[Cut, ...]:
+        """What Thunder makes, and all others."""
+        return (self.stock, *(cut for cut in self if cut is not self.stock))
+
+    @property
+    def best(self) -> str:
+        """The least there is of each figure, each of a plan of its own, in words."""
+        stock = self.stock
+        peak = _beside(min(cut.peak_bytes for cut in self), stock.peak_bytes)
+        saved = _beside(min(cut.saved_bytes for cut in self), stock.saved_bytes)
+        few, step = min(cut.compilations for cut in self), share(min(cut.step_s for cut in self), stock.step_s)
+        return f"{few} compilations (as Thunder cuts: {stock.compilations}), peak {peak}, saved {saved}, step {step}"
+
+    def __repr__(self) -> str:
+        return text_columns(_HEADS, self.rows())
+
+    def _repr_html_(self) -> str:
+        return html_columns(_HEADS, self.rows())
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of `every`: what Thunder makes, and of the others how far they are from that."""
+        stock = self.stock
+
+        def row(cut: Cut) -> tuple[str, ...]:
+            step = human_seconds(cut.step_s)
+            peak, saved = human_bytes(cut.peak_bytes), human_bytes(cut.saved_bytes)
+            if cut is not stock:
+                step = share(cut.step_s, stock.step_s)
+                peak, saved = _beside(cut.peak_bytes, stock.peak_bytes), _beside(cut.saved_bytes, stock.saved_bytes)
+            return f"{cut.compilations} of {cut.fusions}", f"{cut.largest} ops", peak, saved, step, cut.label
+
+        return [row(cut) for cut in self.every]
+
+
+def _beside(now: int, before: int) -> str:
+    """By how many bytes something is more or less."""
+    return human_bytes(now - before, signed=True) if now != before else "–"
+
+
+def share(now: float, before: float) -> str:
+    """By how much something is longer or shorter."""
+    by = now / before - 1 if before else 0.0
+    return "–" if abs(by) < _SHOWN else f"{by:+.1%}".replace("-", "−")
+
+
+def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
+    """Of a table what is quicker or lower than stock's, or has at most so many compilations; the best first, a few."""
+    stock = cuts.stock
+    good = [
+        cut
+        for cut in cuts
+        if cut is not stock
+        and (most is not None or cut.step_s < stock.step_s or cut.peak_bytes < stock.peak_bytes)
+        and (most is None or cut.compilations <= most)
+    ]
+    quickest = sorted(good, key=lambda cut: (cut.step_s, cut.peak_bytes))
+    lowest = sorted(good, key=lambda cut: (cut.peak_bytes, cut.step_s))
+    tried: list[dict[str, str]] = []
+    for cut in (cut for pair in zip(quickest, lowest, strict=True) for cut in pair):
+        made = {id: option for id, option in cut.choices.items() if id not in SHARED}
+        if made not in tried:
+            tried.append(made)
+    return tuple(tried[:_TRIED])
+
+
+class Cutter:
+    """Looks for cuts beside choices made by hand, plan by plan; nothing is made.
+
+    Parameters
+    ----------
+    bench : Workbench
+    machine : Machine
+        Whose rates the times rest on.
+    go_on : callable
+        Called before each plan; what it raises ends the work.
+    keep : bool
+        Whether plans made are put among those that are kept.
+
+    Raises
+    ------
+    PlanError
+        If nothing is fused.
+    """
+
+    def __init__(
+        self, bench: Workbench, machine: Machine, go_on: Callable[[], None] = lambda: None, *, keep: bool = False
+    ) -> None:
+        self._bench, self._machine, self._go_on, self._keep = bench, machine, go_on, keep
+        self.pinned = bench.pinned
+        self.stock = bench.plan_with(self.pinned, keep=keep)
+        if not self.stock.census.count:
+            raise PlanError(
+                f"nothing of {bench.program.name} is fused by the executor {bench.executor}: there is nothing to cut"
+            )
+        known = self.stock.site_of
+        self._shares = SHARED if shares(self.stock, self.pinned) else {}
+        by_hand = any(id.startswith("remat.") for id in self.pinned)
+        self._presets = () if by_hand or "remat.preset" not in known else _PRESETS
+        self._kinds = _kinds(self.stock.sites, self.pinned)
+        self._weighed: dict[_Made, Cut | None] = {}
+
+    @few_collections()
+    def table(self) -> Cuts:
+        """All plans found of which none is beaten by another; those with the fewest compilations first."""
+        first = self._weigh(frozenset())
+        assert first is not None
+        singles = (frozenset(made.items()) for made in (*self._presets, *self._kinds))
+        useful = [made for made in singles if (cut := self._weigh(made)) is not None and not beaten(cut, first)]
+        looked_at: set[_Made] = {frozenset()}
+        while (at := next((made for made in self._front() if made not in looked_at), None)) is not None:
+            looked_at.add(at)
+            both = (frozenset({**dict(at), **dict(made)}.items()) for made in useful if _go_together(made, at))
+            for made in both:
+                if not self._room:
+                    break
+                self._weigh(made)
+        return self._table(first)
+
+    def so_far(self) -> Cuts | None:
+        """The same of what was weighed until now; None before anything was."""
+        first = self._weighed.get(frozenset())
+        return None if first is None else self._table(first)
+
+    def _table(self, first: Cut) -> Cuts:
+        front = sorted(self._front().values(), key=lambda cut: (cut.compilations, cut.step_s, cut.peak_bytes))
+        return Cuts.of(front, first, self._machine.name, len(self._weighed))
+
+    @property
+    def done(self) -> int:
+        """Plans weighed so far."""
+        return len(self._weighed)
+
+    @property
+    def most(self) -> int:
+        """Plans after which no more are put together of what is good alone, which is always weighed."""
+        room = min(_PLANS, max(_PLANS // 8, _PLANNED // max(1, len(self.stock.graph.statements))))
+        return max(room, 1 + len(self._presets) + len(self._kinds))
+
+    @property
+    def _room(self) -> bool:
+        """Whether another plan is made."""
+        return len(self._weighed) < self.most
+
+    def _front(self) -> dict[_Made, Cut]:
+        """What is beaten by nothing; of equals what has the fewest choices."""
+        known = {key: cut for key, cut in self._weighed.items() if cut is not None}
+        front: dict[_Made, Cut] = {}
+        for key, cut in sorted(known.items(), key=lambda item: (len(item[0]), sorted(item[0]))):
+            if not any(beaten(cut, other) for other in front.values()):
+                front = {**{k: other for k, other in front.items() if not beaten(other, cut)}, key: cut}
+        return front
+
+    def _weigh(self, made: _Made) -> Cut | None:
+        """What choices come to; None where they are refused."""
+        if made not in self._weighed:
+            self._go_on()
+            choices = {**self._shares, **dict(sorted(made))}
+            try:
+                plan = self._bench.plan_with({**self.pinned, **choices}, keep=self._keep)
+            except (ChoiceError, PlanError):
+                self._weighed[made] = None
+            else:
+                self._weighed[made] = Cut(
+                    compilations=plan.counts["compilations"],
+                    fusions=plan.census.count,
+                    largest=plan.census.largest,
+                    peak_bytes=plan.peak_bytes,
+                    saved_bytes=plan.saved_bytes,
+                    step_s=compute_s(self._bench, plan, self._machine),
+                    choices=choices,
+                )
+        return self._weighed[made]
+
+
+def compute_s(bench: Workbench, plan: Plan, machine: Machine) -> float:
+    """Seconds of a step's statements by a machine's rates, transfers to the host and back not counted."""
+    cost, kind = costs(plan.graph, machine, bench.ranks), plan.graph.statements.kind
+    seconds = cost.compute_s + (cost.host_s if bench.program.device == "cpu" else 0.0)
+    return float(seconds[~np.isin(kind, (Kind.OFFLOAD, Kind.RELOAD))].sum())
+
+
+def beaten(cut: Cut, other: Cut) -> bool:
+    """Whether another has as little or less of everything."""
+    return all(theirs <= own * (1 + _NEAR) for own, theirs in zip(cut.figures, other.figures, strict=True))
+
+
+def _go_together(made: _Made, at: _Made) -> bool:
+    """Whether not both are presets."""
+    return not all(any(id.startswith("remat.") for id, _ in one) for one in (made, at))
+
+
+_PRESETS: tuple[dict[str, str], ...] = (
+    {"remat.preset": "off"},
+    {"remat.weight": "1.0"},
+    {"remat.weight": "0.0"},
+    *({"remat.weight": "0.0", "remat.preset": f"every={k}"} for k in _PERIODS),
+)
+"""Cuts of the whole program."""
+
+
+def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:
+    """What crosses between fusions, in all layers at once: made again where it is handed over, or the reverse."""
+    of_kind: dict[tuple[str, str], dict[str, str]] = {}
+    for site in sites:
+        if not site.id.startswith("remat:") or site.id in pinned:
+            continue
+        option = _SAVE if site.outcome == _AGAIN else _AGAIN
+        if option not in site.illegal:
+            of_kind.setdefault((kind_of(site.id), option), {})[site.id] = option
+    return tuple(of_kind.values())
+
+
+def in_words(choices: Mapping[str, str]) -> str:
+    """Cuts in words: presets, then what crosses between fusions, each kind once with how many there are."""
+    presets = [f"{id}={option}" for id, option in choices.items() if id.startswith("remat.")]
+    counts = Counter(
+        (option, kind_of(id).partition(":")[2]) for id, option in choices.items() if id.startswith("remat:")
+    )
+    kinds = [f"{option} {kind}{f' ({count})' if count > 1 else ''}" for (option, kind), count in counts.items()]
+    return "; ".join([*([", ".join(presets)] if presets else []), *kinds])
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def kind_of(id: str) -> str:
+    """A site's id without the layer that it is in; outside of layers without numbers, so that repeats are one kind."""
+    layer = layer_of(id.partition(":")[2].partition("/")[0])
+    if not layer:
+        return _NUMBER.sub("", id)
+    local = id.replace(f"{layer}.", "#.").replace(f"{layer}/", "#/")
+    return local.replace("#", _NUMBER.sub(".*", f".{layer}")[1:], 1)

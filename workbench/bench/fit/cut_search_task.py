@@ -1,0 +1,66 @@
+"""`Weighing`: other cuts between fusions weighed beside other work, with the best so far, until it is cancelled."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from workbench.bench.fit.cancellable_task import Background
+from workbench.bench.fit.cut_search import Cuts, Cutter
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.bench.session.workbench import Workbench
+
+
+class Weighing(Background):
+    """A table of cuts as it is made in a thread; nothing is changed. Made by `Workbench.weigh_cuts`.
+
+    Parameters
+    ----------
+    bench : Workbench
+    machine : Machine
+        Whose rates the times rest on.
+
+    Attributes
+    ----------
+    machine : Machine
+    pinned : dict of str to str
+        Choices made by hand, beside which the cuts are.
+    """
+
+    def __init__(self, bench: Workbench, machine: Machine) -> None:
+        super().__init__()
+        self.machine, self.pinned = machine, bench.pinned
+        self._cutter: Cutter | None = None
+        self._table: Cuts | None = None
+        self._start("workbench-cuts", functools.partial(self._work, bench))
+
+    @property
+    def done(self) -> int:
+        """Plans weighed so far."""
+        return 0 if self._cutter is None else self._cutter.done
+
+    @property
+    def most(self) -> int:
+        """Plans after which the table is taken as it is; it is made of fewer where these gain nothing more."""
+        return 0 if self._cutter is None else self._cutter.most
+
+    @property
+    def table(self) -> Cuts | None:
+        """What nothing beats of all that was weighed so far; None before anything was."""
+        return self._table
+
+    def __repr__(self) -> str:
+        head = f"{self.done} plans weighed, {self.state}, by {self.machine.name}'s rates"
+        return head if self._table is None else f"{head}\n{self._table!r}"
+
+    def _work(self, bench: Workbench) -> None:
+        self._cutter = cutter = Cutter(bench, self.machine, self._weighed)
+        self._table = cutter.table()
+
+    def _weighed(self) -> None:
+        if self._cutter is not None:
+            self._table = self._cutter.so_far()
+        self._tell()
+        self._go_on()

@@ -1,0 +1,200 @@
+"""What a fit tells: the plan that it found, what each choice is good for, and the next steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.analysis.fit.lp_bound import Bound
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE
+from workbench.bench.fit.cut_search import BY_CUTS, in_words
+from workbench.bench.fit.request import STORAGES
+from workbench.summary import human_bytes, human_seconds
+
+_STEPS = ("looser", "tighter")
+_OWN = ("why", "bound", *_STEPS)
+
+
+def best_of(beside: Mapping[str, str]) -> str:
+    """What a gap is to the best of, to be put behind that: in another order there may be a better one."""
+    return " of storages alone" if beside else ""
+
+
+def moved_in_words(beside: Mapping[str, str]) -> str:
+    """Orders and cuts that are chosen beside storages; empty for none."""
+    order = ", ".join(f"{id}={option}" for id, option in beside.items() if not id.startswith(BY_CUTS))
+    cuts = in_words(beside)
+    parts = (f"in another order ({order})" if order else "", f"with other cuts ({cuts})" if cuts else "")
+    return " and ".join(filter(None, parts))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """One storage that is not saved.
+
+    Attributes
+    ----------
+    id, option, source : str
+        The site, what was chosen, and the person's own line.
+    bytes : int
+        Of the storage.
+    seconds : float
+        That it takes alone: what is run again, or the transfers if nothing hid them.
+    peak_bytes : int
+        By which the peak would rise if it were saved; zero where only several together would raise it.
+    saves_s : float
+        Seconds of the step that this would gain.
+    """
+
+    id: str
+    option: str
+    source: str
+    bytes: int
+    seconds: float
+    peak_bytes: int
+    saves_s: float
+
+    @property
+    def reason(self) -> str:
+        """What it is good for, and what it costs, in words."""
+        good = (
+            f"without it the peak is {human_bytes(self.peak_bytes)} higher"
+            if self.peak_bytes > 0
+            else (f"{human_bytes(self.bytes)} freed, needed together with others")
+        )
+        return f"{good}; costs {human_seconds(self.saves_s)}" if self.saves_s > 0 else f"{good}; costs no time"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One more choice, or one less: what it would change.
+
+    Attributes
+    ----------
+    id, option, source : str
+    peak_bytes : int
+        By the joint trace's arithmetic, as is
+    step_s : float
+    """
+
+    id: str
+    option: str
+    source: str
+    peak_bytes: int
+    step_s: float
+
+    def __str__(self) -> str:
+        peak, step = human_bytes(self.peak_bytes, signed=True), human_seconds(abs(self.step_s))
+        return f"{self.id}={self.option}: peak {peak}, step {'+' if self.step_s >= 0 else '−'}{step}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What was chosen to meet a peak; memory is the plan's, time by arithmetic on a machine's rates.
+
+    Attributes
+    ----------
+    limit_bytes, peak_bytes, saved_bytes : int
+    before_peak_bytes : int
+        Without these choices.
+    choices : mapping of str to str
+        Made by it; those that were in force before stay.
+    why : tuple of Chosen
+        The dearest first.
+    step_s, added_s : float
+        Compute of a step before, and what recomputing and offloading add.
+    bound : Bound
+        What no other storages within the limit can beat, as far as no fusion and no order changes.
+    machine : str
+        Whose rates the times rest on.
+    binding : str
+        The person's line at which the peak now is; empty where it is not known.
+    held : tuple of str
+        The largest alive there beside parameters and inputs, with their lines.
+    looser, tighter : Step or None
+        The cheapest next step each way: what to save again for the most time, what more not to save for the least.
+    using : tuple of str
+        What could be chosen from.
+    beside : mapping of str to str
+        Of `choices` those that move statements and collectives, and those that cut between fusions.
+    beside_peak_bytes : int
+        By which the peak would rise without these.
+    before_waiting_s, waiting_s : float
+        Seconds of a step in which compute waits, for collectives or the host, before and now; simulated. Zero where
+        there are no collectives.
+    before_compilations, compilations : int
+        Fusions to compile, before and now.
+    """
+
+    limit_bytes: int
+    peak_bytes: int
+    saved_bytes: int
+    before_peak_bytes: int
+    choices: Mapping[str, str]
+    why: tuple[Chosen, ...]
+    step_s: float
+    added_s: float
+    bound: Bound
+    machine: str
+    binding: str
+    held: tuple[str, ...] = ()
+    looser: Step | None = None
+    tighter: Step | None = None
+    using: tuple[str, ...] = STORAGES
+    beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    beside_peak_bytes: int = 0
+    before_waiting_s: float = 0.0
+    waiting_s: float = 0.0
+    before_compilations: int = 0
+    compilations: int = 0
+
+    @property
+    def gap(self) -> float:
+        """How far the step may be from the best: the share of it above `bound`."""
+        return max(0.0, self.added_s - self.bound.added_s) / (self.step_s + self.added_s)
+
+    @property
+    def s_per_gib(self) -> float:
+        """Seconds that the next GiB less costs, at the bound."""
+        return self.bound.s_per_byte * 2**30
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        return {
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _OWN},
+            **{name: dataclasses.asdict(step) if (step := getattr(self, name)) else None for name in _STEPS},
+            "choices": dict(self.choices),
+            "beside": dict(self.beside),
+            "why": [dataclasses.asdict(chosen) for chosen in self.why],
+            "bound_added_s": self.bound.added_s,
+            "gap": self.gap,
+            "s_per_gib": self.s_per_gib,
+            "predicted": True,
+        }
+
+    def __repr__(self) -> str:
+        if not self.choices:
+            return f"fits as it is: peak {human_bytes(self.peak_bytes)} of {human_bytes(self.limit_bytes)}"
+        counts = {o: sum(c.option == o for c in self.why) for o in (RECOMPUTE, OFFLOAD, SAVE)}
+        made = ", ".join(f"{count} to {option}" for option, count in counts.items() if count) or "all saved"
+        at = f", at {self.binding}" if self.binding else ""
+        lines = [
+            f"peak {human_bytes(self.peak_bytes)} of {human_bytes(self.limit_bytes)} asked for{at} (before: "
+            f"{human_bytes(self.before_peak_bytes)}); saved {human_bytes(self.saved_bytes)}",
+            f"{made}: {human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} ({self.machine}'s "
+            f"rates), at most {self.gap:.1%} of the step from the best{best_of(self.beside)}"
+            + (f"; the next GiB less costs {human_seconds(self.s_per_gib)}" if self.s_per_gib > 0 else ""),
+        ]
+        if self.beside:
+            without = human_bytes(self.beside_peak_bytes, signed=True)
+            lines.append(f"{moved_in_words(self.beside)}: without it the peak is {without}")
+        if self.compilations != self.before_compilations:
+            lines.append(f"{self.compilations} compilations (before: {self.before_compilations})")
+        if self.before_waiting_s or self.waiting_s:
+            now, before = human_seconds(self.waiting_s), human_seconds(self.before_waiting_s)
+            lines.append(f"compute waits {now} of a step for collectives or the host (before: {before}; simulated)")
+        if self.held:
+            lines.append(f"held at the peak: {'; '.join(self.held)}")
+        lines += [f"next, {name}: {step}" for name in _STEPS if (step := getattr(self, name)) is not None]
+        return "\n".join(lines)

@@ -1,0 +1,304 @@
+"""`fit`: a fitter of storages for each of a few cuts between fusions, asked as one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from workbench.bench.fit import order_presets
+from workbench.bench.fit.cut_search import SHARED, Cuts, Cutter, compute_s, worth_trying
+from workbench.bench.fit.fit_result import Fit
+from workbench.bench.fit.fitter import Fitter, quickest
+from workbench.bench.fit.infeasible import Unmet, too_many
+from workbench.bench.fit.order_presets import Found
+from workbench.bench.fit.request import CUTS, STORAGES, compilations_of, peak_bytes, seconds, uses
+from workbench.errors import ChoiceError
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.analysis.fit.lp_bound import Bound
+    from workbench.bench.session.workbench import Workbench
+    from workbench.compiler.api import Capture, Plan
+
+
+class Among:
+    """As `Fitter`, which it is without ``cuts``; all it tells is beside the plan without any choice.
+
+    Parameters
+    ----------
+    bench, captured, machine, go_on, keep, using, compilations
+        As for `Fitter`. With `compilations` identical fusions are compiled once.
+    after : Among, optional
+        Another for the same program, machine and choices by hand, whose plans are known.
+
+    Raises
+    ------
+    PlanError
+        If the program has no backward.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        captured: Capture,
+        machine: Machine,
+        go_on: Callable[[], None] = lambda: None,
+        *,
+        keep: bool = True,
+        using: Sequence[str] = STORAGES,
+        after: Among | None = None,
+        compilations: int | None = None,
+    ) -> None:
+        self._bench, self.machine, self.using, self._most = bench, machine, uses(using), compilations
+        self._go_on, self._keep, self._captured, self._after = go_on, keep, captured, after
+        self.before = bench.plan_with(bench.pinned)
+        self.step_s = compute_s(bench, self.before, machine)
+        once = compilations is not None and order_presets.shares(self.before, bench.pinned)
+        self._bases: list[dict[str, str]] = [dict(SHARED) if once else {}]
+        self._fitters: dict[int, Fitter] = {}
+        self.table: Cuts | None = after.table if after is not None else None
+        first = self._fitter(0)
+        self.before_waiting_s = first.before_waiting_s
+        if CUTS in self.using and self.before.census.count:
+            if self.table is None:
+                self.table = Cutter(bench, machine, go_on, keep=keep).table()
+            self._bases += [{**cut, **self._bases[0]} for cut in worth_trying(self.table, compilations)]
+
+    def _fitter(self, at: int) -> Fitter:
+        if at not in self._fitters:
+            base, after = self._bases[at], self._after
+            known = [
+                fitter.found for fitter in (after._fitters.values() if after is not None else ()) if fitter.base == base
+            ]
+            self._fitters[at] = Fitter(
+                self._bench,
+                self._captured,
+                self.machine,
+                self._go_on,
+                keep=self._keep,
+                using=self.using,
+                known=known[0] if known else (),
+                base=base,
+                compilations=self._most,
+            )
+        return self._fitters[at]
+
+    def _each(self) -> Iterator[Fitter]:
+        return (self._fitter(at) for at in range(len(self._bases)))
+
+    def _lead_s(self, fitter: Fitter) -> float:
+        return fitter.step_s - self.step_s
+
+    def _told(self, fitter: Fitter, found: Found) -> Found:
+        """What a fitter found, beside the plan without any choice."""
+        return dataclasses.replace(
+            found, recompute_s=found.recompute_s + self._lead_s(fitter), beside={**fitter.base, **found.beside}
+        )
+
+    def _of(self, found: Found) -> tuple[Fitter, Found]:
+        """Whose it is, and as that told it."""
+        fitter = max(
+            (fitter for fitter in self._fitters.values() if fitter.base.items() <= found.beside.items()),
+            key=lambda fitter: len(fitter.base),
+        )
+        beside = {id: option for id, option in found.beside.items() if id not in fitter.base}
+        return fitter, dataclasses.replace(found, recompute_s=found.recompute_s - self._lead_s(fitter), beside=beside)
+
+    def choices(self, found: Found) -> dict[str, str]:
+        """Its options by site, and what is chosen beside them."""
+        fitter, own = self._of(found)
+        return {**fitter.base, **fitter.choices(own)}
+
+    def plan(self, found: Found) -> Plan:
+        """Its plan, beside what is pinned."""
+        fitter, own = self._of(found)
+        return fitter.plan(own)
+
+    def bound(self, found: Found, limit_bytes: int) -> Bound:
+        """What no other storages within a limit can beat, as far as no cut and no order changes."""
+        fitter, _ = self._of(found)
+        return self._bound(fitter, limit_bytes)
+
+    def _bound(self, fitter: Fitter, limit_bytes: int) -> Bound:
+        bound = fitter.chooser.bound(limit_bytes)
+        return dataclasses.replace(bound, added_s=bound.added_s + self._lead_s(fitter))
+
+    def start(self) -> None:
+        """Plan everything saved, under each of the cuts."""
+        for fitter in self._each():
+            fitter.plan(fitter.chooser.stock)
+
+    def planned(self, limit_bytes: int) -> Found | None:
+        """Of all that was planned so far the quickest within a limit."""
+        found = ((fitter, fitter.planned(limit_bytes)) for fitter in self._fitters.values())
+        return min((self._told(fitter, one) for fitter, one in found if one is not None), key=quickest, default=None)
+
+    def least(self) -> tuple[Found, Plan]:
+        """The lowest found, whatever it takes."""
+        lowest = min(
+            (self._told(fitter, fitter.least()[0]) for fitter in self._each()),
+            key=lambda found: (found.planned_bytes, found.whole_s),
+        )
+        return lowest, self.plan(lowest)
+
+    def within(self, limit_bytes: int) -> tuple[Found, Plan]:
+        """The quickest found whose plan is within a limit.
+
+        Raises
+        ------
+        PlanError
+            If no plan that is found is within it, with the least that is.
+        """
+        first, best = self._fitter(0), None
+
+        def hoped_s(fitter: Fitter) -> float:
+            return self._lead_s(fitter) + fitter.chooser.hoped_s(limit_bytes)
+
+        # What looks quickest first: what cannot beat that is not looked at, what turns out not to is not gone on with.
+        for fitter in sorted(self._each(), key=hoped_s):
+            if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
+                continue
+            below_s = float("inf") if best is None else best.whole_s - self._lead_s(fitter)
+            found = fitter.find(limit_bytes, hard=fitter is first and best is None, below_s=below_s)
+            told = None if found is None else self._told(fitter, found)
+            best = min(filter(None, (best, told)), key=quickest, default=None)
+        if best is None:
+            return self._best(lambda fitter: fitter.within(limit_bytes)[0], quickest)
+        return best, self.plan(best)
+
+    def within_time(self, step_s: float) -> tuple[Found, Plan]:
+        """What peaks lowest of what takes a step no longer than so many seconds.
+
+        Raises
+        ------
+        PlanError
+            If a step takes longer whatever is found.
+        """
+        return self._best(
+            lambda fitter: fitter.within_time(step_s)[0], lambda found: (found.planned_bytes, *quickest(found))
+        )
+
+    def _best(self, find: Callable[[Fitter], Found], key: Callable[[Found], tuple[float, ...]]) -> tuple[Found, Plan]:
+        """What is best of all; of refusals that which names the least that can be had."""
+        found, refused = [], []
+        for fitter in self._each():
+            try:
+                found.append(self._told(fitter, find(fitter)))
+            except Unmet as error:
+                refused.append(error)
+        if not found:
+            raise min(refused, key=lambda error: error.nearest)
+        best = min(found, key=key)
+        return best, self.plan(best)
+
+    def compiled(self) -> tuple[Found, Plan]:
+        """The quickest with few enough compilations that saves everything, whatever it peaks at.
+
+        Raises
+        ------
+        PlanError
+            If all that were found have more, with the fewest.
+        """
+        assert self._most is not None
+        self.start()
+        found = self.planned(1 << 62)
+        if found is None:
+            fewest = min(one.compilations for fitter in self._fitters.values() for one in fitter.found)
+            if self.table is not None:
+                fewest = min(fewest, *(cut.compilations for cut in self.table))
+            raise too_many(self._bench, self._most, None, fewest)
+        return found, self.plan(found)
+
+    def step_under(self, choices: Mapping[str, str]) -> float:
+        """Seconds of a step under choices that were made for sites."""
+        fitter, others = self._under(choices)
+        own_s = fitter.found_of(others)[0].whole_s if fitter.before_waiting_s else fitter.point(others).added_s
+        return fitter.step_s + own_s
+
+    def found_of(self, choices: Mapping[str, str]) -> tuple[Found, Plan]:
+        """What choices come to that were made for sites, and their plan."""
+        fitter, others = self._under(choices)
+        found, plan = fitter.found_of(others)
+        return self._told(fitter, found), plan
+
+    def _under(self, choices: Mapping[str, str]) -> tuple[Fitter, dict[str, str]]:
+        """The fitter with the cuts that are among choices, and the others of them."""
+        bases = [at for at, base in enumerate(self._bases) if base.items() <= choices.items()]
+        fitter = self._fitter(max(bases, key=lambda at: len(self._bases[at]), default=0))
+        return fitter, {id: option for id, option in choices.items() if id not in fitter.base}
+
+    def explained(self, found: Found, plan: Plan, limit_bytes: int) -> Fit:
+        """What was found with why it is as it is."""
+        fitter, own = self._of(found)
+        fit = fitter.explained(own, plan, limit_bytes)
+        if not fitter.base:
+            return fit
+        beside = {**fitter.base, **fit.beside}
+        still = {id: option for id, option in fit.choices.items() if id not in beside}
+        without = self._bench.plan_with({**self._bench.pinned, **still}, keep=self._keep)
+        return dataclasses.replace(
+            fit,
+            before_peak_bytes=self.before.peak_bytes,
+            before_compilations=self.before.counts["compilations"],
+            choices={**fitter.base, **fit.choices},
+            beside=beside,
+            beside_peak_bytes=without.peak_bytes - plan.peak_bytes,
+            step_s=self.step_s,
+            added_s=found.added_s,
+            bound=self.bound(found, limit_bytes),
+            before_waiting_s=self.before_waiting_s,
+        )
+
+
+def fit(
+    bench: Workbench,
+    captured: Capture,
+    machine: Machine,
+    peak: int | str | None,
+    step_s: float | None = None,
+    using: Sequence[str] = STORAGES,
+    compilations: int | None = None,
+) -> Fit:
+    """What to choose, beside the choices pinned; nothing is made.
+
+    Parameters
+    ----------
+    bench : Workbench
+    captured : Capture
+        Its program.
+    machine : Machine
+        Whose rates tell what recomputing costs.
+    peak : int or str, optional
+        A size, or a share of stock's peak.
+    step_s : float, optional
+        In place of a peak.
+    using : sequence of str
+        As for `Fitter`.
+    compilations : int, optional
+        The most of them, beside a peak or a step, or alone: then the quickest plan with so few, saving everything.
+
+    Raises
+    ------
+    ChoiceError
+        If `peak` is no size or share, or `step_s` no time; if both are given, or nothing; if there is nothing of that
+        name to use; if `compilations` is no number of them.
+    PlanError
+        If no plan that is found is within it, with the least that is; if the program has no backward.
+    """
+    asked = (peak is not None) + (step_s is not None)
+    if asked > 1 or (not asked and compilations is None):
+        raise ChoiceError(
+            "fit takes a peak, such as '24 GiB', or step_s=, the seconds of a step: one of the two; and compilations=, "
+            "the most of them, beside either or alone"
+        )
+    if compilations is not None:
+        compilations, using = compilations_of(compilations), (*uses(using), CUTS)
+    if step_s is not None:
+        step_s = seconds(step_s)
+    limit_bytes = None if peak is None else peak_bytes(peak, lambda: bench.stock_plan.peak_bytes)
+    among = Among(bench, captured, machine, using=using, compilations=compilations)
+    if limit_bytes is not None:
+        return among.explained(*among.within(limit_bytes), limit_bytes)
+    found, plan = among.compiled() if step_s is None else among.within_time(step_s)
+    return among.explained(found, plan, plan.peak_bytes)

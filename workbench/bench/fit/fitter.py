@@ -1,0 +1,561 @@
+"""`Fitter`: what to save, recompute, offload and move so that the peak is at most so many bytes, in the least time."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.cost.collective_overlap import costs
+from workbench.analysis.fit import fusion_costs
+from workbench.analysis.fit.budget_solver import GUIDE_NODES, Chooser
+from workbench.analysis.fit.fused_joint_graph import Fusing
+from workbench.analysis.fit.option_costs import Point, Rates
+from workbench.analysis.memory.liveness import Predictor
+from workbench.analysis.memory.peak_by_statement import RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
+from workbench.bench.fit import order_presets
+from workbench.bench.fit.cut_search import compute_s, kind_of
+from workbench.bench.fit.fit_result import Chosen, Fit, Step
+from workbench.bench.fit.infeasible import held, peak_line, too_many, too_quick, too_small
+from workbench.bench.fit.order_presets import Found
+from workbench.bench.fit.request import ORDER, STORAGES, WAITS, uses
+from workbench.compiler.interop.gc_pause import few_collections
+from workbench.core.lever import lever_of
+from workbench.errors import PlanError
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.bench.session.workbench import Workbench
+    from workbench.compiler.api import Capture, Plan
+    from workbench.core.lever import Site
+
+_TRIES = 8
+_TRIES_BESIDE = 4
+"""Plans made to find storages for one limit under one order of statements."""
+_PLANNED_BESIDE = 4_000
+"""Statements of all plans made to lower the peak under one order; not fewer than the plans above."""
+_HALVINGS = 12
+_TIGHTER = 16
+
+
+class _How(TypedDict):
+    along: bool
+    gather: bool
+    ahead: int
+
+
+class Fitter:
+    """Fits one program to one limit after another: what is learnt of one serves the others.
+
+    Choices of `bench.pinned` stay as they are. Nothing is made.
+
+    Parameters
+    ----------
+    bench : Workbench
+    captured : Capture
+        Its program.
+    machine : Machine
+        Whose rates tell what recomputing costs.
+    go_on : callable, optional
+        Called before anything that takes time; what it raises ends the work.
+    keep : bool
+        Whether plans made are put among those that are kept.
+    using : sequence of str
+        Of `workbench.bench.fit.request.USING`: what may be chosen.
+    known : iterable of Found
+        What another for the same program, machine and choices by hand has planned.
+    base : mapping of str to str
+        Choices that stay as they are, too: cuts between fusions; see `workbench.bench.fit.fit_with_cuts`.
+    compilations : int, optional
+        The most that a plan may have.
+
+    Raises
+    ------
+    PlanError
+        If the program has no backward.
+    """
+
+    @few_collections()
+    def __init__(
+        self,
+        bench: Workbench,
+        captured: Capture,
+        machine: Machine,
+        go_on: Callable[[], None] = lambda: None,
+        *,
+        keep: bool = True,
+        using: Sequence[str] = STORAGES,
+        known: Iterable[Found] = (),
+        base: Mapping[str, str] = MappingProxyType({}),
+        compilations: int | None = None,
+    ) -> None:
+        stage = captured.stage
+        if not stage.has_backward:
+            raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
+        from workbench.compiler.interop.devices import copy_bandwidth
+
+        self._bench, self._stage, self.machine, self._go_on = bench, stage, machine, go_on
+        self._planned = functools.partial(bench.plan_with, keep=keep)
+        self.using = uses(using)
+        self._options = (SAVE, *(option for option in STORAGES if option in self.using))
+        self._found: dict[_Key, Found] = {_key(found.options, found.beside): found for found in known}
+        self._least: Point | None = None
+        self.base, self._most = dict(base), compilations
+        self.pinned = {**bench.pinned, **base}
+        self.before = bench.plan_with(self.pinned)
+        self.before_waiting_s = self._waiting_s(self.before)
+        self.step_s = self._compute_s(self.before)
+        self._orders = order_presets.orders(self.before, self.using, self.pinned)
+        self._moves_waits = order_presets.moves_waits(self.before, self.using, self.pinned)
+        self._captured = captured
+        self._site_of, free, fixed = self._sorted()
+        self._free, sizes = free, stage.graph.storages.bytes
+        self._by_bytes = sorted(free, key=lambda storage: -int(sizes[storage]))
+        cost = costs(stage.graph, machine, bench.ranks)
+        on_gpu = bench.program.device != "cpu"
+        seconds = cost.compute_s + (0.0 if on_gpu else cost.host_s)
+        again, least, remade = None, None, frozenset[int]()
+        if stage.fuses:
+            found = fusion_costs.remade(stage.recomputer, self.before.graph)
+            remade = frozenset(storage for storage in found if RECOMPUTE in free.get(storage, ()))
+            again, least = fusion_costs.again(stage.recomputer, self.before.graph, machine, seconds, remade)
+        rates = Rates(
+            seconds=seconds,
+            offload_bytes_per_s=copy_bandwidth(bench.program.device),
+            hides=on_gpu,
+            again=again,
+        )
+        how = _How(
+            along=self.before.site_of["saved.inputs"].choice == "along",
+            gather=stage.gathers_again,
+            ahead=int(self.before.site_of["saved.ahead"].choice),
+        )
+        self._places = Places(stage.recomputer, stage.predictor)
+        weigher = functools.partial(ByArithmetic, stage.recomputer, stage.predictor, self._places)
+        beside = {**fixed, **dict.fromkeys(remade, RECOMPUTE)}
+        self._arithmetic = weigher(beside, **how)
+
+        def exactly(
+            free: Mapping[int, Sequence[str]],
+            fixed: Mapping[int, str],
+            how: _How,
+            fusing: Fusing | None = None,
+            **settings: Any,
+        ) -> Chooser:
+            given, by = (stage.recomputer, self._places, rates), weigher(fixed, **how)
+            if fusing is not None:
+                predictor = Predictor(fusing.work.graph)
+                places = Places(fusing.work, predictor)
+                made, _ = fusion_costs.again(fusing.work, self.before.graph, machine, seconds, remade)
+                given = fusing.work, places, dataclasses.replace(rates, again=made)
+                by = ByArithmetic(fusing.work, predictor, places, fixed, **how)
+
+            def weighed(options: Mapping[int, str]) -> Weighed:
+                go_on()
+                return by(options)
+
+            return Chooser(*given, weighed, free, fixed, quick=True, go_on=go_on, **how, **settings)
+
+        def nearest() -> Chooser:
+            along, gather = how["along"], how["gather"]
+            fusing = Fusing(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
+            return exactly(fusing.free, beside, fused_how(), fusing, nodes=GUIDE_NODES, stands_for=fusing.chosen)
+
+        def nearer() -> Chooser:
+            guided = {storage: options for storage, options in free.items() if storage not in remade}
+            return exactly(guided, beside, fused_how(), nodes=GUIDE_NODES, dragged=remade)
+
+        def further() -> Chooser:
+            return exactly(free, fixed, fused_how(), nodes=GUIDE_NODES)
+
+        def fused_how() -> _How:
+            return _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
+
+        self.chooser = (
+            Chooser(
+                stage.recomputer,
+                self._places,
+                dataclasses.replace(rates, least=least),
+                self._by_plan,
+                free,
+                fixed,
+                quick=False,
+                go_on=go_on,
+                # Nearer to what is planned first; but the last goes further down.
+                guides=(nearest, nearer, further) if remade else (nearest, further),
+                remade=remade,
+                **how,
+            )
+            if stage.fuses
+            else exactly(free, fixed, how)
+        )
+
+    def _sorted(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
+        """Sites by storage; those to choose for, with what is legal; the others, where they are not saved."""
+        stage, sites = self._stage, {}
+        free: dict[int, tuple[str, ...]] = {}
+        fixed: dict[int, str] = {}
+        known = {site.values: site for site in self.before.sites if site.lever == "saved" and site.values}
+        names = stage.graph.values.name
+        for storage in stage.recomputer.storages().tolist():
+            site = known.get(tuple(names[v] for v in stage.recomputer.values_on(storage)))
+            if site is None:
+                continue
+            sites[storage] = site
+            if site.id not in self.pinned and site.default == SAVE:
+                free[storage] = tuple(o for o in site.options if o in self._options and o not in site.illegal)
+            elif site.choice != SAVE:
+                fixed[storage] = site.choice
+        return sites, free, fixed
+
+    @property
+    def found(self) -> tuple[Found, ...]:
+        """All that was planned so far."""
+        return tuple(self._found.values())
+
+    def choices(self, point: Point) -> dict[str, str]:
+        """A point's options by site, and what is chosen beside it."""
+        return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_beside(point)}
+
+    def plan(self, point: Point) -> Plan:
+        """The plan of a point, beside what is pinned."""
+        self._go_on()
+        return self._planned_point(point)[1]
+
+    def _planned_point(self, point: Point) -> tuple[Found, Plan]:
+        made = self.choices(point)
+        plan = self._planned({**self.pinned, **made}) if made else self.before
+        compilations = plan.counts["compilations"]
+        return self._keep(point, _beside(point), plan.peak_bytes, self._waiting_s(plan), compilations), plan
+
+    def _keep(
+        self, point: Point, beside: Mapping[str, str], planned_bytes: int, waiting_s: float, compilations: int
+    ) -> Found:
+        found = dataclasses.replace(
+            _moved_by(point, beside), planned_bytes=planned_bytes, waiting_s=waiting_s, compilations=compilations
+        )
+        if self._may_choose(found):
+            self._found[_key(point.options, beside)] = found
+        return found
+
+    def _may_choose(self, found: Found) -> bool:
+        """Return whether a point has only what may be chosen here: another's is weighed, and is not a candidate."""
+        levers = {ORDER, WAITS}.intersection(self.using)
+        return all(option in self._free.get(storage, ()) for storage, option in found.options.items()) and all(
+            lever_of(id) in levers for id in found.beside
+        )
+
+    def _compute_s(self, plan: Plan) -> float:
+        return compute_s(self._bench, plan, self.machine)
+
+    def _waiting_s(self, plan: Plan) -> float:
+        known = plan.overlap_on(self.machine)
+        return 0.0 if known is None else known.simulation.idle_compute_s
+
+    @few_collections()
+    def least(self) -> tuple[Found, Plan]:
+        """The lowest point found, whatever it takes."""
+        if self._least is None:
+            self._least = self.chooser.least()
+            self.plan(self._least)
+            for order in self._orders:
+                self._lower(order)
+        lowest = min(self._found.values(), key=lambda found: (found.planned_bytes, found.whole_s))
+        return lowest, self.plan(lowest)
+
+    def planned(self, limit_bytes: int) -> Found | None:
+        """Of all points that were planned so far the quickest within a limit."""
+        within = (found for found in self._found.values() if found.planned_bytes <= limit_bytes and self._few(found))
+        return min(within, key=quickest, default=None)
+
+    def _few(self, found: Found) -> bool:
+        return self._most is None or found.compilations <= self._most
+
+    def _moved(self, point: Point, order: Mapping[str, str]) -> Found:
+        """A point in another order of statements, with collectives where they were and moved: the lowest of these."""
+        key = _key(point.options, order)
+        if key not in self._found:
+            self.plan(_moved_by(point, order))
+        found = [self._found[key]]
+        if self._moves_waits:
+            made = {**self.pinned, **self.choices(found[0])}
+            for waits, peak_bytes, waiting_s in order_presets.waits(self._captured, made, self.machine):
+                self._go_on()
+                compilations = found[0].compilations
+                found.append(self._keep(point, {**order, **waits}, peak_bytes, waiting_s, compilations))
+        return min(found, key=lambda one: (one.planned_bytes, one.whole_s))
+
+    def _around(self, limit_bytes: int) -> None:
+        """Look for quicker plans within a limit in other orders, of storages that are above it as things stand."""
+        for order in self._orders:
+            self._moved(self.chooser.stock, order)
+            gained = (found.peak_bytes - found.planned_bytes for found in self.found if found.beside == order)
+            low, high = limit_bytes, max(limit_bytes, self.chooser.stock.peak_bytes)
+            aim, tries_left = min(limit_bytes + max(0, *gained, 0), high), _TRIES_BESIDE
+            for _ in range(_TRIES):
+                point = self.chooser.fit(aim) or self.chooser.least()
+                best = self.planned(limit_bytes)
+                over = False
+                if best is None or point.added_s < (best.whole_s if self._moves_waits else best.added_s):
+                    tries_left -= _key(point.options, order) not in self._found
+                    over = self._moved(point, order).planned_bytes > limit_bytes
+                low, high = (low, aim - 1) if over else (aim + 1, high)
+                aim = (low + high) // 2
+                if low > high or not tries_left:
+                    break
+
+    def _lower(self, order: Mapping[str, str]) -> None:
+        """Look for a lower peak in an order, one storage after another, planned each: first what frees bytes there."""
+        assert self._least is not None
+        starts = (self._moved(point, order) for point in (self._least, self.chooser.stock))
+        lowest = min(starts, key=lambda found: found.planned_bytes)
+        tries_left = max(_TRIES_BESIDE, _PLANNED_BESIDE // max(1, self._places.count))
+        while True:
+            start, at = lowest, int(np.argmax(self._peaks(self.plan(lowest))))
+            # In this order others may free bytes there than where all stands as it did: the largest first.
+            others = ((s, o) for s in self._by_bytes for o in self._free[s] if o != SAVE and s not in start.options)
+            turns = dict.fromkeys((*self.chooser.helpful(start, at), *others))
+            for storage, option in [*turns][: max(0, tries_left)]:
+                tries_left -= 1
+                found = self._moved(self.chooser.point({**start.options, storage: option}), order)
+                lowest = min(lowest, found, key=lambda found: found.planned_bytes)
+            if lowest is start:
+                break
+
+    def point(self, choices: Mapping[str, str]) -> Point:
+        """What choices come to that were made for sites; those for others are not looked at."""
+        storages = {site.id: storage for storage, site in self._site_of.items()}
+        options = {storages[id]: option for id, option in choices.items() if id in storages and id not in self.pinned}
+        return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
+
+    def found_of(self, choices: Mapping[str, str]) -> tuple[Found, Plan]:
+        """The same with what the choices move, and the plan."""
+        moving = ("order.", "order:", "waits.", "waits:")
+        beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
+        self._go_on()
+        return self._planned_point(_moved_by(self.point(choices), beside))
+
+    def _by_arithmetic(self, options: Mapping[int, str]) -> Weighed:
+        self._go_on()
+        return self._arithmetic(options)
+
+    def _by_plan(self, options: Mapping[int, str]) -> Weighed:
+        self._go_on()
+        made = {self._site_of[storage].id: option for storage, option in options.items()}
+        plan = self._planned({**self.pinned, **made}) if made else self.before
+        return Weighed(
+            peak_bytes=plan.peak_bytes,
+            saved_bytes=plan.saved_bytes,
+            peaks=self._peaks(plan),
+            compute_s=self._compute_s(plan),
+        )
+
+    def _peaks(self, plan: Plan) -> NDArray[np.int64]:
+        line = plan.timeline
+        return self._places.of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
+
+    def within(self, limit_bytes: int) -> tuple[Found, Plan]:
+        """The quickest point found whose plan is within a limit.
+
+        Raises
+        ------
+        Unmet
+            If no plan that is found is within it, with the least that is.
+        """
+        found = self.find(limit_bytes)
+        if found is None:
+            within = [found.compilations for found in self.found if found.planned_bytes <= limit_bytes]
+            if self._most is not None and within:
+                raise too_many(self._bench, self._most, limit_bytes, min(within))
+            raise too_small(self._bench, limit_bytes, self.before, self.least()[1], self.using)
+        return found, self.plan(found)
+
+    @few_collections()
+    def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> Found | None:
+        """The same, None if there is none; the least peak is looked for only if it is to be tried `hard`.
+
+        With `below_s` what adds as much is not looked for further; see `Chooser.fit`.
+        """
+        if not self._moves_waits:
+            for order in self._orders:
+                self._moved(self.chooser.stock, order)
+            found = self.planned(limit_bytes)
+            if found is not None and not found.options and self.before.peak_bytes > limit_bytes:
+                return found  # nothing takes less than no time
+        aim = limit_bytes
+        for _ in range(_TRIES):
+            point = self.chooser.fit(aim, below_s=below_s)
+            if point is None:
+                if hard:
+                    self.least()
+                break
+            plan = self.plan(point)
+            if plan.peak_bytes <= limit_bytes:
+                break
+            # A plan may be a little off what arithmetic says.
+            aim -= plan.peak_bytes - limit_bytes
+        self._around(limit_bytes)
+        found = self.planned(limit_bytes) or self._alike(limit_bytes)
+        if found is None:
+            return None
+        stock = self._found.get(_key({}, {}))
+        fits = stock is not None and stock.planned_bytes <= limit_bytes and self._few(stock)
+        return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
+
+    def _alike(self, limit_bytes: int) -> Found | None:
+        """The quickest with few enough compilations, once what is made again is so in every layer."""
+        if self._most is None:
+            return None
+        of_kind: dict[str, list[int]] = {}
+        for storage in self._free:
+            of_kind.setdefault(kind_of(self._site_of[storage].id), []).append(storage)
+        within = [found for found in self.found if found.planned_bytes <= limit_bytes]
+        for found in sorted(within, key=quickest)[:_TRIES_BESIDE]:
+            options = dict(found.options)
+            for alike in of_kind.values():
+                if any(found.options.get(storage) == RECOMPUTE for storage in alike):
+                    options |= {storage: RECOMPUTE for storage in alike if RECOMPUTE in self._free[storage]}
+            self._moved(self.chooser.point(options), found.beside)
+        return self.planned(limit_bytes)
+
+    @few_collections()
+    def within_time(self, step_s: float) -> tuple[Found, Plan]:
+        """The point of the least peak found that takes a step no longer than so many seconds.
+
+        Raises
+        ------
+        PlanError
+            If a step takes longer whatever is found.
+        """
+        self.plan(self.chooser.stock)
+        for order in self._orders:
+            self._moved(self.chooser.stock, order)
+        saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
+        # With fusions some plans are quicker than the one that saves everything.
+        if step_s < saved_s and not self._stage.fuses:
+            raise too_quick(self._bench, step_s, saved_s, self.machine)
+        low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
+        for _ in range(_HALVINGS):
+            middle = (low + high) // 2
+            point = self.chooser.fit(middle)
+            if point is not None and saved_s + point.added_s <= step_s:
+                high = middle
+            else:
+                low = middle
+        point = self.chooser.known_lowest(step_s, saved_s)
+        self.within(point.peak_bytes)
+        for order in self._orders:
+            self._moved(point, order)
+        quick = [found for found in self.found if self.step_s + found.whole_s <= step_s and self._few(found)]
+        if not quick:
+            raise too_quick(self._bench, step_s, saved_s, self.machine)
+        found = min(quick, key=lambda found: (found.planned_bytes, *quickest(found)))
+        return found, self.plan(found)
+
+    @few_collections()
+    def explained(self, point: Point, plan: Plan, limit_bytes: int) -> Fit:
+        """A point with why it is as it is."""
+        beside = _beside(point)
+        still = {id: option for id, option in self.choices(point).items() if id not in beside}
+        higher_bytes = self._planned({**self.pinned, **still}).peak_bytes - plan.peak_bytes if beside else 0
+        why = sorted(self._why(point), key=lambda chosen: (-chosen.seconds, -chosen.bytes))
+        return Fit(
+            limit_bytes=limit_bytes,
+            peak_bytes=plan.peak_bytes,
+            saved_bytes=plan.saved_bytes,
+            before_peak_bytes=self.before.peak_bytes,
+            choices=self.choices(point),
+            why=tuple(why),
+            step_s=self.step_s,
+            added_s=point.added_s,
+            bound=self.chooser.bound(limit_bytes),
+            machine=self.machine.name,
+            binding=peak_line(plan),
+            held=tuple(held(plan)),
+            looser=self._looser(point),
+            tighter=self._tighter(point),
+            using=self.using,
+            beside=beside,
+            beside_peak_bytes=higher_bytes,
+            before_compilations=self.before.counts["compilations"],
+            compilations=plan.counts["compilations"],
+            before_waiting_s=self.before_waiting_s,
+            waiting_s=self._waiting_s(plan),
+        )
+
+    def _why(self, point: Point) -> Iterator[Chosen]:
+        peak_bytes = self._arithmetic_peak(point.options)
+        for storage, option in point.options.items():
+            without = {s: o for s, o in point.options.items() if s != storage}
+            site = self._site_of[storage]
+            yield Chosen(
+                id=site.id,
+                option=option,
+                source=site.source,
+                bytes=int(self._stage.graph.storages.bytes[storage]),
+                seconds=self.chooser.alone_s(storage, option),
+                peak_bytes=self._arithmetic_peak(without) - peak_bytes,
+                saves_s=self.chooser.added_s(point.options) - self.chooser.added_s(without),
+            )
+
+    def _arithmetic_peak(self, options: Mapping[int, str]) -> int:
+        return self._by_arithmetic(options).peak_bytes
+
+    def _step(self, point: Point, storage: int, option: str) -> Step:
+        options = {s: o for s, o in point.options.items() if s != storage}
+        if option != SAVE:
+            options[storage] = option
+        peak_bytes = self._arithmetic_peak(options) - self._arithmetic_peak(point.options)
+        site = self._site_of[storage]
+        return Step(
+            id=site.id,
+            option=option,
+            source=site.source,
+            peak_bytes=peak_bytes,
+            step_s=self.chooser.added_s(options) - self.chooser.added_s(point.options),
+        )
+
+    def _looser(self, point: Point) -> Step | None:
+        """Of what is not saved, what gains the most time for the bytes that saving it takes; if fused, by plan."""
+        steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
+        gains = [storage for storage, step in steps.items() if step.step_s < 0]
+        gains.sort(key=lambda storage: steps[storage].step_s / max(1, steps[storage].peak_bytes))
+        for storage in gains if not self._stage.fuses else gains[:_TRIES_BESIDE]:
+            planned = self.chooser.point({s: o for s, o in point.options.items() if s != storage})
+            if planned.added_s < point.added_s:
+                return steps[storage]
+        return None
+
+    def _tighter(self, point: Point) -> Step | None:
+        """Of what is saved, what lowers the peak for the least time."""
+        at = int(np.argmax(self._by_arithmetic(point.options).peaks))
+        steps = [self._step(point, *tried) for tried in self.chooser.helpful(point, at)[:_TIGHTER]]
+        lower = [step for step in steps if step.peak_bytes < 0]
+        return min(lower, key=lambda step: (step.step_s / -step.peak_bytes, step.peak_bytes), default=None)
+
+
+type _Key = tuple[frozenset[tuple[int, str]], frozenset[tuple[str, str]]]
+
+
+def _key(options: Mapping[int, str], beside: Mapping[str, str]) -> _Key:
+    return frozenset(options.items()), frozenset(beside.items())
+
+
+def _beside(point: Point) -> Mapping[str, str]:
+    return point.beside if isinstance(point, Found) else {}
+
+
+def _moved_by(point: Point, beside: Mapping[str, str]) -> Found:
+    """A point with what is chosen beside it, not planned yet."""
+    of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(Point)}
+    return Found(**of_point, beside=beside)
+
+
+def quickest(found: Found) -> tuple[float, int, int]:
+    """What the quickest has least of: seconds, then bytes, then choices."""
+    return found.whole_s, found.planned_bytes, len(found.options) + len(found.beside)

@@ -1,0 +1,102 @@
+"""What is said where no plan that was found meets what was asked of a fit, and what holds a peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from workbench.analysis.memory.peak_by_statement import OFFLOAD
+from workbench.bench.fit.request import CUTS, USING, WAITS
+from workbench.errors import Advice, PlanError
+from workbench.summary import human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.bench.session.workbench import Workbench
+    from workbench.compiler.api import Plan
+
+_HELD = 3
+
+
+class Unmet(PlanError):
+    """Nothing that was found meets what was asked.
+
+    Attributes
+    ----------
+    nearest : tuple of int and float
+        How near it came, to be compared with others': 0 for too many compilations of what is low enough, 1 for a peak
+        or a step, and the least that there is.
+    """
+
+    def __init__(self, message: str, nearest: tuple[int, float], *, advice: Advice | None = None) -> None:
+        super().__init__(message, advice=advice)
+        self.nearest = nearest
+
+
+def held(plan: Plan) -> Iterator[str]:
+    """The largest alive at the peak, beside parameters and inputs, in words."""
+    made = [one for one in plan.alive_at_peak() if one["statement"] >= 0]
+    for one in made[:_HELD]:
+        yield f"{human_bytes(one['bytes'])} {one['name'] or one['value']} {one['source']}".rstrip()
+
+
+def peak_line(plan: Plan) -> str:
+    """The person's line at which the peak is; empty where it is not known."""
+    graph, at = plan.graph, plan.timeline.peak_statement
+    origin = int(graph.statements.origin[at]) if 0 <= at < len(graph.statements) else -1
+    if origin < 0 or not graph.origins[origin].line:
+        return ""
+    place = graph.origins[origin]
+    return f"{place.file}:{place.line}  {place.text}"
+
+
+def too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> Unmet:
+    """That every step takes longer."""
+    message = (
+        f"no plan of {bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of {machine.name}: "
+        f"where all is saved it takes {human_seconds(saved_s)}"
+    )
+    return Unmet(message, (1, saved_s))
+
+
+def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, using: Sequence[str]) -> Unmet:
+    """That every peak is higher, with the least and what holds it."""
+    least_bytes = min(before.peak_bytes, least.peak_bytes)
+    stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
+    if stated == human_bytes(least_bytes):
+        stated += f" ({limit_bytes} bytes)"
+    message = (
+        f"no plan of {bench.program.name} that peaks at {stated} or less was found using {', '.join(using)}; "
+        f"the least is {can}"
+    )
+    pinned = sum(id in bench.pinned for id in least.site_of)
+    if pinned:
+        message += f" beside {pinned} choice{'s' * (pinned > 1)} made by hand, which stay{'s' * (pinned == 1)}"
+    if limit_bytes < before.baseline_bytes:
+        message += f", for parameters and inputs alone are {human_bytes(before.baseline_bytes)}"
+        return Unmet(message, (1, least_bytes))
+    at = f" at {line}" if (line := peak_line(least)) else ""
+    message += f", reached{at}, where the largest are {'; '.join(held(least))}"
+    return Unmet(message, (1, least_bytes), advice=_with_more(bench, before, using))
+
+
+def _with_more(bench: Workbench, before: Plan, using: Sequence[str]) -> Advice | None:
+    """What may go lower; None where everything is used."""
+    none = {WAITS: before.overlap is None, CUTS: not before.census.count, OFFLOAD: bench.program.device == "cpu"}
+    others = [name for name in USING if name not in using and not none.get(name)]
+    if not others:
+        return None
+    names = tuple(name for name in USING if name in (*using, *others))
+    return Advice(
+        f"with {', '.join(others)} it may be lower: using={names!r}",
+        f"with {', '.join(others)} it may be lower: --using {','.join(names)}",
+    )
+
+
+def too_many(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
+    """That every plan has more to compile, with the fewest."""
+    within = "" if limit_bytes is None else f" that peaks at {human_bytes(limit_bytes)} or less"
+    message = f"no plan of {bench.program.name}{within} with {compilations} compilations or less was found"
+    by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.pinned)
+    beside = " beside the choices made by hand, which stay" if by_hand else ""
+    return Unmet(f"{message}; the fewest are {fewest}{beside}", (0, fewest))

@@ -1,0 +1,79 @@
+"""What a fit may choose beside storages: when statements run, and when collectives do; a few presets of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from workbench.analysis.fit.option_costs import Point
+from workbench.bench.fit.request import ORDER, WAITS
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.compiler.api import Capture, Plan
+
+_AT_ONCE = ("order.gradients", "order.updates")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found(Point):
+    """A point with what is chosen beside it.
+
+    Attributes
+    ----------
+    beside : mapping of str to str
+        Choices of `order`, of `waits` and of `cuts`.
+    planned_bytes : int
+        Peak of the plan, which is `peak_bytes` where nothing is fused and nothing is chosen beside it.
+    waiting_s : float
+        Seconds of a step, simulated, in which compute stands still: for collectives, or until the host launches what
+        is next. Zero where there are no collectives.
+    compilations : int
+        Fusions to compile.
+    """
+
+    beside: Mapping[str, str]
+    planned_bytes: int = 0
+    waiting_s: float = 0.0
+    compilations: int = 0
+
+    @property
+    def whole_s(self) -> float:
+        """Seconds of a step beside the compute that it has where everything is saved."""
+        return self.added_s + self.waiting_s
+
+
+def orders(before: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
+    """Orders of statements to try beside storages; the one that there is first, where only collectives move in it.
+
+    Nothing is tried of a lever of which something was chosen by hand.
+    """
+    found: list[dict[str, str]] = [{}] if moves_waits(before, using, pinned) else []
+    if ORDER in using and not any(id.startswith(("order.", "order:")) for id in pinned):
+        known = before.site_of
+        early = {id: "at once" for id in _AT_ONCE if id in known and "at once" not in known[id].illegal}
+        found += [{"order.statements": "recompute just in time", **early}, {"order.statements": "least peak"}]
+    return tuple(found)
+
+
+def shares(before: Plan, pinned: Collection[str]) -> bool:
+    """Whether identical fusions may be compiled once."""
+    return "sharing.identical" in before.site_of and "sharing.identical" not in pinned
+
+
+def moves_waits(before: Plan, using: Collection[str], pinned: Collection[str]) -> bool:
+    """Whether collectives are to be moved, and there are some."""
+    by_hand = any(id.startswith(("waits.", "waits:")) for id in pinned)
+    return WAITS in using and not by_hand and before.overlap is not None
+
+
+def waits(
+    captured: Capture, choices: Mapping[str, str], machine: Machine
+) -> Iterator[tuple[dict[str, str], int, float]]:
+    """Orders of collectives beside other choices: what makes each, its plan's peak, and seconds that compute waits."""
+    from workbench.levers import orders as known
+
+    for made in known.FEW:
+        simulation, peak_bytes = known.weighed(captured, {**choices, **made}, machine)
+        yield dict(made), peak_bytes, simulation.idle_compute_s

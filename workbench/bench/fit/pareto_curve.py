@@ -1,0 +1,300 @@
+"""`Curve`: step time against peak, from the plan that saves everything to the least peak, found beside other work."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
+from workbench.bench.fit.cancellable_task import Background
+from workbench.bench.fit.fit_result import Fit, best_of, moved_in_words
+from workbench.bench.fit.fit_with_cuts import Among
+from workbench.bench.fit.order_presets import Found
+from workbench.bench.fit.request import STORAGES, checked_peak, peak_bytes, points_of, uses
+from workbench.errors import PlanError
+from workbench.summary import human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.bench.session.workbench import Workbench
+    from workbench.compiler.api import Capture
+
+POINTS = 24
+POINTS_FUSED = 8
+"""Where each takes a plan of seconds, and not arithmetic."""
+_BETWEEN_S = 0.01
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """The quickest plan found under one limit; predicted.
+
+    Attributes
+    ----------
+    peak_bytes, saved_bytes : int
+    step_s : float
+        By a machine's rates.
+    gap : float
+        How far the step may be from the best: the share of it above what nothing can beat.
+    s_per_gib : float
+        Seconds that the next GiB less costs.
+    choices : mapping of str to str
+        Beside those pinned.
+    recomputed, offloaded : int
+        Storages.
+    beside : mapping of str to str
+        Of `choices` those that move statements and collectives, and those that cut between fusions.
+    """
+
+    peak_bytes: int
+    saved_bytes: int
+    step_s: float
+    gap: float
+    s_per_gib: float
+    choices: Mapping[str, str]
+    recomputed: int
+    offloaded: int
+    beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        return {**dataclasses.asdict(self), "predicted": True}
+
+    def __str__(self) -> str:
+        return (
+            f"peak {human_bytes(self.peak_bytes)}, step {human_seconds(self.step_s)}: {self.recomputed} recomputed, "
+            f"{self.offloaded} offloaded{self.moved}; at most {self.gap:.1%} from the best{best_of(self.beside)}"
+        )
+
+    @property
+    def moved(self) -> str:
+        """In which other order and with which cuts it is, to be put behind what is recomputed and offloaded."""
+        words = moved_in_words(self.beside)
+        return f", {words}" if words else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line:
+    """A curve of what may be chosen with some of what there is.
+
+    Attributes
+    ----------
+    using : tuple of str
+        What may be chosen.
+    points : tuple of CurvePoint
+        The lowest peak first; none is beaten by another in both peak and time.
+    """
+
+    using: tuple[str, ...]
+    points: tuple[CurvePoint, ...]
+
+    @property
+    def name(self) -> str:
+        """What it adds to the line before it."""
+        return f"{'with ' if len(self.using) > 1 else ''}{self.using[-1]}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        return {"using": list(self.using), "points": [point.to_json() for point in self.points]}
+
+
+class Curve(Background):
+    """Plans from stock to the least peak. Made by `Workbench.curve`; found in a thread, in an order that fills in.
+
+    Parameters
+    ----------
+    bench : Workbench
+    captured : Capture
+    machine : Machine
+    points : int, optional
+        At so many limits, evenly spaced.
+    using : sequence of str
+        What may be chosen; see `Workbench.fit`.
+    each : bool
+        Whether there is a line for what each of these adds to those before it.
+
+    Attributes
+    ----------
+    machine : Machine
+    using : tuple of str
+    pinned : dict of str to str
+        Choices made by hand, beside which the points are.
+    count : int
+        Limits to be tried, of all lines.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        captured: Capture,
+        machine: Machine,
+        points: int | None = None,
+        *,
+        using: Sequence[str] = STORAGES,
+        each: bool = False,
+    ) -> None:
+        super().__init__()
+        if points is None:
+            points = POINTS_FUSED if captured.stage.fuses else POINTS
+        points = points_of(points)
+        self.machine, self.using, self._each_of = machine, uses(using), points
+        self._sets = [self.using[: n + 1] for n in range(len(self.using))] if each else [self.using]
+        self.count = points * len(self._sets)
+        self._changed = threading.Condition()
+        self._lines: tuple[Line, ...] = ()
+        self._made: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], CurvePoint] = {}
+        self._done = 0
+        self._fitter: Among | None = None
+        self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
+        if not captured.stage.has_backward:
+            raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
+        self._bench, self.pinned = bench, bench.pinned
+        self._start("workbench-curve", functools.partial(self._work, captured), self._prepared.set)
+
+    @property
+    def points(self) -> tuple[CurvePoint, ...]:
+        """Those found so far with most to choose from, the lowest peak first; see `Line`."""
+        lines = self.lines
+        return lines[-1].points if lines else ()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """What was found so far, by what may be chosen; each has what the one before it has, and one more."""
+        with self._changed:
+            return self._lines
+
+    @property
+    def done(self) -> int:
+        """Limits tried so far."""
+        return self._done
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        return {
+            "machine": self.machine.name,
+            "pinned": dict(self.pinned),
+            "state": self.state,
+            "using": list(self.using),
+            "points": [point.to_json() for point in self.points],
+            "lines": [line.to_json() for line in self.lines],
+            "predicted": True,
+        }
+
+    def __repr__(self) -> str:
+        head = f"{len(self.points)} points, {self.state}, by {self.machine.name}'s rates"
+        if len(self._sets) == 1:
+            return "\n".join((head, *(f"  {point}" for point in self.points)))
+        texts = ((line.name, *(f"  {point}" for point in line.points)) for line in self.lines)
+        return "\n".join((head, *(text for line in texts for text in line)))
+
+    def _work(self, captured: Capture) -> None:
+        fitter: Among | None = None
+        tried: list[int] = []
+        for using in self._sets:
+            fitter = Among(self._bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter)
+            with self._turn:
+                fitter.least()
+                self._fitter, self._lines = fitter, (*self._lines, Line(using=using, points=()))
+            self._prepared.set()
+            self._find(fitter, tried)
+
+    def fit(self, peak: int | str) -> Fit:
+        """What to choose under a peak, by what is known already; nothing is made: see `Workbench.choose_found`.
+
+        Raises
+        ------
+        ChoiceError, PlanError
+            As `workbench.bench.fit.fit_with_cuts.fit`.
+        """
+        checked_peak(peak)
+        with self._asked() as fitter:
+            limit_bytes = peak_bytes(peak, lambda: self._bench.stock_plan.peak_bytes)
+            return fitter.explained(*fitter.within(limit_bytes), limit_bytes)
+
+    def explained(self, choices: Mapping[str, str]) -> Fit:
+        """Why choices beside those pinned, such as a point's, are as they are."""
+        with self._asked() as fitter:
+            point, plan = fitter.found_of(choices)
+            return fitter.explained(point, plan, plan.peak_bytes)
+
+    def step_s(self, choices: Mapping[str, str]) -> float:
+        """Seconds of a step under choices beside those pinned."""
+        with self._asked() as fitter:
+            return fitter.step_under(choices)
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[Among]:
+        """The fitter, between two limits of the curve."""
+        self._prepared.wait()
+        if self._fitter is None:
+            raise self.error or PlanError("the curve was cancelled before anything was known: find it again")
+        self._waiting += 1
+        try:
+            with self._turn:
+                yield self._fitter
+        finally:
+            self._waiting -= 1
+
+    def _find(self, fitter: Among, tried: list[int]) -> None:
+        """One line; `tried` has the limits of those before it, and takes its own."""
+        stock, (_, lowest) = fitter.before.peak_bytes, fitter.least()
+        fitter.start()
+        for part in _filling(self._each_of):
+            while self._waiting:
+                time.sleep(_BETWEEN_S)
+            self._go_on()
+            limit_bytes = lowest.peak_bytes + round((stock - lowest.peak_bytes) * part)
+            with self._turn:
+                fitter.within(limit_bytes)
+            tried.append(limit_bytes)
+            self._keep(fitter, tried)
+
+    def _keep(self, fitter: Among, tried: Iterable[int]) -> None:
+        """Take points over, each the best of all that is known now under its limit."""
+        front: list[CurvePoint] = []
+        for limit_bytes in sorted(tried):
+            found = fitter.planned(limit_bytes)
+            if found is not None and (not front or fitter.step_s + found.whole_s < front[-1].step_s):
+                front.append(self._point(fitter, found))
+        line = Line(using=fitter.using, points=tuple(front))
+        with self._changed:
+            self._lines, self._done = (*self._lines[:-1], line), self._done + 1
+        self._tell()
+
+    def _point(self, fitter: Among, point: Found) -> CurvePoint:
+        choices, peak_bytes = fitter.choices(point), point.planned_bytes
+        key = fitter.using, tuple(sorted(choices.items()))
+        if key not in self._made:
+            bound = fitter.bound(point, peak_bytes)
+            step_s = fitter.step_s + point.whole_s
+            options = list(point.options.values())
+            self._made[key] = CurvePoint(
+                peak_bytes=peak_bytes,
+                saved_bytes=point.saved_bytes,
+                step_s=step_s,
+                gap=max(0.0, point.added_s - bound.added_s) / step_s,
+                s_per_gib=bound.s_per_byte * 2**30,
+                choices=choices,
+                recomputed=options.count(RECOMPUTE),
+                offloaded=options.count(OFFLOAD),
+                beside=point.beside,
+            )
+        return self._made[key]
+
+
+def _filling(count: int) -> list[float]:
+    """So many shares from 0 to 1, both ends first, then always in the middle of the widest gap."""
+    shares = [i / (count - 1) for i in range(count)]
+    order, gaps = [0, count - 1], [(0, count - 1)]
+    while gaps:
+        low, high = gaps.pop(0)
+        middle = (low + high) // 2
+        if middle > low:
+            order.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return [shares[i] for i in order]

@@ -1,0 +1,162 @@
+"""`open`: a program on the workbench."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.analysis.cost.machines import H100, Machine
+from workbench.bench.report import open_saved_plan
+from workbench.bench.session.multi_graph import PartsBench
+from workbench.bench.session.workbench import Workbench
+from workbench.compiler.interop.gc_pause import few_collections
+from workbench.core.config import CAPTURES, Config
+from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, shown
+from workbench.programs import parallel_of, resolve
+from workbench.programs.given import check_program, inputs_of
+from workbench.programs.modes import restored
+
+DEFAULT_RANKS = 8
+"""Processes that share a program where their number is not given: the GPUs of one machine."""
+
+
+@few_collections()
+def open(
+    model_or_fn_or_name: Any,
+    *args: Any,
+    device: str | None = None,
+    executor: str | None = None,
+    config: Config | str | Path | None = None,
+    ranks: int | None = None,
+    parallel: str = "",
+    machine: str | Machine | None = None,
+    capture: str | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **inputs: Any,
+) -> Workbench:
+    """Open a program on the workbench: trace it once and plan it.
+
+    Parameters
+    ----------
+    model_or_fn_or_name : callable, module or str
+        A function or module, a built-in name, or ``file.py:factory``. Or a saved plan, ``NAME.plan.json``, which is
+        opened as a `SavedPlan`: without its program, and without Thunder.
+    *args, **inputs
+        Example inputs; for a name, keywords are settings of its factory.
+    device : {'cpu', 'cuda', 'planned'}, optional
+        By default where the inputs are.
+    executor : {'torch', 'torchcompile', 'torchcompile_aten', 'nvfuser'}, optional
+        What fuses. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
+    config : Config or path, optional
+        Choices to begin with. What does not fit is left out, with a `ConfigWarning`. There is one, too, if the config
+        was made with other versions, or for a program of other statements.
+    ranks : int, optional
+        Processes that share the program. A plan is that of rank 0, the others not being there; a run has them all.
+        By default `DEFAULT_RANKS` for a program that is shared, and one otherwise.
+    parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
+        How they share it: parameters sharded and gathered for use, once or in the backward again; replicated; or
+        pairs of linears split. By default as the config says, or as a built-in program is made for.
+    machine : str or Machine, optional
+        What ranks are simulated on, by default ``H100``: ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
+        `workbench.analysis.cost.machines.Machine` of one's own.
+    capture : {'auto', 'dynamo', 'interpreter', 'parts'}, optional
+        How the program comes in: as one graph by Dynamo, which most models need; by Thunder's bytecode interpreter; or
+        by Dynamo in parts, cut where Dynamo breaks the graph or Thunder does not know an operator. ``auto`` takes them
+        in the order dynamo, parts, interpreter, and `Workbench.capture_reason` says why. By default as the config
+        says, else ``auto``. Ids and sites of a program of one graph are the same either way; those of parts begin with
+        ``part1:``, ``part2:``, and `Workbench.parts` has them.
+    seed : int, optional
+        Under which a factory draws parameters and inputs; 0 by default.
+    settings : mapping, optional
+        More settings for a factory.
+    kwargs : mapping, optional
+        Example inputs whose names are among these: ``kwargs={"seed": 3}`` for ``forward(self, x, seed=0)``.
+
+    Returns
+    -------
+    Workbench
+
+    Raises
+    ------
+    ProgramError, DeviceError, ConfigError
+        Saying what was given, what is legal, and what to do.
+    """
+    if isinstance(model_or_fn_or_name, str | Path) and str(model_or_fn_or_name).endswith(".plan.json"):
+        if args or inputs or kwargs or settings or config or device or executor:
+            raise ConfigError(
+                f"{model_or_fn_or_name} is a saved plan, which is opened alone; choose() makes choices on it"
+            )
+        saved: Any = open_saved_plan.read(model_or_fn_or_name)
+        return saved  # type: ignore[no-any-return]
+
+    from workbench.compiler import api
+    from workbench.compiler.frontend.fake_process_group import ranks_of
+    from workbench.compiler.interop import devices
+    from workbench.core.config import load
+
+    if not isinstance(model_or_fn_or_name, str | Path):
+        check_program(model_or_fn_or_name)
+        taken = {
+            "device": device,
+            "executor": executor,
+            "config": config,
+            "ranks": ranks,
+            "parallel": parallel or None,
+            "machine": machine,
+            "capture": capture,
+            "seed": seed,
+            "settings": settings,
+        }
+        kwargs, inputs = inputs_of(model_or_fn_or_name, args, inputs, kwargs, taken), {}
+    if isinstance(config, str | Path):
+        config = load(config)
+    if config is not None:
+        device = device or config.device
+        executor = executor or config.executor
+        ranks = config.ranks if ranks is None and config.ranks > 1 else ranks
+        if model_or_fn_or_name == config.program:
+            settings = {**config.settings, **(settings or {})}
+    if capture is None:
+        capture = config.capture if config is not None else "auto"
+    if capture not in ("auto", *CAPTURES):
+        raise ConfigError(f"there is no capture {shown(capture)}; legal: auto, {', '.join(CAPTURES)}")
+    if device is not None or executor is not None:
+        devices.check(device or "cpu", executor or "torch")
+    with restored(config.modes if config is not None else {}):
+        program = resolve(
+            model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, kwargs=kwargs, **inputs
+        )
+        executor = executor or devices.default_executor(program.device)
+        devices.check(program.device, executor)
+        parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
+        count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
+        shared = ranks_of(program.name, program.callable, count, parallel)
+        autocast = [name for name in program.modes if name.startswith("autocast")]
+        if shared is not None and autocast:
+            raise ProgramError(
+                f"{shared.count} ranks and autocast ({autocast[0]}: {program.modes[autocast[0]]}): ranks under "
+                "autocast have been seen to stop within a collective; open for ranks outside of torch.autocast, with "
+                "the module in the data type wanted (model.to(torch.bfloat16)), or under autocast for one process"
+            )
+        captured = api.capture(program, executor, shared, capture)
+        kind: Any = Workbench if isinstance(captured, api.Capture) else PartsBench
+        bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)
+    if isinstance(captured, api.Capture):
+        for doubt in captured.doubts:
+            warnings.warn(ProgramWarning(doubt), stacklevel=2)
+    if config is not None and (differences := config.differences(bench.config.fingerprint, program.training)):
+        warnings.warn(ConfigWarning(differences), stacklevel=2)
+    if bench.unmatched:
+        reasons = "; ".join(f"{id}: {reason}" for id, reason in sorted(bench.unmatched.items()))
+        warnings.warn(
+            ConfigWarning(
+                f"{len(bench.unmatched)} of {len(config.choices if config else ())} choices do not fit "
+                f"{program.name!r} and are left out: {reasons}"
+            ),
+            stacklevel=2,
+        )
+    return bench

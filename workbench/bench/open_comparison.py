@@ -1,0 +1,116 @@
+"""What a person names to be compared: opened, and made a column of `workbench.bench.report.comparison`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.bench.open_bench import open as open_bench
+from workbench.bench.report import open_saved_plan
+from workbench.bench.report.comparison import (
+    PREDICTED,
+    Column,
+    Side,
+    SideBySide,
+    known_figures,
+    of_plan,
+    of_run,
+    side_by_side,
+    statements,
+    unlike,
+)
+from workbench.bench.report.open_saved_plan import SavedPlan
+from workbench.bench.session.workbench import Workbench
+from workbench.core.config import Config, load
+from workbench.errors import ChoiceError, shown
+from workbench.runs.process import run_store
+from workbench.runs.process.run_control import Run
+
+type Subject = Workbench | SavedPlan | Run | Config | str | os.PathLike[str]
+
+
+def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> SideBySide:
+    """Put plans and runs side by side.
+
+    Parameters
+    ----------
+    *subjects : Workbench, SavedPlan, Run, Config, str or path
+        Two or more. A bench is taken with its choices as they are now. A text is a saved plan (``NAME.plan.json``), a
+        config (``NAME.py``), or a run's folder or name. A config is planned, so its program must be one with a name.
+    names : sequence of str, optional
+        Of all columns; by default of the program, file or run.
+    base : str, optional
+        Name of the column that the others are held against; by default the first.
+
+    Returns
+    -------
+    SideBySide
+
+    Raises
+    ------
+    ChoiceError
+        If there are fewer than two, or the names or the baseline are not theirs.
+    ConfigError, RunError, ProgramError
+        If a text names nothing that can be read.
+    """
+    if names and (len(names) != len(subjects) or len(set(names)) < len(names)):
+        raise ChoiceError(f"names are one for each of the {len(subjects)} columns, all unlike; given {shown(names)}")
+    sides = list[Side]()
+    for i, subject in enumerate(subjects):
+        named, opened = _opened(subject)
+        sides.append(_side(unlike(names[i] if names else named, sides), opened))
+    return side_by_side(sides, base)
+
+
+def _opened(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
+    """What is compared, and its name where none is given."""
+    if isinstance(subject, Workbench):
+        return subject.program.name, subject
+    if isinstance(subject, SavedPlan):
+        return str(subject.document["program"]), subject
+    if isinstance(subject, Run):
+        return subject.name or subject.run_dir.name, subject
+    if isinstance(subject, Config):
+        return subject.program, open_bench(subject.program, config=subject, settings=subject.settings)
+    path = Path(subject)
+    if path.name.endswith(".plan.json"):
+        return path.name.removesuffix(".plan.json"), open_saved_plan.read(path)
+    if path.suffix == ".py" and not path.is_dir():
+        return path.stem, _opened(load(path))[1]
+    run = run_store.open(str(subject))
+    return run.name or run.run_dir.name, run
+
+
+def _side(name: str, subject: Workbench | SavedPlan | Run) -> Side:
+    if isinstance(subject, Run):
+        return of_run(name, subject)
+    if isinstance(subject, Workbench):
+        return of_plan(name, subject.program.name, subject.plan)
+    return _of_saved(name, subject)
+
+
+def _of_saved(name: str, subject: SavedPlan) -> Side:
+    whole = dict(subject.document["figures"])
+    notes = [f"{id}: {reason}" for id, reason in subject.unpredicted.items()]
+    over = subject.timeline if subject.has_statements else None
+    figures: dict[str, float | None] = {}
+    if not notes:
+        figures = {**known_figures(whole), "peak_bytes": subject.peak_bytes, "saved_bytes": subject.saved_bytes}
+        if subject.changed:
+            # The order alone was changed here: what is saved stays what it was.
+            names = PREDICTED if over is not None else ("peak_bytes", "saved_bytes")
+            figures = {name: figures[name] for name in names}
+        if not subject.estimate.exact:
+            notes.append("its figures are estimated, the owner's plan may differ a little")
+    column = Column(
+        name=name,
+        kind="saved plan",
+        program=str(subject.document["program"]),
+        predicted=figures,
+        measured={},
+        sites={site.id: site.choice for site in subject.sites()},
+        statements=None if over is None else statements(subject.graph, over),
+        notes=tuple(notes),
+    )
+    return Side(column, subject.sites())

@@ -1,0 +1,1 @@
+"""Saved plans, comparisons, and HTML pages."""

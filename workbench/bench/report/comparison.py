@@ -1,0 +1,471 @@
+"""Any number of plans and runs side by side: one table of figures against a named baseline, sites, and statements."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.memory.liveness import Timeline, timeline
+from workbench.bench.report.saved_plan import write_document
+from workbench.core.graph import BACKWARD, Graph
+from workbench.errors import ChoiceError, shown
+from workbench.runs.process import run_store
+from workbench.runs.process.run_control import Run
+from workbench.runs.sweep import compare as of_runs
+from workbench.summary import human_bytes, human_change, human_count, human_seconds
+
+if TYPE_CHECKING:
+    from workbench.compiler.api import Plan
+    from workbench.core.lever import Site
+
+BEGIN = b"<!doctype html><!-- thunder-workbench comparison -->"
+"""Of every page that a comparison wrote."""
+
+PREDICTED = ("peak_bytes", "saved_bytes", "saved_tensors", "statements")
+"""Figures that every plan has."""
+
+_SHOWN_STATEMENTS = 40
+"""Statements that differ and are printed as text; a page has all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """One statement of one plan.
+
+    Attributes
+    ----------
+    key : str
+        The same in each plan for the same statement: side, what the person wrote, symbol, ordinal among equals.
+    side : str
+        ``forward`` or ``backward``.
+    name, source : str
+        Symbol, and the person's line where known.
+    position : int
+        Among the plan's statements, from 0; members of fusions are left out.
+    peak_bytes : int
+        Alive inside it at the worst moment, predicted.
+    """
+
+    key: str
+    side: str
+    name: str
+    source: str
+    position: int
+    peak_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Column:
+    """One plan or run of a comparison.
+
+    Attributes
+    ----------
+    name : str
+        Unlike the others'.
+    kind : str
+        ``plan``, ``saved plan`` or ``run``.
+    program : str
+    predicted, measured : mapping of str to float or None
+        Figures by name, with units in the names; None where there is none.
+    sites : mapping of str to str
+        The choice of each site; of a run, of those alone that were chosen.
+    statements : tuple of Statement or None
+        None where there is no graph: a run keeps none.
+    notes : tuple of str
+        What keeps a figure from being there, and what was wrong.
+    """
+
+    name: str
+    kind: str
+    program: str
+    predicted: Mapping[str, float | None]
+    measured: Mapping[str, float | None]
+    sites: Mapping[str, str]
+    statements: tuple[Statement, ...] | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One figure, site or statement, with what each column has of it.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        ``predicted`` or ``measured``; ``site``; ``forward`` or ``backward``.
+    values : tuple
+        By column; None where a column has none.
+    differs : tuple of bool
+        By column, whether it is unlike the baseline's. A statement differs that only one of both has, or that stands
+        elsewhere among those that both have.
+    source : str
+        Of a statement, the person's line.
+    """
+
+    name: str
+    kind: str
+    values: tuple[Any, ...]
+    differs: tuple[bool, ...]
+    source: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class SideBySide:
+    """Plans and runs side by side; made by `workbench.compare`.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+    base : str
+        Name of the column that the others are held against.
+    figures, sites, statements : tuple of Row
+        All figures; sites whose choices are not all alike; all statements of the plans, in one order that keeps what
+        is the same at the same height.
+    runs : workbench.runs.sweep.compare.Comparison or None
+        The runs among them, with intervals and verdicts; None where there are fewer than two.
+    """
+
+    columns: tuple[Column, ...]
+    base: str
+    figures: tuple[Row, ...]
+    sites: tuple[Row, ...]
+    statements: tuple[Row, ...]
+    runs: of_runs.Comparison | None = None
+
+    @property
+    def base_index(self) -> int:
+        """Of the baseline among the columns."""
+        return [column.name for column in self.columns].index(self.base)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What makes the columns hard to compare."""
+        found = [f"{column.name}: {note}" for column in self.columns for note in column.notes]
+        programs = dict.fromkeys(column.program for column in self.columns)
+        if len(programs) > 1:
+            found.append(f"of different programs: {', '.join(programs)}")
+        without = [column.name for column in self.columns if column.statements is None]
+        if without and len(without) < len(self.columns):
+            found.append(f"without statements, for a graph is not kept of it: {', '.join(without)}")
+        return tuple(found)
+
+    @property
+    def differing(self) -> tuple[Row, ...]:
+        """The statements that differ in any column."""
+        return tuple(row for row in self.statements if any(row.differs))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON data; positions and bytes of statements for those alone that differ."""
+        return {
+            "base": self.base,
+            "columns": [{"name": c.name, "kind": c.kind, "program": c.program} for c in self.columns],
+            "figures": [dataclasses.asdict(row) for row in self.figures],
+            "sites": [dataclasses.asdict(row) for row in self.sites],
+            "statements": [
+                dataclasses.asdict(row)
+                | {"values": [None if at is None else dataclasses.asdict(at) for at in row.values]}
+                for row in self.differing
+            ],
+            "notes": list(self.notes),
+        }
+
+    def cells(self, row: Row) -> list[str]:
+        """What a table shows of a row, by column; a figure with its change against the baseline."""
+        of_base = row.values[self.base_index]
+        found = []
+        for value, differs in zip(row.values, row.differs, strict=True):
+            if isinstance(value, Statement):
+                found.append(f"{value.position + 1}{' moved' if differs and of_base is not None else ''}")
+            elif row.kind == "site":
+                found.append(value or "no such site")
+            elif row.kind in ("forward", "backward"):
+                found.append("–")
+            else:
+                found.append(_figure(row.name, value, of_base if differs else None))
+        return found
+
+    def tables(self) -> dict[str, list[tuple[str, ...]]]:
+        """The tables by title, each with its heads as the first row: figures, sites and statements that differ."""
+        names = tuple(f"{c.name} (baseline)" if c.name == self.base else c.name for c in self.columns)
+        found = {
+            "Figures": [("figure", "", *names), *((_words(r.name), r.kind, *self.cells(r)) for r in self.figures)],
+            "Sites that differ": [("site", "", *names), *((r.name, "", *self.cells(r)) for r in self.sites)],
+            "Statements that differ": [
+                ("statement", "side", *names),
+                *((f"{r.name} {r.source}".strip(), r.kind, *self.cells(r)) for r in self.differing),
+            ],
+        }
+        return {title: rows for title, rows in found.items() if len(rows) > 1}
+
+    def __repr__(self) -> str:
+        parts = []
+        for title, rows in self.tables().items():
+            listed = rows[: _SHOWN_STATEMENTS + 1]
+            wide = [max(len(row[i]) for row in listed) for i in range(len(rows[0]))]
+            lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip() for row in listed]
+            more = len(rows) - len(listed)
+            parts.append("\n".join([title, *lines, *([f"and {more} more: see the page"] if more else [])]))
+        parts += [f"note: {note}" for note in self.notes]
+        return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        parts = []
+        for title, (heads, *rows) in self.tables().items():
+            head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
+            listed = rows[:_SHOWN_STATEMENTS]
+            body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in listed)
+            more = f"<p>and {len(rows) - len(listed)} more</p>" if len(rows) > len(listed) else ""
+            parts.append(f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}")
+        return "".join(parts) + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+
+    def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write one HTML page that needs no network, with all statements of the plans in step.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, or a file of another kind is there.
+        """
+
+        def text() -> str:
+            from workbench.ui.tabs import compared_page
+
+            return BEGIN.decode() + compared_page.page(self)
+
+        return write_document(path, text, begin=BEGIN, kind="comparison", overwrite=overwrite)
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A column, with what comparing it takes beside it.
+
+    Attributes
+    ----------
+    column : Column
+    sites : sequence of Site
+        Of its plan; none where only a run is known.
+    run : Run or None
+    """
+
+    column: Column
+    sites: Sequence[Site] = ()
+    run: Run | None = None
+
+
+def side_by_side(sides: Sequence[Side], base: str = "") -> SideBySide:
+    """Put columns side by side, all of unlike names.
+
+    Raises
+    ------
+    ChoiceError
+        If there are fewer than two, or no column is called `base`.
+    """
+    if len(sides) < 2:
+        raise ChoiceError(f"comparing needs two plans or runs or more, given {len(sides)}")
+    columns = [side.column for side in sides]
+    found_runs = [side.run for side in sides if side.run is not None]
+    defaults = {site.id: site.default for side in sides for site in side.sites}
+    known = [column.name for column in columns]
+    base = base or known[0]
+    if base not in known:
+        raise ChoiceError(f"there is no column {shown(base)} to hold the others against; legal: {', '.join(known)}")
+    columns = [_filled(column, columns, defaults) for column in columns]
+    at = known.index(base)
+    compared_runs = None
+    if len(found_runs) > 1:
+        first = sum(side.run is not None for side in sides[:at]) if sides[at].run is not None else 0
+        compared_runs = of_runs.compare(found_runs[first], *found_runs[:first], *found_runs[first + 1 :])
+    return SideBySide(
+        tuple(columns),
+        base,
+        _figures(columns, at),
+        _sites(columns, at, defaults),
+        _statements(columns, at),
+        compared_runs,
+    )
+
+
+def unlike(name: str, sides: Sequence[Side]) -> str:
+    """The name, or with a number where another has it."""
+    taken, number, found = {side.column.name for side in sides}, 1, name
+    while found in taken:
+        number += 1
+        found = f"{name} ({number})"
+    return found
+
+
+def of_run(name: str, run: Run) -> Side:
+    """A run, of which no graph is kept."""
+    memory, chosen = run.memory, run_store.choices_of(run)
+    notes = [*([run.error] if run.error else []), *run.warnings]
+    notes += ["its choices cannot be read"] if chosen is None else []
+    column = Column(
+        name=name,
+        kind="run",
+        program=str(run.request.program["name"]),
+        predicted={"peak_bytes": memory["predicted_peak_bytes"]},
+        measured={"peak_bytes": memory["measured_peak_bytes"], "step_s": run.step_s, "compile_s": run.compile_s},
+        sites=chosen or {},
+        statements=None,
+        notes=tuple(notes),
+    )
+    return Side(column, run=run)
+
+
+def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> Side:
+    """A plan of a program, or a run with the statements and sites of the plan that its choices have."""
+    column = Column(
+        name=name,
+        kind="plan",
+        program=program,
+        predicted=known_figures(plan.to_json()),
+        measured={},
+        sites={site.id: site.choice for site in plan.sites},
+        statements=statements(plan.graph, plan.timeline),
+        notes=plan.warnings,
+    )
+    if run is None:
+        return Side(column, plan.sites)
+    ran = of_run(name, run).column
+    # What the run was predicted then, and not what its choices are predicted now.
+    predicted = {**column.predicted, **{n: value for n, value in ran.predicted.items() if value is not None}}
+    merged = dataclasses.replace(ran, predicted=predicted, sites=column.sites, statements=column.statements)
+    return Side(merged, plan.sites, run)
+
+
+def known_figures(planned: Mapping[str, Any]) -> dict[str, float | None]:
+    """The figures of a plan, as `Plan.to_json` and saved plans have them."""
+    found: dict[str, float | None] = {name: planned[name] for name in PREDICTED}
+    fusions = planned["fusions"]
+    if isinstance(fusions, Mapping):
+        found |= {f"fusions_{name}": value for name, value in fusions.items() if isinstance(value, int)}
+    return found | {name: value for name, value in planned["counts"].items() if isinstance(value, int | float)}
+
+
+def _filled(column: Column, columns: Sequence[Column], defaults: Mapping[str, str]) -> Column:
+    """A run's sites that were not chosen: as stock has them, where a plan beside it says what that is."""
+    if column.kind != "run":
+        return column
+    chosen = dict.fromkeys(id for other in columns if other.kind == "run" for id in other.sites)
+    stock = {**dict.fromkeys(chosen, "as stock"), **defaults}
+    return dataclasses.replace(column, sites={**stock, **column.sites})
+
+
+def statements(graph: Graph, over: Timeline | None = None) -> tuple[Statement, ...]:
+    """The statements of a graph, without members of fusions, each with a key that is the same in other plans of it."""
+    over = over or timeline(graph)
+    table, found, seen = graph.statements, list[Statement](), Counter[str]()
+    for row in range(len(table)):
+        if table.parent[row] >= 0:
+            continue
+        origin = graph.origins[table.origin[row]] if table.origin[row] >= 0 else None
+        side = "backward" if table.side[row] == BACKWARD else "forward"
+        # The number at the end of a fusion's name is that of its making, which differs from plan to plan.
+        name = (
+            table.name[row].rstrip("0123456789")
+            if table.executor[row] in ("nvfuser", "torchcompile")
+            else table.name[row]
+        )
+        key = f"{side} {origin.id if origin else ''} {name}"
+        seen[key] += 1
+        source = f"{origin.file}:{origin.line} {origin.text.strip()}" if origin and origin.file else ""
+        peak_bytes = int(over.statement_peak_bytes[row])
+        found.append(Statement(f"{key} {seen[key]}", side, name, source, len(found), peak_bytes))
+    return tuple(found)
+
+
+def _figures(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
+    found = []
+    for kind in ("measured", "predicted"):
+        have: list[Mapping[str, float | None]] = [getattr(column, kind) for column in columns]
+        for name in dict.fromkeys(name for each in have for name in each):
+            values = tuple(each.get(name) for each in have)
+            if all(value is None or (value == 0 and name not in PREDICTED) for value in values):
+                continue
+            differs = tuple(v is not None and values[base] is not None and v != values[base] for v in values)
+            found.append(Row(name, kind, values, differs))
+    return tuple(found)
+
+
+def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) -> tuple[Row, ...]:
+    """Sites whose choices differ; one that some columns lack, and nobody chose at, is no difference of choices."""
+    found = []
+    for id in dict.fromkeys(id for column in columns for id in column.sites):
+        values = tuple(column.sites.get(id) for column in columns)
+        differs = tuple(value != values[base] for value in values)
+        if any(differs) and {*values} - {None} != {defaults.get(id)}:
+            found.append(Row(id, "site", values, differs))
+    return tuple(found)
+
+
+def _statements(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
+    """All statements in one order: the baseline's, with those of others behind what they stand behind there."""
+    tables = [{each.key: each for each in column.statements or ()} for column in columns]
+    order: list[str] = []
+    for table in (tables[base], *tables[:base], *tables[base + 1 :]):
+        known, after = set(order), dict[str, list[str]]()
+        before = ""
+        for key in table:
+            if key in known:
+                before = key
+            else:
+                after.setdefault(before, []).append(key)
+        order = [*after.get("", ()), *(key for old in order for key in (old, *after.get(old, ())))]
+    stands = [_standing(table, tables[base]) for table in tables]
+    found = []
+    for key in order:
+        values = tuple(table.get(key) for table in tables)
+        differs = tuple(
+            column.statements is not None and columns[base].statements is not None and key not in kept
+            for column, kept in zip(columns, stands, strict=True)
+        )
+        # What neither has is no difference.
+        differs = tuple(
+            d and (value is not None or values[base] is not None) for d, value in zip(differs, values, strict=True)
+        )
+        one = next(value for value in values if value is not None)
+        found.append(Row(one.name, one.side, values, differs, one.source))
+    return tuple(found)
+
+
+def _standing(table: Mapping[str, Statement], base: Mapping[str, Statement]) -> set[str]:
+    """What stands as in the baseline: the most statements of both whose order is the same."""
+    keys = [key for key in table if key in base]
+    ends: list[int] = []
+    last: list[int] = []
+    previous: list[int] = []
+    for i, key in enumerate(keys):
+        position = base[key].position
+        at = bisect.bisect_left(ends, position)
+        previous.append(last[at - 1] if at else -1)
+        ends[at : at + 1], last[at : at + 1] = [position], [i]
+    found, i = set[str](), last[-1] if last else -1
+    while i >= 0:
+        found.add(keys[i])
+        i = previous[i]
+    return found
+
+
+def _words(name: str) -> str:
+    return name.removesuffix("_bytes").removesuffix("_us").removesuffix("_s").replace("_", " ")
+
+
+def _figure(name: str, value: float | None, base: float | None) -> str:
+    """A figure in its unit, with what it is more or less than the baseline."""
+    if value is None:
+        return "–"
+    if name.endswith("_s"):
+        text = human_seconds(value)
+        return text if not base else f"{text} (×{value / base:.3g})"
+    if name.endswith("_us"):
+        text = human_seconds(1e-6 * value)
+    else:
+        text = human_bytes(value) if name.endswith("_bytes") else human_count(int(value))
+    return text if base is None else f"{text} ({human_change(name, int(value - base))})"

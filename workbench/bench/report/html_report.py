@@ -1,0 +1,59 @@
+"""A bench as one HTML page to attach to an issue: what `Workbench.report` writes, and the commands that it shows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.bench.report.saved_plan import write_document
+from workbench.programs import registry
+from workbench.programs.files import is_file_name
+
+if TYPE_CHECKING:
+    from workbench.bench.session.workbench import Workbench
+
+BEGIN = b"<!doctype html><!-- thunder-workbench report -->"
+"""Of every report."""
+
+
+def commands(bench: Workbench) -> list[str]:
+    """The command lines that plan and run the same again; none where a program is no name that could be typed.
+
+    Examples
+    --------
+    >>> import workbench as wb
+    >>> print(commands(wb.open("mlp", device="cpu", executor="torch", layers=1))[0])
+    thunder-workbench plan mlp --device cpu --executor torch --set layers=1
+    """
+    config = bench.config
+    name = str(config.program)
+    if not is_file_name(name) and name not in {info.name for info in registry.describe()}:
+        return []
+    words = [name, "--device", config.device, "--executor", config.executor]
+    words += ["--ranks", str(config.ranks)] if config.ranks > 1 else []
+    words += ["--parallel", config.parallel] if config.parallel else []
+    for option, pairs in (("--set", config.settings), ("--choose", config.choices)):
+        for key, value in pairs.items():
+            words += [option, f"{key}={value}"]
+    given = shlex.join(words)
+    runs = [] if config.device == "planned" else [f"thunder-workbench run {given} --against stock"]
+    return [f"thunder-workbench plan {given}", *runs]
+
+
+def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write the page to `path`, all of it or nothing; see `Workbench.report`.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, and why; what was there before is unchanged.
+    """
+
+    def text() -> str:
+        from workbench.ui.pages import report_page
+
+        return BEGIN.decode() + report_page.page(bench, commands(bench))
+
+    return write_document(path, text, begin=BEGIN, kind="report", overwrite=overwrite)

@@ -1,0 +1,335 @@
+"""A plan that somebody saved, opened without its program, without a GPU and without Thunder.
+
+What is in the document can be looked at and compared. A choice is checked by what the document says is legal; what it
+does to memory is predicted as far as arithmetic on the saved graph goes, and for all else it is said what it takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench.analysis.graphs.reorder_graph import reordered, with_members
+from workbench.analysis.memory.liveness import AliveValue, Prediction, Predictor, Timeline, alive_at, timeline
+from workbench.analysis.memory.recompute_set import Recomputer
+from workbench.analysis.order.min_peak_order import just_in_time, least_peak, order_of
+from workbench.bench.report.html_report import BEGIN
+from workbench.bench.report.saved_plan import FORMAT, FORMAT_VERSION, write_document
+from workbench.core.config import Config
+from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind
+from workbench.core.lever import Site, check_choices, check_texts
+from workbench.errors import ChoiceError, ConfigError, one_line, shown
+from workbench.summary import human_bytes
+from workbench.util import paths
+
+MOST_BYTES = 1 << 30
+"""A larger file is no plan."""
+
+_ORDER = "order.statements"
+_ALONG, _AHEAD = "saved.inputs", "saved.ahead"
+_STOCK = "stock"
+_WAYS = {"least peak": least_peak, "recompute just in time": just_in_time}
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Memory under choices made on a saved plan, by arithmetic on its graphs.
+
+    Attributes
+    ----------
+    peak_bytes, saved_bytes : int
+    exact : bool
+        Whether the owner's plan has the same, to the byte; otherwise it may differ a little.
+    """
+
+    peak_bytes: int
+    saved_bytes: int
+    exact: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedPlan:
+    """A saved plan, and choices made on it.
+
+    Attributes
+    ----------
+    document : mapping of str to Any
+        As `Workbench.save` wrote it.
+    changed : mapping of str to str
+        Choices made here: site to option.
+    """
+
+    document: Mapping[str, Any]
+    changed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The plan's graph, in the order that is chosen here where that can be predicted."""
+        saved = Graph.from_json(json.dumps(self.document["graph"]))
+        way = _WAYS.get(self.changed.get(_ORDER, ""))
+        if way is None or not self.has_statements:
+            return saved
+        for side in (FORWARD, BACKWARD):
+            saved = reordered(saved, with_members(saved, order_of(saved, way, [side]).order))
+        return saved
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """All choices: those that were saved, and those made here."""
+        return {**self.document["choices"], **self.changed}
+
+    @cached_property
+    def unpredicted(self) -> dict[str, str]:
+        """For each choice made here that arithmetic on the saved graphs cannot predict, why not."""
+        return {id: reason for id, option in self.changed.items() if (reason := self._why_not(id, option))}
+
+    def _why_not(self, id: str, option: str) -> str:
+        if id == _ORDER:
+            if option == _STOCK:
+                return "the stock order is not in the document, which was saved in another"
+            if (self._saved_graph_kinds & {Kind.OFFLOAD, Kind.RELOAD}) != set():
+                return "storages are offloaded, and an order is looked for before that: open the program"
+            for site in self.document["sites"]:
+                if site["id"] != _ORDER and site["lever"] in ("order", "waits") and site["choice"] != site["default"]:
+                    return f"it was saved with {site['id']}={site['choice']}, which goes with it: open the program"
+            if len(self.changed) > 1:
+                return "an order is looked for once it is known what is saved: open the program, or choose it alone"
+            return ""
+        if id not in self._storages and id not in (_ALONG, _AHEAD):
+            return "takes a plan by Thunder: export the config, and open the program with it where it is"
+        if self._joint is None:
+            return (
+                "arithmetic predicts it where nothing is fused, on one rank, in documents written since it can: "
+                "export the config, and open the program with it where it is"
+            )
+        return ""
+
+    @cached_property
+    def _joint(self) -> Recomputer | None:
+        """What may be computed again, on the graph before the split; None where the document has none."""
+        found = self.document.get("joint")
+        return None if found is None else Recomputer(Graph.from_json(json.dumps(found)), by_tag=False)
+
+    @cached_property
+    def _storages(self) -> dict[str, int]:
+        """Storages of the joint graph by site, and -1 for all where the document has no such graph."""
+        of_saved = {
+            tuple(s["values"]): s["id"] for s in self.document["sites"] if s["lever"] == "saved" and s["values"]
+        }
+        if self._joint is None:
+            return dict.fromkeys(of_saved.values(), -1)
+        names, found = self._joint.graph.values.name, {}
+        for storage in self._joint.storages().tolist():
+            id = of_saved.get(tuple(names[v] for v in self._joint.values_on(storage)))
+            if id is not None:
+                found[id] = storage
+        return found
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Peak and saved bytes under the choices made here, predicted.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice made here cannot be predicted.
+        """
+        self._check_predicted()
+        saved_bytes = int(self.document["figures"]["saved_bytes"])
+        if self._joint is None or not set(self.changed) - {_ORDER}:
+            return Estimate(self.timeline.peak_bytes, saved_bytes, exact=True)
+        before, after = self._weighed({}), self._weighed(self.changed)
+        options = {self.choices.get(id) for id in self._storages}
+        return Estimate(
+            int(self.document["figures"]["peak_bytes"]) + after.peak_bytes - before.peak_bytes,
+            saved_bytes + after.saved_bytes - before.saved_bytes,
+            exact={id.partition(":")[0].partition(".")[0] for id in self.choices} == {"saved"}
+            and "offload" not in options,
+        )
+
+    def _weighed(self, changed: Mapping[str, str]) -> Prediction:
+        """Memory of the joint graph under the saved choices and these."""
+        joint, chosen = self._joint, {site["id"]: site["choice"] for site in self.document["sites"]} | dict(changed)
+        assert joint is not None
+        again = [storage for id, storage in self._storages.items() if chosen[id] == "recompute"]
+        away = [storage for id, storage in self._storages.items() if chosen[id] == "offload"]
+        change = joint.edit(again, along=chosen[_ALONG] == "along", gather=False)
+        return Predictor(joint.graph).predict(change.schedule(joint.graph), away=away, ahead=int(chosen[_AHEAD]))
+
+    @cached_property
+    def _saved_graph_kinds(self) -> set[int]:
+        return set(self.document["graph"]["statements"]["kind"])
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Memory over the statements, predicted.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice made here changes which statements there are, or cannot be predicted.
+        """
+        self._check_predicted()
+        if not self.has_statements:
+            raise ChoiceError(
+                "which statements there are under other saved tensors takes a plan by Thunder: "
+                "`.estimate` has the peak and the saved bytes"
+            )
+        return timeline(self.graph)
+
+    @property
+    def has_statements(self) -> bool:
+        """Whether `graph` and `timeline` are those of the choices made here."""
+        return not self.unpredicted and not set(self.changed) - {_ORDER}
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes alive in a step, predicted; see `estimate`."""
+        return self.estimate.peak_bytes
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes held for the backward, predicted."""
+        return self.estimate.saved_bytes
+
+    def alive_at_peak(self) -> tuple[AliveValue, ...]:
+        """What is alive where the peak is, the largest first."""
+        return alive_at(self.graph, self.timeline.peak_statement)
+
+    def sites(self, lever: str | None = None) -> tuple[Site, ...]:
+        """Sites of the plan, of one lever or all, with the choices made here in force."""
+        names = {field.name for field in dataclasses.fields(Site)} - {"effect", "choice"}
+        found = []
+        for site in self.document["sites"]:
+            if lever in (None, site["lever"]):
+                given: dict[str, Any] = {name: value for name, value in site.items() if name in names}
+                given |= {name: tuple(given[name]) for name in ("options", "values")}
+                found.append(Site(**given, choice=self.changed.get(site["id"], site["choice"])))
+        return tuple(found)
+
+    def choose(self, choices: Mapping[str, str]) -> SavedPlan:
+        """The plan under more choices; this one stays as it is.
+
+        Raises
+        ------
+        ChoiceError
+            If a site is not there, or the document says that the option is refused, and why.
+        """
+        known = {site.id: site for site in self.sites()}
+        check_texts(choices)
+        for id in choices:
+            if id not in known:
+                raise ChoiceError(f"there is no site {shown(id)} in this plan; .sites() has those there are", id)
+        check_choices(choices, known)
+        saved = {site["id"]: site["choice"] for site in self.document["sites"]}
+        wanted = {**self.changed, **choices}
+        return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})
+
+    def compare(self, other: SavedPlan) -> dict[str, tuple[Any, Any]]:
+        """Figures and choices that differ from another saved plan's: here, and there; None where there is none."""
+        mine, others = self._compared(), other._compared()
+        names = dict.fromkeys((*mine, *others))
+        return {n: (mine.get(n), others.get(n)) for n in names if mine.get(n) != others.get(n)}
+
+    def _compared(self) -> dict[str, Any]:
+        figures = self.document["figures"]
+        found: dict[str, Any] = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+        found |= {name: self.document[name] for name in ("program", "device", "executor", "ranks")}
+        if self.unpredicted:
+            found |= {"peak_bytes": None, "saved_bytes": None}
+        else:
+            found |= {"peak_bytes": self.peak_bytes, "saved_bytes": self.saved_bytes}
+        if not self.has_statements:
+            found["statements"] = found["saved_tensors"] = None
+        return {**found, **self.choices}
+
+    @property
+    def config(self) -> Config:
+        """All choices, for the program's owner to replay."""
+        names = ("program", "executor", "device", "settings", "versions", "ranks", "parallel", "capture", "modes")
+        return Config(**{name: self.document[name] for name in names}, choices=self.choices)
+
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the config, as `Workbench.export` does; whoever has the program replays it, and it is proven there."""
+        return self.config.write(path, overwrite=overwrite)
+
+    def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write one read-only HTML page that needs no network, as `Workbench.report` does: graph, figures, memory.
+
+        Raises
+        ------
+        ChoiceError
+            If choices were made here: the page has the figures that were saved.
+        ConfigError
+            If it cannot be written, or a file of another kind is there.
+        """
+        if self.changed:
+            raise ChoiceError(
+                "the page shows a plan as it was saved, and choices were made on this one: "
+                "`workbench.compare(…).write(…)` has both side by side"
+            )
+
+        def text() -> str:
+            from workbench.ui.pages import report_page
+
+            return BEGIN.decode() + report_page.saved_page(self)
+
+        return write_document(path, text, begin=BEGIN, kind="report", overwrite=overwrite)
+
+    def run(self, **_: Any) -> None:
+        """Refused: a document has no program.
+
+        Raises
+        ------
+        ChoiceError
+            Always, saying what to do.
+        """
+        raise ChoiceError("a saved plan has no program and no weights to run: export the config, and run that there")
+
+    def _check_predicted(self) -> None:
+        if self.unpredicted:
+            raise ChoiceError("; ".join(f"{id}: {reason}" for id, reason in self.unpredicted.items()))
+
+    def __repr__(self) -> str:
+        about = "not predicted here"
+        if not self.unpredicted:
+            found = self.estimate
+            about = f"peak {human_bytes(found.peak_bytes)}, saved for backward {human_bytes(found.saved_bytes)}"
+            about += ", predicted" if found.exact else ", estimated: the owner's plan may differ a little"
+        lines = [
+            f"saved plan of {self.document['program']}, {self.document['executor']} on {self.document['device']}",
+            about,
+            f"{len(self.document['sites'])} sites, {len(self.choices)} choices, {len(self.changed)} of them made here",
+            *(f"{id}: {reason}" for id, reason in self.unpredicted.items()),
+        ]
+        return "\n".join(lines)
+
+
+def read(path: str | os.PathLike[str]) -> SavedPlan:
+    """A plan that `Workbench.save` wrote.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or is something else.
+    """
+    named = one_line(str(path))
+    try:
+        found = json.loads(paths.read(path, MOST_BYTES))
+    except OSError as error:
+        raise ConfigError(f"the saved plan {named} cannot be read: {paths.reason(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{named} is no saved plan of thunder-workbench: it is no JSON") from error
+    if not isinstance(found, dict) or (found.get("format"), found.get("format_version")) != (FORMAT, FORMAT_VERSION):
+        raise ConfigError(f"{named} is no saved plan of thunder-workbench, or one of another version")
+    plan = SavedPlan(found)
+    try:
+        repr(plan), plan.sites(), plan.config
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ConfigError(f"the saved plan {named} is damaged: {one_line(repr(error))}") from error
+    return plan

@@ -1,0 +1,265 @@
+"""A gate against regressions: figures of a plan held against those that were kept, and how far each may grow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import Advice, ConfigError, one_line, shown
+from workbench.summary import human_bytes
+from workbench.util import paths
+
+if TYPE_CHECKING:
+    from workbench.bench.session.workbench import Workbench
+
+FORMAT = "thunder-workbench baseline"
+FORMAT_VERSION = 1
+"""Raised when a reader of the old form would be wrong."""
+MOST_BYTES = 1 << 20
+"""Of a baseline that is read."""
+
+_SUFFIXES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|[KMG]i?B|B)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """What is held, and how it is said.
+
+    Attributes
+    ----------
+    name, title : str
+        Its key in a baseline, and its name for people.
+    """
+
+    name: str
+    title: str
+
+    @property
+    def in_bytes(self) -> bool:
+        """Whether it is a number of bytes."""
+        return self.name.endswith("_bytes")
+
+    def text(self, value: int) -> str:
+        """A value for people."""
+        return human_bytes(value) if self.in_bytes else str(value)
+
+    def change(self, by: int) -> str:
+        """A difference for people, with its sign."""
+        return human_bytes(by, signed=True) if self.in_bytes else f"{'+' if by > 0 else '−'}{abs(by)}"
+
+
+FIGURES = (
+    Figure("peak_bytes", "peak memory"),
+    Figure("saved_bytes", "saved for the backward"),
+    Figure("fusions_unique", "unique fusions"),
+    Figure("inversions", "inversions of collectives"),
+)
+"""All are predicted, so that the same program gives the same figures on any machine."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """How far a figure may grow.
+
+    Attributes
+    ----------
+    text : str
+        As it was given: ``1%``, ``16MiB``, ``2``.
+    share, amount : float, int
+        Of the baseline, or in the figure's own unit; one of them is 0.
+    """
+
+    text: str
+    share: float = 0.0
+    amount: int = 0
+
+    @classmethod
+    def parse(cls, text: str, figure: Figure) -> Growth:
+        """Read ``1%``, a number, or for a figure in bytes ``16MiB``.
+
+        Raises
+        ------
+        ConfigError
+            If it is none of these.
+        """
+        found = _AMOUNT.fullmatch(text.strip())
+        unit = (found[2] or "") if found else ""
+        if found is None or (unit not in ("", "%") and not figure.in_bytes):
+            legal = "1%, 16MiB or a number of bytes" if figure.in_bytes else "1% or a number"
+            raise ConfigError(f"{figure.title} cannot be allowed to grow by {shown(text)}; legal: {legal}")
+        if unit == "%":
+            return cls(text.strip(), share=float(found[1]) / 100)
+        return cls(text.strip(), amount=math.floor(float(found[1]) * _SUFFIXES[unit]))
+
+    def limit(self, baseline: int) -> int:
+        """The most that the figure may be."""
+        return baseline + self.amount + math.floor(baseline * self.share)
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """One figure held against its baseline.
+
+    Attributes
+    ----------
+    figure : Figure
+    baseline, now : int or None
+        None where the program has no such figure: without ranks there are no inversions.
+    allowed : Growth
+    """
+
+    figure: Figure
+    baseline: int | None
+    now: int | None
+    allowed: Growth
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is within what is allowed; what was never kept may be anything."""
+        return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
+
+    def line(self) -> str:
+        """All of it in a line."""
+        head = f"{'ok  ' if self.ok else 'GREW'}  {self.figure.title:<25}  "
+        if self.baseline is None or self.now is None:
+            return head + ("none, as in the baseline" if self.baseline == self.now else self._one_sided())
+        by = self.now - self.baseline
+        if not by:
+            return head + f"{self.figure.text(self.now)}, as in the baseline"
+        percent = f" ({by / self.baseline:+.2%})".replace("-", "−") if self.baseline else ""
+        over = "" if self.ok else f"; allowed: {self.allowed.text}"
+        was = self.figure.text(self.baseline)
+        return head + f"{self.figure.text(self.now)}, was {was}: {self.figure.change(by)}{percent}{over}"
+
+    def _one_sided(self) -> str:
+        if self.now is None:
+            return f"none, was {self.figure.text(self.baseline or 0)}"
+        return f"{self.figure.text(self.now)}, not in the baseline"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON data."""
+        return {
+            "name": self.figure.name,
+            "baseline": self.baseline,
+            "now": self.now,
+            "allowed_growth": self.allowed.text,
+            "limit": None if self.baseline is None else self.allowed.limit(self.baseline),
+            "ok": self.ok,
+        }
+
+
+def figures(bench: Workbench) -> dict[str, int | None]:
+    """The figures of the plan in force."""
+    plan, overlap = bench.plan, bench.overlap()
+    return {
+        "peak_bytes": plan.peak_bytes,
+        "saved_bytes": plan.saved_bytes,
+        "fusions_unique": plan.census.unique,
+        "inversions": overlap.order.inversions if overlap is not None else None,
+    }
+
+
+def document(bench: Workbench) -> dict[str, Any]:
+    """A baseline: the figures, and what they are of."""
+    config = bench.config
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "program": config.program,
+        "device": config.device,
+        "executor": config.executor,
+        "settings": dict(config.settings),
+        "ranks": config.ranks,
+        "fingerprint": config.fingerprint,
+        "versions": dict(config.versions),
+        "figures": figures(bench),
+    }
+
+
+def hold(bench: Workbench, baseline: Mapping[str, Any], allowed: Mapping[str, Growth]) -> list[Held]:
+    """Each figure of a bench held against a baseline."""
+    kept, now = baseline["figures"], figures(bench)
+    return [Held(figure, kept.get(figure.name), now[figure.name], allowed[figure.name]) for figure in FIGURES]
+
+
+def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
+    """What else is not as it was when a baseline was kept: where figures changed, perhaps why."""
+    here = document(bench)
+    found = [
+        f"{name} was {shown(baseline.get(name))}, is {shown(here[name])}"
+        for name in ("device", "executor", "settings", "ranks")
+        if baseline.get(name) != here[name]
+    ]
+    if baseline.get("fingerprint") != here["fingerprint"]:
+        found.append("the program has other statements than it had")
+    versions = baseline.get("versions")
+    for package, version in sorted((versions if isinstance(versions, dict) else {}).items()):
+        if here["versions"].get(package) != version:
+            found.append(f"{package} was {version}, is {here['versions'].get(package, 'not installed')}")
+    return [one_line(text) for text in found]
+
+
+def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Keep the figures of a bench; an earlier baseline is replaced, any other file only with `overwrite`.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, and why.
+    """
+
+    def why_not(target: Path) -> str:
+        return "" if overwrite or _parsed(target.read_bytes()[:MOST_BYTES]) else "it is there, and no baseline"
+
+    try:
+        text = json.dumps(document(bench), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        return paths.write(path, text.encode(errors="backslashreplace"), may_replace=why_not)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {one_line(str(path))}: {paths.reason(error)}; nothing was changed there",
+            advice=Advice("give another name, or overwrite=True", "give another --baseline, or --force to replace it"),
+        ) from error
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A baseline that was kept.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or the file is something else.
+    """
+    named = one_line(str(path))
+    try:
+        content = paths.read(path, MOST_BYTES)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"there is no baseline {named}", advice=Advice("gate.write(bench, path) makes one", "--write makes one")
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"the baseline {named} cannot be read: {paths.reason(error)}") from error
+    found = _parsed(content)
+    if not found:
+        raise ConfigError(f"{named} is no baseline of thunder-workbench, or one of another version")
+    return found
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    """The document, or nothing if it is none."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict) or (found.get("format"), found.get("format_version")) != (FORMAT, FORMAT_VERSION):
+        return {}
+    kept = found.get("figures")
+    if not isinstance(kept, dict) or any(type(value) not in (int, type(None)) for value in kept.values()):
+        return {}
+    return found

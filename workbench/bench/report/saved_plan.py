@@ -1,0 +1,148 @@
+"""A plan as one JSON document, ``*.plan.json``: what `Workbench.save` writes and `extensions/trace-view` draws.
+
+It has graph, sites, choices and figures, and what the canvas draws; no weights, and nothing of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import Advice, ConfigError, one_line
+from workbench.util import paths
+
+if TYPE_CHECKING:
+    from workbench.bench.session.workbench import Workbench
+
+MIME_TYPE = "application/vnd.thunder-workbench.plan+json"
+"""Under which a notebook's output holds such a document."""
+FORMAT = "thunder-workbench plan"
+FORMAT_VERSION = 1
+"""Raised when a reader of the old form would be wrong."""
+
+_BEGIN = f'{{"format": {json.dumps(FORMAT)}'.encode()
+"""Of every saved plan."""
+
+
+def document(bench: Workbench) -> dict[str, Any]:
+    """The plan in force as plain JSON data.
+
+    Returns
+    -------
+    dict
+        ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
+        ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, with units in their names, all
+        predicted, and ``stock``, the same of the plan without choices; ``sites`` with what is illegal and why;
+        ``graph``, for `Graph.from_json`; ``view``, what is drawn; ``joint``, where nothing is fused: the graph before
+        Thunder splits it, from which what else is saved or computed again is predicted.
+    """
+    from workbench.ui.pages import saved_view
+
+    config, plan, stock = bench.config, bench.plan, bench.stock_plan
+    planned, unchanged = plan.to_json(), stock.to_json()
+    for site, each in zip(planned["sites"], plan.sites, strict=True):
+        site |= {"default": each.default, "outcome": each.outcome, "values": list(each.values), "bytes": each.bytes}
+    overlap = bench.overlap(plan)
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "program": config.program,
+        "device": config.device,
+        "executor": config.executor,
+        "capture": bench.capture,
+        "settings": dict(config.settings),
+        "modes": dict(config.modes),
+        "ranks": config.ranks,
+        "parallel": config.parallel,
+        "versions": dict(config.versions),
+        "choices": dict(config.choices),
+        "figures": _figures(planned),
+        "stock": _figures(unchanged),
+        **({"overlap": overlap.to_json()} if overlap is not None else {}),
+        "warnings": planned["warnings"],
+        "sites": planned["sites"],
+        "graph": json.loads(plan.graph.to_json()),
+        "view": saved_view.content(plan, stock, bench.machine),
+        **_joint(bench),
+    }
+
+
+def _joint(bench: Workbench) -> dict[str, Any]:
+    """The joint graph, where arithmetic on it tells what the split graph comes to."""
+    stage = bench.stage
+    if stage.fuses or not stage.has_backward or bench.ranks > 1:
+        return {}
+    return {"joint": json.loads(stage.graph.to_json())}
+
+
+def _figures(planned: dict[str, Any]) -> dict[str, Any]:
+    of_proof = ("proven", "rules", "fault")
+    names = ("statements", "peak_bytes", "saved_bytes", "saved_tensors", "fusions", "counts", *of_proof)
+    return {name: planned[name] for name in names}
+
+
+def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write `document` to `path`, all of it or nothing; see `Workbench.save`.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, and why; what was there before is unchanged.
+    """
+    return write_document(
+        path,
+        lambda: json.dumps(document(bench), allow_nan=False, ensure_ascii=False),
+        begin=_BEGIN,
+        kind="saved plan",
+        overwrite=overwrite,
+    )
+
+
+def write_document(
+    path: str | os.PathLike[str], text: Callable[[], str], *, begin: bytes, kind: str, overwrite: bool
+) -> Path:
+    """Write a document over none but its own kind.
+
+    Parameters
+    ----------
+    path : path
+    text : callable
+        Makes the document; called only where it can be written.
+    begin : bytes
+        Of every document of this kind.
+    kind : str
+        In words.
+    overwrite : bool
+        Replace a file of another kind, too.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, and why; what was there before is unchanged.
+    """
+
+    def why_not(target: Path) -> str:
+        if overwrite:
+            return ""
+        with target.open("rb") as file:
+            found = file.read(len(begin))
+        return "" if found in (b"", begin) else f"it is there, and no {kind}"
+
+    failed = f"cannot write {one_line(str(path))}"
+    try:
+        # Refused before anything is worked out for it.
+        paths.check_writable(path)
+        # Half of a surrogate pair, in a program's own name, is nothing that UTF-8 can hold.
+        return paths.write(path, text().encode(errors="backslashreplace"), may_replace=why_not)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{failed}: {paths.reason(error)}; nothing was changed there",
+            advice=Advice(
+                "give another name, or overwrite=True to replace it", "give another name, or --force to replace it"
+            ),
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{failed}: {paths.reason(error)}; nothing was changed there") from error

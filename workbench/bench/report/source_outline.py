@@ -1,0 +1,229 @@
+"""The program as the person wrote it, module by module and line by line, with what each part of it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.analysis.memory.liveness import alive_at
+from workbench.core.graph import BACKWARD, Graph, Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from workbench.compiler.api import Plan
+    from workbench.core.lever import Site
+
+_NO_WORK = (Kind.ARGUMENT, Kind.GET_GRAD, Kind.RETURN)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Part:
+    """A module, a line of it, or a statement that Thunder made of the line; figures hold for all inside it.
+
+    Attributes
+    ----------
+    key : str
+        Its own and lasting.
+    kind : {'module', 'line', 'statement'}
+    label, source : str
+        The module's path, the line's text or the statement's name; ``file.py:12`` of a line.
+    depth, parent : int
+        0 at the top; the number of the part that it is in, or -1.
+    statement : int
+        The first of the graph's statements in it, or -1.
+    backward : bool
+        Whether it is a statement of the backward.
+    saved_bytes, peak_bytes : int
+        Made here and saved for the backward, or alive at the predicted peak.
+    step_s : float
+        Predicted.
+    sites : list of str
+        Ids.
+    """
+
+    key: str
+    kind: str
+    label: str
+    source: str = ""
+    depth: int = 0
+    parent: int = -1
+    statement: int = -1
+    backward: bool = False
+    saved_bytes: int = 0
+    peak_bytes: int = 0
+    step_s: float = 0.0
+    sites: list[str] = dataclasses.field(default_factory=list)
+
+
+def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Part, ...]:
+    """The parts of a program, each before those inside it, in the order of the program.
+
+    Parameters
+    ----------
+    plan : Plan
+    seconds : (statements,) float64, optional
+        Of each top-level statement of the plan's graph; a fusion's are shared evenly among its members.
+    """
+    graph = plan.graph
+    tree = _Tree(graph)
+    rows = _rows(graph)
+    leaves = {row: tree.statement(row) for row in rows}
+    if seconds is not None:
+        for leaf, step_s in zip(leaves.values(), _shares(graph, seconds)[rows].tolist(), strict=True):
+            tree.add(leaf, step_s=step_s)
+    maker = _makers(graph, rows)
+    for storage in graph.saved_storages().tolist():
+        made = leaves.get(maker.get(int(graph.storages.root[storage]), -1))
+        if made is not None:
+            tree.add(made, saved_bytes=int(graph.storages.bytes[storage]))
+    if plan.timeline.peak_statement >= 0:
+        for alive in alive_at(graph, plan.timeline.peak_statement):
+            made = leaves.get(maker.get(alive.value, -1))
+            if made is not None:
+                tree.add(made, peak_bytes=alive.bytes)
+    for site in plan.sites:
+        tree.site(site)
+    return tree.ordered()
+
+
+def _rows(graph: Graph) -> list[int]:
+    """Statements that do something, members in their fusion's place."""
+    statements = graph.statements
+    fused = np.unique(statements.parent[statements.parent >= 0])
+    works = ~np.isin(statements.kind, _NO_WORK) & (statements.origin >= 0)
+    works[fused] = False
+    return [int(row) for row in np.flatnonzero(works)]
+
+
+def _makers(graph: Graph, rows: list[int]) -> dict[int, int]:
+    """The statement that makes each value, a member rather than its fusion."""
+    starts, made = graph.statements.outputs.offsets.tolist(), graph.statements.outputs.items.tolist()
+    maker: dict[int, int] = {}
+    for row in rows:
+        for value in made[starts[row] : starts[row + 1]]:
+            maker.setdefault(value, row)
+    return maker
+
+
+def _shares(graph: Graph, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of each statement; a fusion's are shared evenly among its members."""
+    parent = graph.statements.parent
+    member = parent >= 0
+    members = np.bincount(parent[member], minlength=len(parent))
+    shares = np.array(seconds, np.float64)
+    shares[member] = seconds[parent[member]] / members[parent[member]]
+    return shares
+
+
+class _Tree:
+    """Parts by their keys, made when first asked for."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._line_of: dict[int, int] = {}
+        self._parts: list[Part] = []
+        self._number: dict[str, int] = {}
+        self._inside: dict[int, list[int]] = {}
+
+    def statement(self, row: int) -> int:
+        """The number of a statement's part."""
+        statements = self._graph.statements
+        line = self._line(int(statements.origin[row]))
+        name = statements.name[row].rpartition(".")[2]
+        number = self._part(f"{self._parts[line].key}|{row}", "statement", name, parent=line)
+        self._parts[number].backward = bool(statements.side[row] == BACKWARD)
+        at = number
+        while at >= 0 and self._parts[at].statement < 0:
+            self._parts[at].statement = row
+            at = self._parts[at].parent
+        return number
+
+    def add(self, number: int, *, saved_bytes: int = 0, peak_bytes: int = 0, step_s: float = 0.0) -> None:
+        """Count a figure to a part and all that it is in."""
+        while number >= 0:
+            part = self._parts[number]
+            part.saved_bytes += saved_bytes
+            part.peak_bytes += peak_bytes
+            part.step_s += step_s
+            number = part.parent
+
+    def site(self, site: Site) -> None:
+        """Count a site to the line that it is at, or to the nearest module above it that there is."""
+        scope = site.id.partition(":")[2].rpartition("/")[0].partition("/")[0]
+        number = self._number.get(f"{scope}|{site.source.partition(' ')[0]}", -1)
+        while number < 0 and scope:
+            number = self._number.get(scope, -1)
+            scope = scope.rpartition(".")[0]
+        while number >= 0:
+            self._parts[number].sites.append(site.id)
+            number = self._parts[number].parent
+
+    def ordered(self) -> tuple[Part, ...]:
+        """All parts, each before those inside it; modules with nothing but one module in them are one with it."""
+        found: list[Part] = []
+
+        def put(number: int, parent: int, depth: int) -> None:
+            part, inside = self._parts[number], self._inside.get(number, [])
+            while part.kind == "module" and len(inside) == 1 and self._parts[inside[0]].kind == "module":
+                part, inside = self._parts[inside[0]], self._inside.get(inside[0], [])
+            part.parent, part.depth = parent, depth
+            if part.kind == "module" and parent >= 0:
+                part.label = part.key.removeprefix(f"{found[parent].key}.")
+            found.append(part)
+            here = len(found) - 1
+            for each in inside:
+                put(each, here, depth + 1)
+
+        for top in self._inside.get(-1, []):
+            put(top, -1, 0)
+        return tuple(found)
+
+    def _line(self, origin: int) -> int:
+        """The number of the part that is the line of a statement of the program."""
+        if origin not in self._line_of:
+            source = self._graph.origins[origin]
+            place, text = f"{source.file}:{source.line}" if source.file else "", source.text.strip()
+            parent = self._module(source.scope)
+            self._line_of[origin] = self._part(
+                f"{source.scope}|{place}", "line", text or place or "no source line", parent=parent, source=place
+            )
+        return self._line_of[origin]
+
+    def _module(self, scope: str) -> int:
+        if not scope:
+            return -1
+        above = self._module(scope.rpartition(".")[0])
+        return self._part(scope, "module", scope, parent=above)
+
+    def _part(self, key: str, kind: str, label: str, *, parent: int, source: str = "") -> int:
+        if key not in self._number:
+            self._number[key] = len(self._parts)
+            self._inside.setdefault(parent, []).append(len(self._parts))
+            self._parts.append(Part(key=key, kind=kind, label=label, source=source, parent=parent))
+        return self._number[key]
+
+
+def turns(sites: Sequence[Site]) -> dict[str, int]:
+    """For how many sites `turned` finds a choice, for each option that they have and for ``'stock'``."""
+    found = dict.fromkeys((option for site in sites for option in site.options), 0)
+    found["stock"] = 0
+    for site in sites:
+        for option in site.options:
+            if option != site.choice and option not in site.illegal:
+                found[option] += 1
+                found["stock"] += option == site.default
+    return found
+
+
+def turned(sites: Sequence[Site], option: str) -> dict[str, str]:
+    """Choices that turn sites to an option where it is legal and not in force; to their defaults for ``'stock'``."""
+    wanted = {site.id: (site.default if option == "stock" else option) for site in sites}
+    return {
+        site.id: wanted[site.id]
+        for site in sites
+        if wanted[site.id] in site.options and wanted[site.id] not in site.illegal and wanted[site.id] != site.choice
+    }

@@ -1,0 +1,1 @@
+"""One program with its choices, its plan and its history."""

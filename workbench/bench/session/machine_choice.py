@@ -1,0 +1,38 @@
+"""Whose rates a bench's times rest on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.analysis.cost.machines import Machine
+
+if TYPE_CHECKING:
+    from workbench.bench.session.workbench import Workbench
+
+
+def machine_of(machine: str | Machine, ranks: int) -> Machine:
+    """A machine, given as one or by its name; see `workbench.runs.measure.measured_rates.machine_of`.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name.
+    """
+    if isinstance(machine, Machine):
+        return machine
+    from workbench.runs.measure import measured_rates
+
+    return measured_rates.machine_of(machine, ranks)
+
+
+def of_device(bench: Workbench, machine: str | Machine | None = None) -> Machine:
+    """What a bench's statements run on: a machine given, else `Workbench.machine`, on the CPU the one that runs this.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name.
+    """
+    if machine is None:
+        machine = "this CPU" if bench.program.device == "cpu" else bench.machine
+    return machine_of(machine, bench.ranks)

@@ -1,0 +1,504 @@
+"""A program of several graphs: `PartsBench`, the whole of it, and each of its parts, a bench of its own or opaque."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from workbench.analysis.cost.machines import H100, Machine
+from workbench.analysis.memory.multi_graph_memory import Inside, Joined, inside_of, join
+from workbench.bench.session.plan_diff import PlanDiff
+from workbench.bench.session.site_table import Sites
+from workbench.bench.session.workbench import Workbench
+from workbench.core.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
+from workbench.core.lever import Effect, Site, check_texts
+from workbench.errors import Advice, ChoiceError, PlanError, nearest, shown
+from workbench.summary import against, chosen_text, human_bytes, place_text, run_line
+
+if TYPE_CHECKING:
+    from workbench.compiler.api import Plan
+    from workbench.compiler.driver.capture import PartCapture, PartsCapture
+    from workbench.runs.process.run_control import Run
+
+
+class Part(Workbench):
+    """A part that Thunder compiles: a bench of its own, whose run and export are those of the whole program.
+
+    Attributes
+    ----------
+    name : str
+        ``part1``, ``part2``, …; the ids of its sites begin with it in the whole program, and not here.
+    cut : str
+        The reason why the program is cut behind it, after the person's own line; empty behind the last.
+    source : str
+        The person's own lines.
+    calls : int
+        Times that a call of the program runs it.
+    operators : int
+        Of the graph that Dynamo gives.
+    opaque : bool
+        Whether PyTorch runs it as it is: False.
+    refusal : str
+        The reason why it does: empty.
+    """
+
+    opaque, refusal = False, ""
+
+    def __init__(self, whole: PartsBench, part: PartCapture, choices: Mapping[str, str]) -> None:
+        assert part.captured is not None
+        self._whole = whole
+        self.name, self.cut, self.source = part.name, part.piece.cut, part.piece.source
+        self.calls, self.operators = part.calls, part.piece.operators
+        names = {id(tensor): name for name, tensor in part.captured.arguments.items()}
+        self._arguments = [names.get(id(given), "") for given in part.captured.program.args]
+        self._inside: tuple[Plan, Inside] | None = None
+        super().__init__(part.captured, choices, whole.machine)
+
+    @property
+    def words(self) -> str:
+        """Its figures, predicted, and how many sites it has."""
+        plan, stock = self.plan, self.stock_plan
+        count = sum(not site.id.startswith(f"{site.lever}.") for site in plan.sites)
+        return (
+            f"{plan.statements} statements, {count} site{'s' * (count != 1)}, "
+            f"peak of it alone {against(plan.peak_bytes, stock.peak_bytes)}, "
+            f"saved {against(plan.saved_bytes, stock.saved_bytes)}, predicted"
+        )
+
+    @property
+    def inside(self) -> Inside:
+        """What it holds inside, under the choices in force, to be joined with other parts."""
+        plan = self.plan
+        if self._inside is None or self._inside[0] is not plan:
+            self._inside = plan, inside_of(plan.graph, plan.timeline, self._arguments)
+        return self._inside[1]
+
+    @property
+    def config(self) -> Config:
+        """All choices of this part, by the ids that they have here."""
+        return self._whole.config.of_part(self.name)
+
+    def prepare(self, **given: Any) -> Path:
+        """Make the folder of a run of the whole program; see `Workbench.prepare`."""
+        return self._whole.prepare(**given)
+
+    def run(self, **given: Any) -> Run:
+        """Compile and run the whole program; see `Workbench.run`."""
+        return self._whole.run(**given)
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the choices of the whole program; see `Workbench.export`."""
+        return self._whole.export(path, overwrite=overwrite)
+
+
+@dataclasses.dataclass(frozen=True)
+class OpaquePart:
+    """A part that PyTorch runs as it is: without plan, sites and choices.
+
+    Attributes
+    ----------
+    name, cut, source, calls, operators
+        As of a `Part`.
+    refusal : str
+        The reason why Thunder does not take it.
+    opaque : bool
+        True.
+    """
+
+    name: str
+    cut: str
+    source: str
+    calls: int
+    operators: int
+    refusal: str
+    opaque: bool = True
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        if self.operators == 1:
+            return "1 operator, run by PyTorch as it is"
+        return f"{self.operators} operators, run by PyTorch as they are"
+
+    def sites(self, lever: str | None = None) -> tuple[Site, ...]:
+        """None: there is nothing to choose."""
+        return ()
+
+    def choose(self, choices: Mapping[str, str]) -> NoReturn:
+        """Refuse.
+
+        Raises
+        ------
+        ChoiceError
+            Always.
+        """
+        raise ChoiceError(f"{self.name} has nothing to choose: PyTorch runs it as it is. {self.refusal}")
+
+
+class PartsBench(Workbench):
+    """A program of several graphs. Made by `workbench.open`.
+
+    Ids of sites and choices begin with their part's name: ``part2:saved:…``. What is of one plan, such as `plan`, `fit`
+    and `save`, each part has; `run` and `export` are of the whole program.
+
+    Attributes
+    ----------
+    parts : tuple of Part or OpaquePart
+        In the order in which they run first.
+    """
+
+    def __init__(
+        self, captured: PartsCapture, choices: Mapping[str, str] | None = None, machine: str | Machine = H100
+    ) -> None:
+        self.program, self.executor = captured.program, captured.executor
+        self.runs: tuple[Run, ...] = ()
+        self._lock = threading.RLock()
+        self._observers: list[Callable[[], None]] = []
+        self._parts_captured = captured
+        self._machine = machine if isinstance(machine, Machine) else H100
+        self.unmatched: dict[str, str] = {}
+        made: list[Part | OpaquePart] = []
+        for part in captured.parts:
+            if part.captured is None:
+                facts = (part.name, part.piece.cut, part.piece.source, part.calls, part.piece.operators, part.refusal)
+                made.append(OpaquePart(*facts))
+                continue
+            opened = Part(self, part, choices_of_part(choices or {}, part.name))
+            opened.observe(self._notify)
+            self.unmatched.update({f"{part.name}:{id}": why for id, why in opened.unmatched.items()})
+            made.append(opened)
+        self.parts = tuple(made)
+        if not isinstance(machine, Machine):
+            self.machine = machine
+        known = {part.name for part in self.benches}
+        for id in choices or {}:
+            if id.partition(":")[0] not in known:
+                self.unmatched[id] = "no such part, or one without choices"
+
+    def __repr__(self) -> str:
+        rows = [("capture", f"in {len(self.parts)} parts: {self.capture_reason}")]
+        for part in self.parts:
+            rows.append((part.name, f"{place_text(part.source, part.calls)}{part.words}"))
+            rows.extend((("", f"opaque because {part.refusal}"),) if part.opaque else ())
+            rows.extend((("", f"cut at {part.cut}"),) if part.cut and not part.refusal else ())
+        if (memory := self.memory) is not None:
+            place = f"in {memory.peak_part}" if memory.peak_part else "between parts"
+            bound = "at least " if memory.at_least else ""
+            rows.append(("peak", f"{bound}{human_bytes(memory.peak_bytes)} {place}, predicted for all parts"))
+        rows.append(("choices", chosen_text([f"{id}: {option}" for id, option in self.choices.items()])))
+        if self.runs:
+            rows.append(("latest run", run_line(self.runs[-1])))
+        wide = max(len(name) for name, _ in rows)
+        head = f"{self.program.name} on {self.program.device}, {self.executor} executor"
+        return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
+
+    def show(self, *, tab: bool = False) -> None:
+        """Display the app in a notebook; see `Workbench.show`."""
+        from IPython.display import display
+
+        from workbench.ui.app.parts_selector import PartsApp
+
+        app = PartsApp(self, tab=tab)
+        display({**app.root._repr_mimebundle_(), "text/plain": repr(self)}, raw=True)
+
+    @property
+    def benches(self) -> tuple[Part, ...]:
+        """The parts that Thunder compiles."""
+        return tuple(part for part in self.parts if isinstance(part, Part))
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The choices in force in all parts."""
+        return {f"{part.name}:{id}": option for part in self.benches for id, option in part.choices.items()}
+
+    @property
+    def ranks(self) -> int:
+        """Processes that the program is for: 1."""
+        return 1
+
+    @property
+    def capture(self) -> str:
+        """How the program came in: ``parts``."""
+        return "parts"
+
+    @property
+    def capture_reason(self) -> str:
+        """Why it came in that way."""
+        return self._parts_captured.why
+
+    @property
+    def on_disk(self) -> str:
+        """That programs in parts are traced each time."""
+        return "not kept on disk: it comes in as parts"
+
+    @property
+    def machine(self) -> Machine:
+        """What overlap is simulated on, in each part; see `Workbench.machine`."""
+        return self._machine
+
+    @machine.setter
+    def machine(self, machine: str | Machine) -> None:
+        for part in self.benches:
+            part.machine = machine
+            self._machine = part.machine
+
+    @property
+    def config(self) -> Config:
+        """All choices of all parts, ready to be exported."""
+        captured = self._parts_captured
+        return Config(
+            program=self.program.name,
+            executor=self.executor,
+            device=self.program.device,
+            choices=self.choices,
+            fingerprint=captured.fingerprint,
+            settings=dict(self.program.settings),
+            versions=installed_versions(),
+            capture=self.capture,
+            parts={
+                part.name: f"{EAGER if part.captured is None else THUNDER}:{part.piece.key}" for part in captured.parts
+            },
+            modes=self.program.modes,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """Refused: each part has its own.
+
+        Raises
+        ------
+        PlanError
+            Always.
+        """
+        self._refuse("plan")
+
+    @property
+    def stock_plan(self) -> Plan:
+        """Refused: each part has its own.
+
+        Raises
+        ------
+        PlanError
+            Always.
+        """
+        self._refuse("stock_plan")
+
+    def _refuse(self, what: str) -> NoReturn:
+        names = ", ".join(f"bench.parts[{at}]" for at, part in enumerate(self.parts) if isinstance(part, Part))
+        raise PlanError(
+            f"{self.program.name} comes in as {len(self.parts)} parts, and there is no one {what} of them all",
+            advice=Advice(f"ask each part for its own: {names}", "plan shows each part's"),
+        )
+
+    def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
+        """Refused, as `plan` is."""
+        self._refuse("plan")
+
+    def overlap(self, plan: Plan | None = None) -> None:
+        """None: no ranks share a program of several graphs."""
+
+    def sites(self, lever: str | None = None) -> Sites:
+        """All sites of all parts, or those of one lever, by ids that begin with the part's name."""
+        return Sites(
+            dataclasses.replace(site, id=f"{part.name}:{site.id}")
+            for part in self.benches
+            for site in part.sites(lever)
+        )
+
+    def _of(self, id: str) -> tuple[Part, str]:
+        """The part that an id begins with, and the id there."""
+        name, _, own = id.partition(":")
+        for part in self.parts:
+            if part.name == name:
+                if isinstance(part, OpaquePart):
+                    part.choose({})
+                return part, own
+        names = [part.name for part in self.benches]
+        raise ChoiceError(
+            f"{shown(id)} is in no part of {self.program.name}: ids begin with one of {', '.join(names)}"
+            f"{nearest(id, [site.id for site in self.sites()])}",
+            id,
+            advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
+        )
+
+    def _by_part(self, choices: Mapping[str, str]) -> dict[Part, dict[str, str]]:
+        found: dict[Part, dict[str, str]] = {}
+        check_texts(choices)
+        for id, option in choices.items():
+            part, own = self._of(id)
+            found.setdefault(part, {})[own] = option
+        return found
+
+    def site(self, id: str) -> Site:
+        """One site, by an id that begins with its part's name."""
+        part, own = self._of(id)
+        return dataclasses.replace(part.site(own), id=id)
+
+    def choose(self, choices: Mapping[str, str]) -> PlanDiff:
+        """Make choices, all or none, in as many parts as they are of; see `Workbench.choose`.
+
+        Returns
+        -------
+        PlanDiff
+            Over the parts: sums, and for `peak_bytes` the change of the largest peak that a part has.
+        """
+        by_part = self._by_part(choices)
+        before = self.largest_peak_bytes
+        done: list[tuple[Part, PlanDiff, bool]] = []
+        try:
+            for part, own in by_part.items():
+                in_force = part.choices
+                diff = part.choose(own)
+                done.append((part, diff, part.choices != in_force))
+        except ChoiceError:
+            for part, _, changed in reversed(done):
+                if changed:
+                    part.undo()
+            raise
+        diffs = [(part, diff) for part, diff, _ in done]
+        return PlanDiff(
+            peak_bytes=self.largest_peak_bytes - before,
+            saved_bytes=sum(diff.saved_bytes for _, diff in diffs),
+            saved_tensors=sum(diff.saved_tensors for _, diff in diffs),
+            flops=sum(diff.flops for _, diff in diffs),
+            fusions=sum(diff.fusions for _, diff in diffs),
+            unique_fusions=sum(diff.unique_fusions for _, diff in diffs),
+            counts={
+                name: sum(diff.counts.get(name, 0) for _, diff in diffs)
+                for name in sorted({name for _, diff in diffs for name in diff.counts})
+            },
+            changed=tuple(f"{part.name}:{id}" for part, diff in diffs for id in diff.changed),
+        )
+
+    @property
+    def largest_peak_bytes(self) -> int:
+        """The largest predicted peak that a part has, taken alone: what other parts hold meanwhile is not in it."""
+        return max(part.plan.peak_bytes for part in self.benches)
+
+    @property
+    def memory(self) -> Joined | None:
+        """Memory over a step of the whole program, predicted under the choices in force; None where it is not known.
+
+        A lower bound (`Joined.at_least`) where PyTorch runs a part as it is: what its kernels take is not known.
+        """
+        recorded = self._parts_captured.recorded
+        if isinstance(recorded, str):
+            return None
+        return join(recorded, {part.name: part.inside for part in self.benches})
+
+    @property
+    def memory_unknown(self) -> str:
+        """The reason why `memory` is None; empty where it is not."""
+        recorded = self._parts_captured.recorded
+        return recorded if isinstance(recorded, str) else ""
+
+    def predict(self, choices: Mapping[str, str]) -> Any:
+        """Memory of the one part that `choices` are of; see `Workbench.predict`."""
+        by_part = self._by_part(choices)
+        if len(by_part) != 1:
+            self._refuse("prediction")
+        ((part, own),) = by_part.items()
+        return part.predict(own)
+
+    def effects(self, id: str) -> dict[str, Effect]:
+        """What its part's plan would gain or lose under each other legal option of a site."""
+        part, own = self._of(id)
+        return part.effects(own)
+
+    def effect(self, choices: Mapping[str, str]) -> Effect:
+        """What the plan of the one part that `choices` are of would gain or lose."""
+        by_part = self._by_part(choices)
+        if len(by_part) != 1:
+            self._refuse("effect")
+        ((part, own),) = by_part.items()
+        return part.effect(own)
+
+    def worth(self) -> Any:
+        """Refused, as `plan` is: each part has its own."""
+        self._refuse("list of what is worth it")
+
+    def search_waits(self, **given: Any) -> Any:
+        """Refused, as `plan` is: each part has its own."""
+        self._refuse("search")
+
+    def fit(self, *given: Any, **named: Any) -> Any:
+        """Refused, as `plan` is: each part has its own."""
+        self._refuse("fit")
+
+    def curve(self, **given: Any) -> Any:
+        """Refused, as `plan` is: each part has its own."""
+        self._refuse("curve")
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Refused, as `plan` is: each part has its own."""
+        self._refuse("saved plan")
+
+    def undo(self) -> None:
+        """Take the last change of choices back, in whichever part it was made."""
+        if (part := self._last(-1)) is not None:
+            part.undo()
+
+    def redo(self) -> None:
+        """Make the change that was last taken back again."""
+        if (part := self._last(1)) is not None:
+            part.redo()
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a change to take back."""
+        return self._last(-1) is not None
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is a change to make again."""
+        return self._last(1) is not None
+
+    def _last(self, by: int) -> Part | None:
+        """The part whose change is the next to take back, or to make again."""
+        ready = [part for part in self.benches if part._history.can_go(by)]
+        return (max if by < 0 else min)(ready, key=lambda part: part._history.stamp(by), default=None)
+
+    def check_choices(self, choices: Mapping[str, str]) -> None:
+        """Refuse choices that a part refuses; see `Workbench.check_choices`."""
+        for part, own in self._by_part(choices).items():
+            part.check_choices(own)
+
+    def notes(self) -> dict[str, str]:
+        """What each site is, and the person's own line, as exported configs have them."""
+        return {f"{part.name}:{id}": note for part in self.benches for id, note in part.notes().items()}
+
+    def to_json(self, lever: str | None = None) -> dict[str, Any]:
+        """All parts as plain JSON data, and their sites together, or those of one lever; every figure is predicted."""
+        memory = self.memory
+        parts: list[dict[str, Any]] = []
+        sites: list[dict[str, Any]] = []
+        for part in self.parts:
+            facts = {name: getattr(part, name) for name in ("name", "opaque", "source", "calls", "operators", "cut")}
+            parts.append({**facts, "refusal": part.refusal})
+            if isinstance(part, Part):
+                planned = part.plan.to_json()
+                own = [site for site in planned.pop("sites") if lever in (None, site["lever"])]
+                sites += [{**site, "id": f"{part.name}:{site['id']}"} for site in own]
+                parts[-1] |= {**planned, "alive_at_peak": part.plan.alive_at_peak()}
+        return {
+            "program": self.program.name,
+            "device": self.program.device,
+            "executor": self.executor,
+            "capture": self.capture,
+            "capture_reason": self.capture_reason,
+            "parts": parts,
+            "sites": sites,
+            "peak_bytes": None if memory is None else memory.peak_bytes,
+            "peak_is_lower_bound": memory is not None and memory.at_least,
+            "peak_part": "" if memory is None else memory.peak_part,
+            "predicted": True,
+        }
+
+    def app(self) -> Any:
+        """The app, as a widget: a row of the parts, and the part that is shown."""
+        from workbench.ui.app.parts_selector import PartsApp
+
+        return PartsApp(self)

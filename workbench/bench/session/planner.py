@@ -1,0 +1,208 @@
+"""Plans made outside of the bench's lock: one at a time, and a newer choice ends the planning under way."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from workbench.core.lever import widened
+from workbench.errors import ChoiceError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.bench.session.plan_diff import PlanDiff
+    from workbench.compiler.api import Capture, Plan
+
+PLANS_KEPT = 16
+"""Plans kept, so that undo and comparing effects cost nothing."""
+
+
+@dataclasses.dataclass(eq=False)
+class Request:
+    """Choices that someone waits to have made: answered by what they did to the plan, or by why they are not made."""
+
+    choices: Mapping[str, str]
+    done: PlanDiff | None = None
+    error: WorkbenchError | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether it is known what came of it."""
+        return self.done is not None or self.error is not None
+
+    @property
+    def result(self) -> PlanDiff:
+        """What the choices did to the plan.
+
+        Raises
+        ------
+        WorkbenchError
+            Why they are not made.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.done is not None
+        return self.done
+
+
+class Planner:
+    """The plans of one program; the last few are kept.
+
+    Parameters
+    ----------
+    captured : Capture
+    """
+
+    def __init__(self, captured: Capture) -> None:
+        self._captured = captured
+        self._plans: OrderedDict[tuple[tuple[str, str], ...], Plan] = OrderedDict()
+        self._waiting: list[Request] = []
+        self._changed = threading.Condition()
+        self._one_at_a_time = threading.RLock()
+
+    def plan(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
+        """The plan under `choices`; requests that come meanwhile go first.
+
+        `keep` is as for `plan_unless_newer`.
+
+        Raises
+        ------
+        ChoiceError, PlanError
+            As `workbench.compiler.api.plan`.
+        """
+        from workbench.compiler.trace.planning_lock import Superseded
+
+        while True:
+            try:
+                return self.plan_unless_newer(choices, keep=keep)
+            except Superseded:
+                with self._changed:
+                    self._changed.wait_for(lambda: not self._waiting)
+
+    def plan_unless_newer(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
+        """The plan under `choices`, unless a request comes while it is made.
+
+        Without `keep` a new one is not put among those kept: nobody goes back to it.
+
+        Raises
+        ------
+        Superseded
+            If one has come.
+        ChoiceError, PlanError
+            As `workbench.compiler.api.plan`.
+        """
+        from workbench.compiler import api
+
+        key = tuple(sorted(choices.items()))
+        if (known := self._known(key)) is not None:
+            return known
+        with self._one_at_a_time:
+            if (known := self._known(key)) is not None:
+                return known
+            made = api.plan(self._captured, choices, lambda: bool(self._waiting))
+        if not keep:
+            return made
+        with self._changed:
+            self._plans[key] = made
+            if len(self._plans) > PLANS_KEPT:
+                del self._plans[next(kept for kept in self._plans if kept)]
+        return made
+
+    def fitting(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        """The choices that fit, and the others, each with the reason."""
+        fitting, unmatched = dict(choices), {}
+        known = self.plan({}).site_of
+        for id, option in choices.items():
+            try:
+                if id in known:
+                    widened(known[id], option).check(option)
+            except ChoiceError as error:
+                unmatched[id] = str(error)
+                del fitting[id]
+        while fitting:
+            try:
+                gone = dict.fromkeys(self.plan(fitting).unmatched, "no such site in this program")
+            except ChoiceError as error:
+                gone = {error.site: str(error)}
+            if not gone:
+                break
+            for id, reason in gone.items():
+                unmatched[id] = reason
+                del fitting[id]
+        return fitting, unmatched
+
+    def _known(self, key: tuple[tuple[str, str], ...]) -> Plan | None:
+        with self._changed:
+            if key in self._plans:
+                self._plans.move_to_end(key)
+            return self._plans.get(key)
+
+    def ask(self, choices: Mapping[str, str], make: Callable[[list[Request]], None]) -> tuple[PlanDiff, bool]:
+        """Have choices made.
+
+        Whoever plans when a newer request comes stops, and the two are made together: so the newer one does not wait
+        for the plan of the older one alone, which nobody gets to see.
+
+        Parameters
+        ----------
+        choices : mapping of str to str
+        make : callable
+            Makes requests, all in one plan, and answers them. May raise `Superseded`.
+
+        Returns
+        -------
+        PlanDiff
+            What the choices, and those made together with them, did to the plan.
+        bool
+            Whether it was this call that made them.
+
+        Raises
+        ------
+        WorkbenchError
+            Why they are not made.
+        """
+        request, made_here = Request(dict(choices)), False
+        with self._changed:
+            self._waiting.append(request)
+        while not request.answered:
+            with self._one_at_a_time:
+                made_here = self._take_turn(request, make) or made_here
+        return request.result, made_here
+
+    def _take_turn(self, own: Request, make: Callable[[list[Request]], None]) -> bool:
+        """Make all that wait, unless another has made `own` meanwhile; whether any is made."""
+        from workbench.compiler.trace.planning_lock import Superseded
+
+        if own.answered:
+            return False
+        with self._changed:
+            taken, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        try:
+            return self._serve(taken, make)
+        except Superseded:
+            return False
+        except BaseException:
+            taken.remove(own)
+            raise
+        finally:
+            with self._changed:
+                self._waiting[:0] = [each for each in taken if not each.answered]
+
+    def _serve(self, requests: list[Request], make: Callable[[list[Request]], None]) -> bool:
+        """Make requests together, or, where that is refused, one after the other; whether any is made."""
+        if len(requests) > 1:
+            try:
+                make(requests)
+            except WorkbenchError:
+                pass
+            else:
+                return True
+        for request in requests:
+            try:
+                make([request])
+            except WorkbenchError as error:
+                request.error = error
+        return any(request.done is not None for request in requests)

@@ -1,0 +1,48 @@
+"""The folder of a run, made of a bench: what runs is what is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.bench.session.run_variants import variants_of
+
+if TYPE_CHECKING:
+    from workbench.analysis.memory.multi_graph_memory import Joined
+    from workbench.bench.session.workbench import Workbench
+    from workbench.core.config import Config
+    from workbench.runs.process.request import RunOptions
+
+
+def prepare(
+    bench: Workbench,
+    *,
+    name: str,
+    folder: str | Path | None,
+    options: RunOptions | None,
+    against: Mapping[str, Mapping[str, str] | Config | None] | None,
+) -> Path:
+    """Make the folder of a run under the choices in force; parameters as for `Workbench.prepare`."""
+    from workbench.runs.process import request, run_store
+
+    plan, config = None if bench.parts else bench.plan, bench.config
+    # Of a program in parts a bound is no prediction to be held to.
+    memory: Joined | None = getattr(bench, "memory", None)
+    peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
+    options = options or request.RunOptions()
+    variants = variants_of(bench, against or {})
+    request.check(options, bench.program.device, variants, ranks=bench.ranks)
+    return request.prepare(
+        Path(folder) if folder else run_store.new_folder(name or bench.program.name),
+        bench.program,
+        config_text=config.text(bench.notes()),
+        name=name,
+        predicted_peak_bytes=peak_bytes if plan is None else plan.peak_bytes,
+        predicted_alive=() if plan is None else plan.alive_at_peak(),
+        variants=variants,
+        options=options,
+        ranks=bench.ranks,
+        parallel=config.parallel,
+        capture=bench.capture,
+    )

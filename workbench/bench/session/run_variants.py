@@ -1,0 +1,37 @@
+"""Variants of how to run a program, given by name to be timed beside the choices in force: what each comes to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from workbench.core.config import Config
+from workbench.errors import ChoiceError, RunError
+
+if TYPE_CHECKING:
+    from workbench.bench.session.workbench import Workbench
+
+
+def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Config | None]) -> dict[str, str | None]:
+    """The text of a config for each other way to run the program; see `Workbench.run`.
+
+    Raises
+    ------
+    ChoiceError
+        If choices are refused.
+    RunError
+        If one has no name.
+    """
+    found: dict[str, str | None] = {}
+    for name, way in against.items():
+        if not name:
+            raise RunError("what a run is compared with needs a name: against={'stock': {}}")
+        if way is not None and not isinstance(way, Config):
+            try:
+                bench.check_choices(way)
+            except ChoiceError as error:
+                raise ChoiceError(f"{name}: {error}", error.site) from error
+            way = dataclasses.replace(bench.config, choices=dict(way))
+        found[name] = None if way is None else way.text()
+    return found

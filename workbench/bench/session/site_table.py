@@ -1,0 +1,50 @@
+"""Sites as a table, for a prompt and a notebook's cell; still the tuple that they are."""
+
+from __future__ import annotations
+
+from workbench.core.lever import Site
+from workbench.summary import html_columns, human_bytes, text_columns
+
+MOST_SHOWN = 60
+"""Rows of a table; of more sites the rest is counted."""
+_HEADS = ("site", "size", "choice", "legal", "source", "refused")
+_WIDEST = {"source": 60, "refused": 70}
+
+
+class Sites(tuple[Site, ...]):
+    """Sites in the order of the program, shown as a table.
+
+    Examples
+    --------
+    >>> len(Sites(()))
+    0
+    """
+
+    def __repr__(self) -> str:
+        return text_columns(_HEADS, [_cut(row) for row in self._rows()]) + self._more() if self else "no sites"
+
+    def _repr_html_(self) -> str:
+        return html_columns(_HEADS, self._rows()) + self._more() if self else "no sites"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                site.id,
+                human_bytes(site.bytes) if site.bytes else "",
+                site.choice + (f" (now {site.outcome})" if site.outcome not in ("", site.choice) else ""),
+                " ".join(option for option in site.options if option not in site.illegal),
+                " ".join(site.source.split()),
+                "; ".join(f"{option}: {reason}" for option, reason in site.illegal.items()),
+            )
+            for site in self[:MOST_SHOWN]
+        ]
+
+    def _more(self) -> str:
+        return f"\nand {len(self) - MOST_SHOWN} more" if len(self) > MOST_SHOWN else ""
+
+
+def _cut(row: tuple[str, ...]) -> tuple[str, ...]:
+    widths = [_WIDEST.get(head, 0) for head in _HEADS]
+    return tuple(
+        f"{text[: wide - 1]}…" if wide and len(text) > wide else text for text, wide in zip(row, widths, strict=True)
+    )

@@ -1,0 +1,21 @@
+"""The compiler's verbs, in the order in which they are used, each from the file where it lives."""
+
+from workbench.compiler.driver.capture import Capture
+from workbench.compiler.driver.jit import jit, proofs_of, unmodified
+from workbench.compiler.driver.open_cached import capture
+from workbench.compiler.pipeline.compilation import Hooks
+from workbench.compiler.planner.plan import Plan
+from workbench.compiler.planner.planner import plan, predict, replan
+
+__all__ = [
+    "Capture",
+    "Hooks",
+    "Plan",
+    "capture",
+    "jit",
+    "plan",
+    "predict",
+    "proofs_of",
+    "replan",
+    "unmodified",
+]

@@ -1,0 +1,1 @@
+"""Capture, cache and jit: the steps behind `workbench.compiler.api`."""

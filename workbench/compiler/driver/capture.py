@@ -1,0 +1,520 @@
+"""A program traced once, nothing executed, and its joint trace kept: `Capture`; one for each part: `PartsCapture`."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import sys
+import sysconfig
+import traceback
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workbench.analysis.equivalence.prove import Prover
+from workbench.analysis.memory.multi_graph_memory import Recorded
+from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
+from workbench.compiler.frontend import graph_breaks as parts
+from workbench.compiler.frontend.fx_to_thunder import checkpointed
+from workbench.compiler.frontend.trace_errors import FAILS, is_final, remedy
+from workbench.compiler.interop import devices, patches, thunder_api
+from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.thunder_api import (
+    PrimIDs,
+    TraceCtx,
+    Transform,
+    compile_data,
+    langctxs,
+)
+from workbench.compiler.layers.detect import OtherwiseError, Reduced
+from workbench.compiler.lowering import custom_ops
+from workbench.compiler.pipeline.compilation import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
+from workbench.compiler.pipeline.lever_context import Stage
+from workbench.compiler.trace.bsym_memo import Kept
+from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.planning_lock import one_at_a_time, planned_property
+from workbench.compiler.trace.stable_ids import told_place
+from workbench.core.graph import Origin
+from workbench.errors import ProgramError, WorkbenchError, shown
+from workbench.interop.torch_private import FakeTensorMode, _autograd, _functorch_depth, _functorch_pop
+from workbench.programs import Program, modes, placement
+from workbench.programs.files import what
+from workbench.programs.tensors import held, state_of
+
+if TYPE_CHECKING:
+    from workbench.compiler.driver.capture_cache import Entry
+    from workbench.compiler.planner.planner import Base
+
+
+@contextmanager
+def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[None]:
+    """Thunder's state while it compiles a program."""
+    token = thunder_api._cache_info_ctx.set(dict(cache_info))
+    try:
+        with langctxs.langctx(data.langctx), compile_data.compile_data_and_stats(data, stats):
+            yield
+    finally:
+        thunder_api._cache_info_ctx.reset(token)
+
+
+@contextmanager
+def _transforms_ended() -> Iterator[None]:
+    """End what a program that cannot be traced began of `torch.func`: all of PyTorch would be inside of it."""
+    depth = _functorch_depth()
+    refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
+    try:
+        yield
+    finally:
+        while _functorch_depth() > depth:
+            _functorch_pop()
+        # A derivative that was begun refuses hooks, without which nothing is checkpointed.
+        if refused is None:
+            _autograd._saved_tensors_hooks_enable()
+
+
+@dataclasses.dataclass
+class Capture:
+    """A program traced once, and the joint trace kept.
+
+    Attributes
+    ----------
+    program : Program
+    executor : str
+    staged : Later of Stage
+        Of the unmodified joint trace.
+    origins : tuple of Origin
+    stages : tuple of StageTime
+        What the first trace cost.
+    ranks : Ranks or None
+    way : {'dynamo', 'interpreter', 'parts'}
+        How it was traced.
+    why : str
+        The reason why that way was taken.
+    """
+
+    program: Program
+    executor: str
+    staged: Later[Stage]
+    origins: tuple[Origin, ...]
+    stages: tuple[StageTime, ...]
+    ranks: fake_process_group.Ranks | None
+    _compile_data: Any
+    _compile_stats: Any
+    _cache_info: dict[str, Any]
+    way: str = "interpreter"
+    why: str = ""
+    stock: tuple[StageLog, Executed] | None = None
+    """What is executed without choices, and what making it took, until it is planned."""
+    few: Stage | None = None
+    """That of few layers, where only one run of layers was left out."""
+    reduced: Reduced | None = None
+    """What was left out then."""
+    _prover: Prover | None = None
+    """Of the stock plan."""
+    bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
+    """Plans that levers plan on from, by the choices made in them."""
+    kept: Kept = dataclasses.field(default_factory=Kept)
+    """What plans found out about statements that are the same in all of them."""
+    entry: Entry | None = None
+    """Where it is kept on disk once its stock plan is there; None where it comes from there, or is not kept."""
+    on_disk: str = ""
+    """Whether it came from disk, else whether it is kept there once it is planned, or why not."""
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Thunder's state as it was while the program was traced."""
+        with (
+            modes.restored(self.program.modes),
+            patches.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
+            _thunder(self._compile_data, self._compile_stats, self._cache_info),
+        ):
+            yield
+
+    @property
+    def stage(self) -> Stage:
+        """What levers decide on, of all layers; of layers that were left out it is written when it is asked for."""
+        return self.staged.value
+
+    @property
+    def arguments(self) -> Mapping[str, torch.Tensor]:
+        """Tensors behind the trace's arguments."""
+        return (self.few or self.stage).arguments
+
+    @property
+    def initial(self) -> TraceCtx:
+        """The trace of the program as Thunder interpreted it, before anything is done to it."""
+        first: TraceCtx = self._compile_stats.last_traces[0]
+        return first
+
+    @planned_property
+    def doubts(self) -> tuple[str, ...]:
+        """What is likely to come out wrong, in sentences; see `interpreted.doubts`."""
+        if self.way != "interpreter":
+            return ()
+        with modes.restored(self.program.modes):
+            return tuple(interpreter_checks.doubts(self.initial))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """`fingerprint` of the program."""
+        return fingerprint(self.origins)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartCapture:
+    """A part of a program of several graphs.
+
+    Attributes
+    ----------
+    name : str
+        ``part1``, ``part2``, … in the order in which they run first.
+    piece : Piece
+    calls : int
+        Times that a call of the program runs it.
+    refusal : str
+        The reason why PyTorch runs it as it is; empty where Thunder does.
+    captured : Capture or None
+        None where PyTorch runs it.
+    """
+
+    name: str
+    piece: parts.Piece
+    calls: int
+    refusal: str
+    captured: Capture | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsCapture:
+    """A program of several graphs, each traced once.
+
+    Attributes
+    ----------
+    program : Program
+    executor : str
+    parts : tuple of PartCapture
+    why : str
+        The reason why it came in so.
+    recorded : Recorded or str
+        What lives between the parts; the reason why that is not known, where it is not.
+    """
+
+    program: Program
+    executor: str
+    parts: tuple[PartCapture, ...]
+    why: str
+    recorded: Recorded | str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the parts, without lines and shapes."""
+        keys = "\n".join(part.piece.key for part in self.parts)
+        return hashlib.sha256(keys.encode()).hexdigest()[:16]
+
+
+@one_at_a_time
+@few_collections()
+def capture(
+    program: Program,
+    executor: str,
+    ranks: fake_process_group.Ranks | None = None,
+    way: str = "interpreter",
+    entry: Entry | None = None,
+) -> Capture | PartsCapture:
+    """Trace a program once, execute nothing, keep the joint trace, or that of each part.
+
+    Parameters
+    ----------
+    program : Program
+    executor : str
+    ranks : Ranks, optional
+        Trace it as rank 0 of so many, the others not being there.
+    way : {'auto', 'dynamo', 'interpreter', 'parts'}
+        How it is traced; see `workbench.open`.
+    entry : Entry, optional
+        Told which functions tracing goes through, so that the program can be kept on disk.
+
+    Raises
+    ------
+    ProgramError
+        If it cannot be traced that way; the message holds the reason.
+    """
+    if way == "interpreter":
+        return _capture(program, executor, ranks, way, "asked for", entry)
+    if way == "parts" and ranks is not None:
+        raise ProgramError(
+            "capture='parts' is for programs of one process; ranks share a program whole: use capture='auto'"
+        )
+    if way == "dynamo":
+        return _capture(program, executor, ranks, way, "asked for", entry)
+    if way == "parts":
+        return _capture_parts(program, executor, "asked for")
+    try:
+        return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph", entry)
+    except ProgramError as first:
+        return _capture_otherwise(program, executor, ranks, first, entry)
+
+
+def _capture_otherwise(
+    program: Program, executor: str, ranks: fake_process_group.Ranks | None, first: ProgramError, entry: Entry | None
+) -> Capture | PartsCapture:
+    """A program that Dynamo does not give as one graph that Thunder takes: in parts, else by the interpreter."""
+    in_parts = None
+    takes_steps = bool(held(program.callable).optimizers)
+    if ranks is None and not is_final(str(first), takes_steps):
+        try:
+            why = "a training step is cut where it takes its backward" if takes_steps else f"not as one graph: {first}"
+            in_parts = _capture_parts(program, executor, why)
+        except ProgramError:
+            if takes_steps:
+                raise
+    if in_parts is not None and any(part.captured for part in in_parts.parts):
+        return in_parts
+    try:
+        return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
+    except ProgramError as second:
+        if remedy(str(first)) or remedy(str(second)) or FAILS in str(first):
+            raise first from second
+        raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
+
+
+def _what_reads(program: Program, error: BaseException) -> str:
+    """What to do about values that are read between a program's graphs, by where they are read."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
+        names = sorted({type(each).__name__ for each in held(program.callable).optimizers})
+        return (
+            f"{' or '.join(names)} reads values in its step: open what gives the loss, and call loss.backward() and "
+            "the optimizer's step() outside"
+        )
+    return (
+        "between its graphs it reads values, which are not there before it runs: stay in tensors, as torch.where does, "
+        "or give the values to the program"
+    )
+
+
+@_transforms_ended()
+def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
+    """The graphs that Dynamo makes of a program, found on fake tensors, each traced on its own.
+
+    Raises
+    ------
+    ProgramError
+        If what is done depends on values, which fake tensors do not have; or no operator is found.
+    """
+    mode = program.fake_mode or FakeTensorMode()
+    function, args, kwargs = program.callable, program.args, program.kwargs
+    try:
+        if program.fake_mode is None:
+            with mode:
+                given = (function, args, kwargs)
+                function, args, kwargs = placement.placed(given, placement.torch_device(program.device))
+        # What the program prints is said of no run, and is no part of a command's document.
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            # Of a copy of an optimizer, whose step no schedule counts.
+            warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
+            found, recorded = parts.pieces_of(function, args, kwargs, mode)
+    except WorkbenchError:
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the program's own code may raise anything, and exit
+        if failed := dynamo.failed_operator(error):
+            raise ProgramError(failed) from error
+        told = remedy(what(error)) or _what_reads(program, error)
+        raise ProgramError(f"{shown(program.name)} cannot be opened in parts: {told} ({what(error)})") from error
+    if not found:
+        raise ProgramError(f"{shown(program.name)} cannot be opened in parts: Dynamo found no operator in it")
+    made = []
+    for at, seen in enumerate(found):
+        captured, refusal = None, seen.piece.refusal
+        name = f"part{at + 1}"
+        if not refusal:
+            whole = dynamo.whole_of(function, args, kwargs, seen.piece.graph, seen.inputs)
+            kept = seen.piece.grad or "grad" in program.modes
+            own = program.spec.get("modes", {}) | ({} if kept else {"grad": "off"})
+            part = dataclasses.replace(
+                program,
+                name=f"{program.name} {name}",
+                callable=whole.function,
+                args=whole.inputs,
+                kwargs={},
+                spec={**program.spec, "modes": own},
+            )
+            try:
+                captured = _capture(part, executor, None, "graph", why)
+            except ProgramError as error:
+                refusal = str(error)
+        made.append(PartCapture(name, seen.piece, seen.calls, refusal, captured))
+    if not isinstance(recorded, str):
+        recorded = recorded.by_part({part.piece.key: part.name for part in made})
+    return PartsCapture(program, executor, tuple(made), why, recorded)
+
+
+def _refuse_backward_hooks(function: Any) -> None:
+    """Thunder's interpreter leaves them out: gradients would be those without."""
+    for name, module in function.named_modules() if isinstance(function, torch.nn.Module) else ():
+        if module._backward_hooks or module._backward_pre_hooks:
+            told = f"the module {name or type(module).__name__} has backward hooks, which Thunder does not call"
+            raise ProgramError(f"{told}: {remedy('backwards hooks require compiled autograd')}")
+
+
+@_transforms_ended()
+def _capture(
+    program: Program,
+    executor: str,
+    ranks: fake_process_group.Ranks | None,
+    way: str,
+    why: str,
+    entry: Entry | None = None,
+) -> Capture:
+    if way == "interpreter":
+        _refuse_backward_hooks(program.callable)
+    few_layers = ranks is None and way != "interpreter"
+    try:
+        return _captured(program, executor, ranks, way, why, entry, few_layers=few_layers)
+    except OtherwiseError:
+        return _captured(program, executor, ranks, way, why, entry, few_layers=False)
+
+
+def _captured(
+    program: Program,
+    executor: str,
+    ranks: fake_process_group.Ranks | None,
+    way: str,
+    why: str,
+    entry: Entry | None,
+    *,
+    few_layers: bool,
+) -> Capture:
+    """As `_capture`, with layers that are as others left out meanwhile, or not."""
+    log = StageLog()
+    kept = Kept()
+    hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
+    hooks.until_claimed, hooks.few_layers = True, few_layers
+    try:
+        with ExitStack() as inside:
+            inside.enter_context(modes.restored(program.modes))
+            if program.fake_mode is not None:
+                inside.enter_context(devices.planned_gpu(program.fake_mode))
+            transforms = hooks.transforms()
+            sharing: Sequence[Transform] = ()
+            if ranks is not None:
+                sharing = inside.enter_context(fake_process_group.fake_group(ranks, program.callable, program.device))
+            function, args, kwargs = program.callable, program.args, program.kwargs
+            given_back: tuple[torch.Tensor, ...] = ()
+            if way == "dynamo":
+                hooks.restart()
+                if ranks is not None:
+                    sharing = _shared(program, sharing)
+                whole = dynamo.whole_graph(function, args, kwargs, shared=ranks is not None)
+                function, args, kwargs = whole.function, whole.inputs, {}
+                given_back = whole.beside
+                if entry is not None:
+                    entry.codes.update(whole.codes)
+                    entry.operators.update(custom_ops.names_in(whole.graph))
+                if count := checkpointed(whole.graph):
+                    regions = "1 region is" if count == 1 else f"{count} regions are"
+                    why += (
+                        f"; {regions} checkpointed by torch.utils.checkpoint: results, random draws and what a policy "
+                        "saves have sites there as elsewhere. All else is computed again in the backward, and has "
+                        "sites of remat alone. Open the model without it to choose what is saved"
+                    )
+                if whole.written.modules:
+                    why += f"; {whole.written} written as another that was traced"
+                hooks.mark("capture")
+            transforms[1:1] = sharing
+            jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
+            hooks.restart()
+            if way == "interpreter":
+                inside.enter_context(interpreter_checks.policies_refused())
+            drawn = interpreter_checks.nothing_drawn() if way == "interpreter" else nullcontext()
+            with drawn, suppress(Claimed), patches.functions_run() as functions, patches.for_a_plan():
+                jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
+            with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
+                inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
+            unread = _unread(program, jitted, inputs)
+        assert hooks.stage is not None
+        if hooks.reduced:
+            why += f"; gradients of {', '.join(map(str, hooks.reduced))} written as others"
+        if entry is not None:
+            entry.functions.update(functions)
+        if way == "interpreter":
+            interpreter_checks.refuse_lost(jitted._lc_cs.last_traces[0])
+        names = [
+            out.name
+            for b in jitted._lc_cs.last_traces[0].bound_symbols
+            if b.sym.id is PrimIDs.UNPACK_TRIVIAL
+            for out in b.flat_proxy_outs
+        ]
+        arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
+        if way == "interpreter":
+            interpreter_checks.refuse_written_leaves(jitted._lc_cs.last_traces[0], arguments)
+        beside = frozenset(n for n, t in arguments.items() if any(t is each for each in given_back))
+        stage = hooks.stage.of_tensors(arguments, unread, beside)
+        made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
+        way = "parts" if way == "graph" else way
+        origins, times = stage.origins, tuple(log.times)
+        captured = Capture(program, executor, Later(lambda: stage), origins, times, ranks, *made, way, why, kept=kept)
+        # What Thunder makes of it without choices: what cannot be made has another way in.
+        with captured.inside():
+            if len(hooks.reduced) == 1:
+                captured.few, captured.reduced = stage.few, hooks.reduced[0]
+            log = StageLog()
+            found = executed(Hooks(executor, {}, log, kept=kept), captured.stage)
+            captured.stock = log, found
+        if way == "interpreter":
+            interpreter_checks.refuse_unsaved(jitted._lc_cs.last_traces[0], found.forward, found.backward)
+        interpreter_checks.refuse_unread(jitted._lc_cs.last_traces[0], found.backward)
+        return captured
+    except (WorkbenchError, OtherwiseError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # the program's own code may raise anything, and exit
+        reason = what(error)
+        advice = remedy(reason)
+        message = f"{advice} ({reason})" if advice else reason
+        where = _own_line(error) if way == "interpreter" else ""
+        raise ProgramError(f"{where}Thunder cannot trace {shown(program.name)}: {message}") from error
+
+
+def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
+    """What shares a program among ranks, for the graph that Dynamo makes of it."""
+    assert isinstance(program.callable, torch.nn.Module)
+    if sharded_graphs.moved(program.callable, transforms):
+        raise ProgramError("its parameters or buffers are on another device than that of a rank")
+    return sharded_graphs.AmongRanks(program.callable, transforms).transforms
+
+
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_COMPILER = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+def _own_line(error: BaseException) -> str:
+    """The person's own line at which Thunder's interpreter was, which has its frames in the traceback; or nothing."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not patches.is_library(frame.filename)
+        and not frame.filename.startswith(_COMPILER)
+        and ("site-packages" in frame.filename or not frame.filename.startswith(_STDLIB))
+    ]
+    return told_place(own[-1].filename, own[-1].lineno or 0) if own else ""
+
+
+def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
+    """What the program and its inputs hold beside the inputs of its trace: one tensor of each storage."""
+    given = {**held(program.args, "args").tensors, **held(program.kwargs, "kwargs").tensors}
+    known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in {**state_of(program.callable, compiled), **given}.items():
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known and storage.nbytes():
+            known.add(storage._cdata)
+            found[name] = tensor
+    return found

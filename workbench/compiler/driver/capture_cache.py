@@ -1,0 +1,362 @@
+"""A captured program on disk, with its stock plan: opened again it costs no capture where nothing that counts changed.
+
+A file is found by a key of the program as given, the executor and all versions, and holds what tracing went through
+(`workbench.programs.identity`), each function of which has to be as it was. Thunder's traces are written by the fields
+of their statements: symbols, executors, types and devices go by name. What cannot be written is captured each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import io
+import os
+import pickle
+import platform
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from workbench.compiler.fastpath.call_memo import OF_TRACING
+from workbench.compiler.interop.patches import SourceFile
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    SigInfo,
+    Symbol,
+    TagBase,
+    TraceCtx,
+    devices,
+    get_executor,
+    thunder_functions,
+)
+from workbench.compiler.lowering import custom_ops as operators
+from workbench.compiler.lowering import factories, grouped_mm
+from workbench.compiler.memory.op_effects import settings
+from workbench.compiler.pipeline.compilation import StageTime
+from workbench.compiler.pipeline.lever_context import Made
+from workbench.compiler.planner.plan import Plan, Split
+from workbench.compiler.trace.bsym_memo import STRUCTURE, Structure, structure_of
+from workbench.compiler.trace.lazy_value import Later
+from workbench.interop.torch_private import FakeTensorMode
+from workbench.programs import Program
+from workbench.programs.identity import OperatorWitness, UnknownError, Witness, told, witnesses
+from workbench.util import capture_store, paths
+
+if TYPE_CHECKING:
+    from workbench.compiler.driver.capture import Capture
+    from workbench.compiler.frontend.fake_process_group import Ranks
+
+FORMAT = 4
+
+
+@dataclasses.dataclass
+class Entry:
+    """Where one program is kept, and what of it is known.
+
+    Attributes
+    ----------
+    key : str
+    known : set of CodeType
+        Code that is part of the key.
+    kinds : set of type and str
+        The classes of what the program holds, as `told` gives them.
+    codes, functions : set
+        What tracing went through, noted while it does.
+    operators : set of str
+        Those of `torch.library` that it met.
+    unread : str
+        Why something that was kept of it could not be read; empty where nothing of that kind was met.
+    """
+
+    key: str
+    known: frozenset[CodeType]
+    kinds: frozenset[type | str]
+    codes: set[CodeType] = dataclasses.field(default_factory=set)
+    functions: set[FunctionType] = dataclasses.field(default_factory=set)
+    operators: set[str] = dataclasses.field(default_factory=set)
+    unread: str = ""
+
+    def found(self, inside: Callable[[], AbstractContextManager[Any]]) -> Mapping[str, Any] | None:
+        """What was kept of the program, if all that tracing it went through is as it was.
+
+        Parameters
+        ----------
+        inside : callable
+            Gives what it is read in, where there is something to read.
+        """
+        for path in capture_store.kept(self.key):
+            try:
+                file = io.BytesIO(capture_store.read(path))
+                seen: tuple[Witness | OperatorWitness, ...] = pickle.load(file)
+                if all(witness.holds(self.kinds) for witness in seen):
+                    with inside():
+                        found: Mapping[str, Any] = pickle.load(file)
+                    return found
+            except OSError as error:
+                self.unread = f"{path}: {paths.reason(error)}"
+                capture_store.forget(path)
+            except Exception as error:  # noqa: BLE001  # what another version wrote may fail in any way
+                self.unread = f"{path}: {type(error).__name__}"
+                capture_store.forget(path)
+        return None
+
+    def keep(self, captured: Capture, plan: Plan) -> str:
+        """Write a captured program with its stock plan; says in words what came of it."""
+        try:
+            functions = witnesses(self.codes, self.functions, self.known, self.kinds)
+            seen = (*functions, *map(OperatorWitness.of, sorted(self.operators)))
+            file = io.BytesIO()
+            pickle.dump(seen, file, protocol=5)
+            _Pickler(file, protocol=5).dump(_state(captured, plan))
+            part = hashlib.sha256(repr(sorted(map(repr, seen))).encode()).hexdigest()[:16]
+            capture_store.keep(self.key, part, file.getvalue())
+        except UnknownError as error:
+            return f"not kept on disk: {error}"
+        except OSError as error:
+            return f"not kept on disk: {capture_store.folder()}: {paths.reason(error)}"
+        except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as error:
+            return f"not kept on disk: it cannot be written ({error})"
+        return f"kept on disk; what was there could not be read: {self.unread}" if self.unread else "kept on disk"
+
+
+def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> tuple[Entry | None, str]:
+    """Where a program is kept; None with the reason where that cannot be told, or nothing is kept."""
+    if capture_store.folder() is None:
+        return None, f"not kept on disk: {capture_store.VARIABLE} is off"
+    try:
+        given = (program.callable, program.args, program.kwargs)
+        shared = (ranks.count, str(ranks.parallel)) if ranks is not None else (1, "")
+        digest, codes, kinds = told(given, program.name, _device(program), program.modes, executor, way, shared)
+    except UnknownError as error:
+        return None, f"not kept on disk: {error}"
+    key = hashlib.sha256(f"{digest} {_versions()} {settings()!r}".encode()).hexdigest()[:32]
+    return Entry(key, codes, kinds), ""
+
+
+def _device(program: Program) -> tuple[str, str]:
+    """Kernels of one GPU allocate other than those of another."""
+    return program.device, torch.cuda.get_device_name() if program.device == "cuda" else ""
+
+
+@functools.cache
+def _versions() -> str:
+    """All that makes one installation trace as another does."""
+    libraries = Path(sysconfig.get_paths()["purelib"])
+    # Whatever is installed, each under a name with its version; what people work on, or have elsewhere, by its files.
+    installed = sorted(path.name for path in libraries.glob("*.dist-info"))
+    worked_on = [Path(__file__).parents[2], _home("thunder")]
+    if libraries not in _home("torch").parents:
+        worked_on.append(_home("torch"))
+    sources = sorted(
+        (str(path), path.stat().st_mtime_ns, path.stat().st_size) for own in worked_on for path in own.rglob("*.py")
+    )
+    return repr((FORMAT, sys.version, platform.machine(), os.cpu_count(), installed, sources))
+
+
+def _home(package: str) -> Path:
+    """Where an imported package's files are."""
+    return Path(str(sys.modules[package].__file__)).parent
+
+
+_LEFT_OUT = {"split", "steps", "unordered", "rows", "opening", "stages"}
+"""Of a plan: what is made again when it is asked for, or told anew."""
+
+
+def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
+    # Where all layers are written from few, so they are again once they are asked for.
+    stage = captured.few or captured.stage
+    tensors: dict[str, torch.Tensor] = {**stage.arguments}
+    return {
+        "plan": {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan) if f.name not in _LEFT_OUT},
+        "stage": {
+            "executor": stage.executor,
+            "origins": stage.origins,
+            "joint": stage.joint,
+            "claimed": stage.claimed,
+            "has_backward": stage.has_backward,
+            "gathers_again": stage.gathers_again,
+            "beside": stage.beside,
+            "program": stage.program,
+        },
+        "reduced": captured.reduced,
+        "tensors": _written(tensors, stage.unread),
+        # But for origins it is the program that few layers were left of.
+        "initial": captured.initial if captured.reduced is None else None,
+        "cache_info": captured._cache_info,
+        "way": captured.way,
+        "why": captured.why,
+        "doubts": captured.doubts,
+    }
+
+
+def _written(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple[Any, ...]]]:
+    """What is told of tensors: how each lies in which storage."""
+    storages: dict[int, int] = {}
+    written = []
+    for table in tables:
+        facts = {}
+        for name, tensor in table.items():
+            storage = tensor.untyped_storage()
+            number = storages.setdefault(storage._cdata, len(storages))
+            if storage.nbytes() % tensor.element_size():
+                raise UnknownError(f"{name} lies in a storage that is no multiple of its elements")
+            lies = (tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+            of = (tensor.dtype, str(tensor.device), tensor.requires_grad, tensor.is_leaf)
+            facts[name] = (number, storage.nbytes(), lies, of)
+        written.append(facts)
+    return written
+
+
+def tensors_of(written: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTensorMode) -> list[dict[str, torch.Tensor]]:
+    """Fake tensors that lie as those that were written."""
+    each = list(written)
+    shared = Counter(number for facts in each for number, *_ in facts.values())
+    storages: dict[int, torch.Tensor] = {}
+    tables = []
+    with mode, torch.no_grad():
+        for facts in each:
+            table: dict[str, torch.Tensor] = {}
+            for name, (number, nbytes, (shape, stride, offset), (dtype, device, wants_grad, is_leaf)) in facts.items():
+                if shared[number] == 1 and not offset and _extent(shape, stride) * dtype.itemsize == nbytes:
+                    # One operation in place of four, each of which fake tensors take their time for.
+                    made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+                else:
+                    if number not in storages:
+                        storages[number] = torch.empty(nbytes, dtype=torch.uint8, device=device)
+                    base = storages[number].view(dtype)
+                    made = base.as_strided(shape, stride, offset).detach()
+                if wants_grad:
+                    made.requires_grad_()
+                    if not is_leaf:
+                        with torch.enable_grad():
+                            made = made.view_as(made)
+                table[name] = made
+            tables.append(table)
+    return tables
+
+
+def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements from a tensor's first to its last."""
+    return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def plan_of(found: Mapping[str, Any], again: Later[tuple[Plan, Made]], seconds: float) -> Plan:
+    """The stock plan as it was kept; traces are those of the plan made again, once they are asked for."""
+    return Plan(
+        **found["plan"],
+        split=Split(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
+        steps=Later(lambda: again.value[0].steps.value),
+        opening=(StageTime("read from disk", seconds),),
+        stages=(),
+    )
+
+
+class _Pickler(pickle.Pickler):
+    """Writes statements by their fields alone, and which are alike: what they know of themselves is found again."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is BoundSymbol:
+            fields = {name: obj.__dict__[name] for name in _FIELDS} | {"_import_ctx": {}, "_object_ctx": {}}
+            fields[STRUCTURE] = structure_of(obj)
+            if obj._call_ctx is None or obj.sym._bind_postprocess is None:
+                return object.__new__, (BoundSymbol,), fields
+            # What it calls is its symbol's.
+            return _bound, (fields | {"_call_ctx": None},)
+        if kind is Structure:
+            return Structure, ()
+        if kind is Symbol:
+            return _symbol_of(obj)
+        if isinstance(obj, Proxy):
+            # Asked for `__setstate__`, a proxy looks for a method of Thunder's by that name.
+            return object.__new__, (kind,), obj.__dict__ | {"history": None}, None, None, _fill
+        if isinstance(obj, TagBase):
+            return getattr, (kind, obj._value)
+        if kind is devices.Device:
+            return devices.Device, (obj.device_str(),)
+        if kind is SourceFile:
+            return SourceFile, (str(obj), obj.scope, obj.user_file, obj.user_line)
+        if kind is TraceCtx:
+            state = {name: value for name, value in obj.__dict__.items() if name not in OF_TRACING}
+            return object.__new__, (TraceCtx,), state | {"fn": None, "_object_ctx": {}}
+        if kind is SigInfo:
+            return object.__new__, (SigInfo,), obj.__dict__ | {"unwrapped_fn": None}
+        if isinstance(obj, dist.ProcessGroup):
+            return _process_group, ()
+        if kind is MappingProxyType:
+            return MappingProxyType, (dict(obj),)
+        if dataclasses.is_dataclass(kind) and kind.__module__.startswith("workbench."):
+            fields = {field.name: getattr(obj, field.name) for field in dataclasses.fields(kind)}
+            return object.__new__, (kind,), fields
+        if isinstance(obj, torch.Tensor | ModuleType):
+            raise UnknownError(f"a trace holds a {kind.__name__}")
+        return NotImplemented
+
+
+def _fill(made: Any, fields: dict[str, Any]) -> None:
+    made.__dict__.update(fields)
+
+
+def _bound(fields: dict[str, Any]) -> Any:
+    made = object.__new__(BoundSymbol)
+    made.__dict__.update(fields)
+    made.sym._bind_postprocess(made)
+    return made
+
+
+def _symbol_of(symbol: Any) -> Any:
+    """How a symbol is found again: by its name, else by what it implements, stands for or is called in a module."""
+    executor: Any = symbol.executor
+    named: Any = getattr(symbol.module, symbol.name, None)
+    if executor is not None:
+        if executor.name == operators.NAME:
+            return operators.found, operators.way_to(symbol)
+        for room in (grouped_mm, factories):
+            if executor.name == room.NAME:
+                return room.found, (symbol.name,)
+        if executor.opmap.get(symbol.name) is symbol:
+            return Symbol.lookup_symbol, (symbol.name, executor.name, None)
+        for key, implementation in executor.implmap.items():
+            if implementation.symbol is symbol:
+                return _implementation, (executor.name, key)
+    elif named is symbol:
+        return Symbol.lookup_symbol, (symbol.name, None, symbol.module.__name__)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("thunder."):
+            for own, value in vars(module).items():
+                if value is symbol:
+                    return _named, (name, own)
+    for function, made in thunder_functions.items():
+        if made is symbol:
+            return _standing_for, (function,)
+    raise UnknownError(f"there is no way back to Thunder's {symbol.name}")
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(sys.modules[module], name)
+
+
+def _standing_for(function: Any) -> Any:
+    return thunder_functions[function]
+
+
+def _implementation(executor: str, key: Any) -> Any:
+    return get_executor(executor).implmap[key].symbol
+
+
+def _process_group() -> Any:
+    """That of the ranks that are not there, which one is in while it is read."""
+    return dist.group.WORLD
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(BoundSymbol))

@@ -1,0 +1,204 @@
+"""A config replayed: ``thunder.jit`` with exactly its choices; and `unmodified`, what every run is checked against."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from workbench.analysis.equivalence.prove import Proof
+from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks, sharded_graphs
+from workbench.compiler.fusion.executors import (
+    Observer,
+)
+from workbench.compiler.interop import thunder_api
+from workbench.compiler.interop.thunder_api import (
+    Transform,
+)
+from workbench.compiler.pipeline.compilation import Hooks
+from workbench.core.config import EAGER, Config
+from workbench.errors import ConfigError, ConfigWarning, shown
+from workbench.programs.modes import restored
+
+
+def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
+    """``thunder.jit(fn)`` with exactly the choices of a config.
+
+    Parameters
+    ----------
+    config : Config
+    fn : callable or torch.nn.Module
+    observer : Observer, optional
+        Told of stages and fusions while they are compiled.
+    **options
+        Passed to ``thunder.jit``; ``transforms`` are put before the workbench's. Where they are not given, those that
+        share the program as the config says, among the ranks of the process group that this process is in.
+
+    Warns
+    -----
+    ConfigWarning
+        At the first call, saying that the config was made with other versions or for another program, and naming
+        choices that fit nothing in this program; they are left out.
+
+    Raises
+    ------
+    ChoiceError
+        At the first call, if a choice is illegal for this program.
+    ConfigError
+        If ``executors=`` is given too, or ranks share the program and this process is in no group of them.
+    ProgramError
+        If `fn` cannot be shared among so many ranks.
+    PlanError
+        At the first call, before anything has run, if what was compiled is not proven to compute what `fn` does.
+    """
+    if "executors" in options:
+        raise ConfigError("executors= cannot be given here: the config names them")
+    again = None if "transforms" in options else functools.partial(jit, config, **options)
+    shared = options.pop("transforms", None)
+    if shared is None:
+        shared = fake_process_group.transforms_here(config, fn) if config.parallel else ()
+    proofs: list[Proof] = []
+    # The same for each graph, as for each call that Thunder compiles anew: what was warned of is known to all.
+    hooks = Hooks(config.executor, config.choices, observer, config.parallel)
+    hooks.config, hooks.warn, hooks.proofs = config, True, proofs
+    if isinstance(fn, torch.nn.Module):
+        module = weakref.ref(fn)
+        hooks.training = lambda: getattr(module(), "training", None)
+
+    def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(shared)) -> Any:
+        hooks.restart()
+        own = hooks.transforms()
+        transforms = [own[0], *sharing, *own[1:]]
+        return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
+
+    if config.capture == "parts":
+        jitted = _in_parts(config, fn, observer, shared, options)
+    else:
+        sharing = shared if config.parallel else ()
+        jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes)
+        jitted._workbench_proofs = proofs
+    if isinstance(jitted, dynamo.CompiledModule) and again is not None:
+        jitted.made_by(again)
+    return jitted
+
+
+def _compiled(
+    fn: Callable[..., Any],
+    capture: str,
+    compiler: Callable[..., Any],
+    sharing: Sequence[Transform],
+    observer: Observer | None = None,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """A program of one graph, compiled the way that it was captured in."""
+    if capture == "dynamo" and not sharing:
+        return dynamo.jit(fn, compiler, observer, modes)
+    if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not sharded_graphs.moved(fn, sharing):
+        return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
+    # By the interpreter, ids are the same: it takes what a rank moves to its device, too.
+    return _under(modes, compiler(fn))
+
+
+def _in_parts(
+    config: Config, fn: Callable[..., Any], observer: Observer | None, shared: Sequence[Transform], options: Any
+) -> Any:
+    """A program of several graphs, each compiled with its own choices."""
+    proofs: list[Proof] = []
+    names = {key: (name, kind) for name, (kind, _, key) in ((n, t.partition(":")) for n, t in config.parts.items())}
+    met: set[str] = set()
+    stray = sorted(id for id in config.choices if id.partition(":")[0] not in config.parts)
+    found = [config.differences(config.fingerprint)]
+    if stray:
+        found.append(f"{len(stray)} of {len(config.choices)} choices are for no part, and left out: {', '.join(stray)}")
+    for told in filter(None, found):
+        warnings.warn(ConfigWarning(told), stacklevel=3)
+
+    def compiler_of(piece: graph_breaks.Piece) -> tuple[dynamo.Compiler | None, bool]:
+        name, kind = names.get(piece.key, ("", ""))
+        if not name:
+            _warn_of_strangers(config, piece, met)
+        if piece.refusal or kind == EAGER:
+            return None, bool(name)
+        own = config.of_part(name)
+        hooks = Hooks(config.executor, own.choices, observer)
+        hooks.config, hooks.warn, hooks.proofs = own, True, proofs
+
+        def compiled(function: Callable[..., Any]) -> Any:
+            hooks.restart()
+            first, *rest = hooks.transforms()
+            transforms = [first, *shared, *rest]
+            return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
+
+        return compiled, bool(name)
+
+    made = graph_breaks.CompiledParts(fn, compiler_of, observer, config.modes)
+    jitted = dynamo.as_given(fn, made)
+    jitted._workbench_proofs, jitted._workbench_jitted = proofs, made.jitted
+    return jitted
+
+
+def _warn_of_strangers(config: Config, piece: graph_breaks.Piece, met: set[str]) -> None:
+    """Say once that a program has parts that its config does not know."""
+    if not met:
+        warnings.warn(
+            ConfigWarning(
+                f"{piece.source or 'a part'} is none of the parts that the config for {shown(config.program)} was made "
+                "for: it is compiled without choices. Open the program again to make choices for it"
+            ),
+            stacklevel=2,
+        )
+    met.add(piece.key)
+
+
+def _under(modes: Mapping[str, str], jitted: Any) -> Any:
+    """What `thunder.jit` gave, with modes of PyTorch in force in each call."""
+    if not modes:
+        return jitted
+    module = isinstance(jitted, torch.nn.Module)
+    call = jitted.forward if module else jitted
+
+    @functools.wraps(call)
+    def restoring(*args: Any, **kwargs: Any) -> Any:
+        with restored(modes):
+            return call(*args, **kwargs)
+
+    if not module:
+        return restoring
+    jitted.forward = restoring
+    return jitted
+
+
+def proofs_of(jitted: Any) -> tuple[Proof, ...]:
+    """The proofs of what `jit` gave, one for each compilation so far; none for what it did not give."""
+    return tuple(getattr(jitted, "_workbench_proofs", ()))
+
+
+def unmodified(
+    fn: Callable[..., Any], transforms: Sequence[Transform] = (), capture: str = "interpreter"
+) -> Callable[..., Any]:
+    """``thunder.jit(fn)`` as it comes, with its default executors: what every run is checked against.
+
+    Parameters
+    ----------
+    fn : callable or torch.nn.Module
+    transforms : sequence of Transform, optional
+        Those that share it among ranks.
+    capture : {'dynamo', 'interpreter', 'parts'}
+        How it comes in.
+    """
+
+    def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:
+        return thunder_api.jit(function, transforms=list(sharing))
+
+    if capture == "parts":
+        made = graph_breaks.CompiledParts(fn, lambda piece: (None if piece.refusal else compiled, False))
+        stock: Callable[..., Any] = dynamo.as_given(fn, made)
+        stock._workbench_jitted = made.jitted  # type: ignore[attr-defined]
+        return stock
+    jitted: Callable[..., Any] = _compiled(fn, capture, compiled, transforms)
+    return jitted

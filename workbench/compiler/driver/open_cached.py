@@ -1,0 +1,107 @@
+"""A program captured, or taken from disk where it was captured before and nothing that tracing reads has changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+from workbench.compiler.driver import capture as capturing
+from workbench.compiler.driver import capture_cache
+from workbench.compiler.driver.capture import Capture, PartsCapture
+from workbench.compiler.frontend import fake_process_group
+from workbench.compiler.fusion.fusion_passes import own_names
+from workbench.compiler.interop import devices, thunder_api
+from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.layers.expand_trace import Unfolder
+from workbench.compiler.pipeline.compilation import Hooks
+from workbench.compiler.pipeline.lever_context import Stage
+from workbench.compiler.planner.planner import Base, replan
+from workbench.compiler.trace.bsym_memo import Kept
+from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.planning_lock import one_at_a_time
+from workbench.interop.torch_private import FakeTensorMode
+from workbench.programs import Program, modes
+
+
+@one_at_a_time
+@few_collections()
+def capture(
+    program: Program, executor: str, ranks: fake_process_group.Ranks | None = None, way: str = "interpreter"
+) -> Capture | PartsCapture:
+    """Trace a program once, or take it from disk; as `workbench.compiler.driver.capture.capture`.
+
+    Raises
+    ------
+    ProgramError
+        If it cannot be traced that way; the message holds the reason.
+    """
+    begun = time.perf_counter()
+    entry, why_not = capture_cache.entry_of(program, executor, ranks, way)
+    if entry is not None and (known := _from_disk(program, executor, ranks, entry, begun)):
+        return known
+    made = capturing.capture(program, executor, ranks, way, entry)
+    if isinstance(made, Capture):
+        made.entry, made.on_disk = entry, why_not
+    return made
+
+
+def _from_disk(
+    program: Program, executor: str, ranks: fake_process_group.Ranks | None, entry: capture_cache.Entry, begun: float
+) -> Capture | None:
+    """The program as an earlier process captured and planned it; None where there is no such, or it has changed."""
+    kept = Kept()
+    hooks = Hooks(executor, {}, None, ranks.parallel if ranks is not None else "", kept)
+    with ExitStack() as inside:
+
+        def enter() -> AbstractContextManager[Any]:
+            inside.enter_context(modes.restored(program.modes))
+            if program.fake_mode is not None:
+                inside.enter_context(devices.planned_gpu(program.fake_mode))
+            if ranks is not None:
+                group = fake_process_group.fake_group(ranks, program.callable, program.device)
+                transforms[1:1] = inside.enter_context(group)
+            return nullcontext()
+
+        # Before it is read: that finds symbols by their executors, which are made known when they are asked for.
+        executors, transforms = hooks.executors(), hooks.transforms()
+        found = entry.found(enter)
+        if found is None:
+            return None
+
+        def stand_in() -> None:
+            """What was traced: Thunder makes its state for something that is called."""
+
+        # What shares a program among ranks shares a module.
+        whole = found["way"] == "interpreter" or ranks is not None
+        function = program.callable if whole else stand_in
+        jitted = thunder_api.jit(function, executors=executors, transforms=transforms)
+        mode = program.fake_mode or FakeTensorMode()
+        arguments, unread = capture_cache.tensors_of(found["tensors"], mode)
+    jitted._lc_cs.last_traces = [found["initial"] or found["reduced"].program]
+    of_stage = dict(found["stage"])
+    joint = of_stage.pop("joint")
+    stage = Stage(**of_stage, gradients=Later(lambda: joint), arguments=arguments, unread=unread)
+    state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
+    reduced, staged = found["reduced"], Later(lambda: stage)
+    if reduced is not None:
+        staged = Later(lambda: _unfolded(stage, Unfolder(reduced), captured))
+    way = (found["way"], found["why"])
+    captured = Capture(program, executor, staged, stage.origins, (), ranks, *state, *way, kept=kept)
+    if reduced is not None:
+        captured.few, captured.reduced = stage, reduced
+    vars(captured)["doubts"] = found["doubts"]
+    again = Later(lambda: replan(captured, {}))
+    plan = capture_cache.plan_of(found, again, time.perf_counter() - begun)
+    captured.stages, captured.on_disk = plan.opening, "from disk"
+    captured.bases[()] = Base(plan, staged, Later(lambda: again.value[1]))
+    return captured
+
+
+def _unfolded(few: Stage, unfolder: Unfolder, captured: Capture) -> Stage:
+    """The stage of all layers, by that of few layers which the disk holds."""
+    with captured.inside():
+        gradients, claimed = unfolder.later(few.joint), unfolder.unfolded(few.claimed)
+        whole = dataclasses.replace(few, gradients=gradients, claimed=own_names(claimed), program=unfolder.program)
+        return dataclasses.replace(whole.of_tensors(few.arguments, few.unread, few.beside), few=few)

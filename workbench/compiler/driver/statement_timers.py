@@ -1,0 +1,232 @@
+"""Clocks between the statements that run: put into a jitted callable and taken out again, with nothing compiled anew.
+
+A tick is a statement of its own that is printed as ``wb_tick_7 = wb_now()``: one C function, no Python frame, and the
+time stays a local until the trace ends and hands over all of them at once. It ends one statement and begins the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.patches import SourceFile
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    PrimIDs,
+    Proxy,
+    Symbol,
+    TraceCtx,
+    from_trace,
+    transform_to_torch_types,
+)
+from workbench.compiler.memory.graph_builder import display_name
+from workbench.compiler.trace.stable_ids import is_statement
+from workbench.core.graph import BACKWARD, FORWARD
+
+_NOW, _HAND_OVER, _NOTE = "wb_now", "wb_hand_over", "wb_note"
+
+
+@dataclasses.dataclass(frozen=True)
+class Clocked:
+    """A statement between two ticks.
+
+    Attributes
+    ----------
+    name : str
+        As it is printed, such as ``torch.tanh``.
+    side : int
+        `workbench.core.graph.FORWARD` or ``BACKWARD``.
+    outputs : tuple of str
+        Names of the values that it makes.
+    source : str
+        ``file.py:12``, or empty where it is not known.
+    """
+
+    name: str
+    side: int
+    outputs: tuple[str, ...]
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tick:
+    """What ended at a tick.
+
+    Attributes
+    ----------
+    statement : int
+        Index of the statement, forward ones first; -1 where the trace's first statement begins.
+    frees : bool
+        Whether it was the deletions after the statement, and not the statement.
+    """
+
+    statement: int
+    frees: bool
+
+
+class StatementClocks:
+    """Clocks for the traces of a jitted callable that has been called.
+
+    Times are appended to `times_ns` in the order of `ticks`: the forward's when it ends, then the backward's. A step
+    that ticks on one side only has that side's.
+
+    Parameters
+    ----------
+    jitted : callable
+        What `thunder.jit` returned. Only its latest specialization gets clocks.
+    now : callable
+        Gives nanoseconds. What it takes is nearly all that a tick takes.
+    frees : bool
+        Whether the deletions after a statement have a tick of their own; without, they count with the statement, and
+        there are half as many ticks.
+
+    Attributes
+    ----------
+    statements : tuple of Clocked
+        As in the plan's execution graph, without members of fusions.
+    ticks : tuple of Tick
+        Forward ones first; see `ticks_of` for one side's.
+    times_ns : list of int
+        Of the last step; `clear` it before each.
+    addresses : dict of int to tuple of int
+        Where the outputs of a statement lay when it had run, in the last step; 0 for what is no tensor. Only with
+        `frees`.
+    """
+
+    def __init__(self, jitted: Any, now: Callable[[], int] = time.perf_counter_ns, *, frees: bool = False) -> None:
+        self._frees = frees
+        self._cache: list[Any] = jitted._lc_cs.interpreter_cache
+        self._without = self._cache[-1]
+        self.times_ns: list[int] = []
+        self.addresses: dict[int, tuple[int, ...]] = {}
+        self.statements: tuple[Clocked, ...] = ()
+        self.ticks: tuple[Tick, ...] = ()
+        context = {_NOW: now, _HAND_OVER: self.times_ns.extend}
+        forward = transform_to_torch_types(self._clocked(self._without.computation_traces[-1], FORWARD, context))
+        self._changes = {FORWARD: {"computation_fn": forward.python_callable()}}
+        if self._without.backward_fn is not None:
+            backward = self._clocked(self._without.backward_traces[-1], BACKWARD, context)
+            self._changes[BACKWARD] = {"backward_fn": backward.python_callable()}
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """What the program has: its forward, and its backward if it is differentiated."""
+        return tuple(self._changes)
+
+    def start(self, *sides: int) -> None:
+        """Have the next calls tick: on the sides named, or on all."""
+        changes = [self._changes[side] for side in sides or self.sides]
+        self._cache[-1] = self._without._replace(**functools.reduce(operator.or_, changes))
+
+    def ticks_of(self, side: int) -> tuple[Tick, ...]:
+        """One side's ticks."""
+        begins = [at for at, tick in enumerate(self.ticks) if tick.statement < 0]
+        ends = [*begins[1:], len(self.ticks)]
+        of = {
+            self.statements[self.ticks[at + 1].statement].side: (at, end) for at, end in zip(begins, ends, strict=True)
+        }
+        return self.ticks[slice(*of[side])] if side in of else ()
+
+    def complete(self, *sides: int) -> bool:
+        """Whether the last step ticked as the traces do, on the sides named or on all: else it ran other traces."""
+        return len(self.times_ns) == sum(len(self.ticks_of(side)) for side in sides or self.sides)
+
+    def stop(self) -> None:
+        """Have the next calls run as they were compiled."""
+        self._cache[-1] = self._without
+
+    def clear(self) -> None:
+        """Forget the ticks of the step before."""
+        self.times_ns.clear()
+        self.addresses.clear()
+
+    def _clocked(self, trace: TraceCtx, side: int, context: dict[str, Any]) -> TraceCtx:
+        statements, ticks = list(self.statements), list(self.ticks)
+        before = len(ticks)
+        clocked = from_trace(trace)
+        clocked.names = set(trace.names)
+
+        def tick(ended: Tick) -> None:
+            clocked.bound_symbols.append(_TICK.bind(len(ticks) - before, output=None, _call_ctx=context))
+            ticks.append(ended)
+
+        open_: Tick | None = None
+        for bsym in trace.bound_symbols:
+            if is_statement(bsym) or bsym.sym.id is PrimIDs.RETURN:
+                if open_ is not None:
+                    tick(open_)
+                open_ = None
+            if bsym.sym.id is PrimIDs.RETURN and len(ticks) > before:
+                count = len(ticks) - before
+                clocked.bound_symbols.append(_HAND_OVER_TICKS.bind(count, output=None, _call_ctx=context))
+            if is_statement(bsym):
+                if not statements or statements[-1].side != side:
+                    tick(Tick(-1, frees=False))
+                statements.append(_described(bsym, side))
+            clocked.bound_symbols.append(bsym)
+            if is_statement(bsym) and self._frees:
+                tick(Tick(len(statements) - 1, frees=False))
+                noted = (len(statements) - 1, *_outputs(bsym))
+                clocked.bound_symbols.append(_NOTE_OUTPUTS.bind(*noted, output=None, _call_ctx={_NOTE: self._note}))
+            elif is_statement(bsym):
+                open_ = Tick(len(statements) - 1, frees=False)
+            elif bsym.sym.id is PrimIDs.DEL and statements and statements[-1].side == side and self._frees:
+                open_ = Tick(len(statements) - 1, frees=True)
+        self.statements, self.ticks = tuple(statements), tuple(ticks)
+        return clocked
+
+    def _note(self, statement: int, *outputs: Any) -> None:
+        self.addresses[statement] = tuple(_address(output) for output in outputs)
+
+
+def _address(output: Any) -> int:
+    if isinstance(output, torch.Tensor) and output.layout is torch.strided:
+        return output.untyped_storage().data_ptr()
+    return 0
+
+
+def _outputs(bsym: BoundSymbol) -> list[Proxy]:
+    """What a statement makes, each once, without what it was given."""
+    given = {arg.name for arg in bsym.flat_proxy_args}
+    return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in given}.values())
+
+
+def _print_tick(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], keywords: Any) -> str:
+    return f"{_local(bsym.args[0])} = {_NOW}()"
+
+
+def _print_hand_over(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], keywords: Any) -> str:
+    return f"{_HAND_OVER}(({''.join(f'{_local(index)}, ' for index in range(bsym.args[0]))}))"
+
+
+def _print_note(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], keywords: Any) -> str:
+    statement, *noted = bsym.args
+    return f"{_NOTE}({', '.join((str(statement), *(proxy.name for proxy in noted)))})"
+
+
+def _local(index: int) -> str:
+    return f"wb_tick_{index}"
+
+
+_NOTE_OUTPUTS = Symbol("workbench_note", meta=None, is_prim=True, python_printer=_print_note)
+_TICK = Symbol("workbench_tick", meta=None, is_prim=True, python_printer=_print_tick)
+_HAND_OVER_TICKS = Symbol("workbench_hand_over", meta=None, is_prim=True, python_printer=_print_hand_over)
+
+
+def _described(bsym: BoundSymbol, side: int) -> Clocked:
+    where: str | None = bsym.source_filename
+    line = bsym.source_positions.lineno if bsym.source_positions else 0
+    if isinstance(where, SourceFile):
+        line, where = where.user_line, where.user_file
+    return Clocked(
+        name=display_name(bsym),
+        side=side,
+        outputs=tuple(proxy.name for proxy in _outputs(bsym)),
+        source=f"{where.rsplit('/', 1)[-1]}:{line}" if where and line else "",
+    )

@@ -1,0 +1,1 @@
+"""Memoized replacements of slow Thunder functions. Traces do not change."""

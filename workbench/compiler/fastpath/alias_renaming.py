@@ -1,0 +1,158 @@
+"""How Thunder renames what is written in place, in less time; it gives what it gave, see `quick`.
+
+Each write gives new names to all views of the memory, and Thunder follows the names of a value from the first to the
+last for each place that reads one: of a loop that writes row by row that is the cube of the rows. Here each name knows
+the last and the first of its chain.
+
+In which order Thunder names the views of one memory hangs on the hashes of strings, which Python draws anew for each
+process: traces had other names in each, and layers that write alike had other orders of names. Here they are named in
+the order in which the program first has them, which is one that Thunder could have drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbolTag,
+    CollectionProxy,
+    TensorProxy,
+    TraceProvenance,
+    from_trace,
+    has_tags,
+    prims,
+    tree_flatten,
+    unvariableify,
+    update_aliases,
+    variableify,
+)
+from workbench.compiler.trace.bsym_memo import names_in
+
+
+class _Names:
+    """What values are called by now, and what they were called at first."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, Any] = {}
+        self._first: dict[str, Any] = {}
+        self._variables: dict[str, Any] = {}
+
+    def last(self, proxy: Any) -> Any:
+        """What stands for a value now."""
+        passed = []
+        while proxy.name in self._next:
+            passed.append(proxy.name)
+            proxy = self._next[proxy.name]
+        for name in passed:
+            self._next[name] = proxy
+        return proxy
+
+    def first(self, variable: Any) -> Any:
+        """What a value was called before anything stood for it."""
+        return self._first.get(variable.proxy.name, variable)
+
+    def link(self, old: Any, new: Any) -> None:
+        """Let one value stand for another from now on."""
+        last = self.last(old)
+        if last.name == new.name:
+            return
+        self._variables[last.name] = variable = variableify(last)
+        self._next[last.name] = new
+        self._first[new.name] = self.first(variable)
+
+    def put_into(self, bsym: Any, *, skip_output: bool = False) -> Any:
+        """A statement with what stands for its values."""
+        nested = any(isinstance(each, CollectionProxy) for each in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
+        names: Iterable[str] = self._variables if nested else names_in(bsym)
+        instead = {self._variables[name]: self.last(self._next[name]) for name in names if name in self._next}
+        return bsym.from_bsym_swap_proxies(instead, skip_output=skip_output)
+
+
+def _tensors(proxies: Iterable[Any]) -> list[Any]:
+    return [variableify(proxy) for proxy in proxies if isinstance(proxy, TensorProxy)]
+
+
+def _of_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]:
+    """Arguments that share memory: Thunder goes by addresses, and all tensors without elements have that of nothing."""
+    arguments, _ = tree_flatten((trace.args, trace.kwargs))
+    empty = {at for at, argument in enumerate(arguments) if isinstance(argument, TensorProxy) and 0 in argument.shape}
+    return [kept for group in groups if (kept := [at for at in group if at not in empty])]
+
+
+def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list[int]]) -> Any:
+    """As Thunder's, pass by pass."""
+    in_place, makes_view = update_aliases._is_inplace_op, update_aliases._is_view_creation_op
+    if not any(map(in_place, computation_trace.bound_symbols)):
+        return computation_trace
+    shared = _of_memory(computation_trace, alias_tensor_indices)
+    trace, groups = update_aliases.replace_args_with_alias_map(computation_trace, shared)
+    encountered: set[Any] = set().union(*groups)
+    groups = _written(_grouped(trace, groups), trace)
+    viewed: set[Any] = set().union(*groups)
+    order = {name: at for at, name in enumerate(dict.fromkeys(n for b in trace.bound_symbols for n in names_in(b)))}
+    names, bsyms = _Names(), []
+    for bsym in trace.bound_symbols:
+        given = _tensors(bsym.flat_proxy_args)
+        first = list(map(names.first, given))
+        writes, views = in_place(bsym), makes_view(bsym)
+        reads = bsym.sym.id != prims.PrimIDs.RETURN and bool(set(first).intersection(viewed))
+        if not (writes or views or reads):
+            bsyms.append(names.put_into(bsym))
+            continue
+        if writes and given:
+            inputs, first = {given[0]}, [first[0]]
+        else:
+            inputs = set(given)
+        outputs = set(_tensors(bsym.flat_proxy_outs))
+        encountered.update(inputs)
+        group: set[Any] = set().union(*(each for each in groups if each.intersection(first)))
+        met = group.intersection(encountered) if group else set()
+        if not met:
+            # Views of what nobody writes.
+            bsyms.append(names.put_into(bsym, skip_output=True))
+            continue
+        old = tuple(sorted(map(unvariableify, met), key=lambda proxy: order[proxy.name]))
+        renamed = update_aliases._get_new_aliases(map(variableify, old), trace)
+        update = names.put_into(prims.update_aliases.bind(old, output=renamed))
+        for before, after in zip(old, renamed, strict=True):
+            names.link(before, after)
+        made = names.put_into(bsym)
+        if has_tags(bsym, {BoundSymbolTag.BACKWARD}):
+            update.tags.add(BoundSymbolTag.BACKWARD)
+        bsyms.append(update)
+        encountered.update(outputs)
+        bsyms.append(made)
+        if writes and len(outputs) == 1 and len(inputs) == 1:
+            names.link(unvariableify(inputs.pop()), unvariableify(outputs.pop()))
+    updated = from_trace(trace)
+    updated.set_provenance(TraceProvenance("Update aliases for in-place ops"))
+    updated.bound_symbols = bsyms
+    return updated
+
+
+def _grouped(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
+    """Values by the memory that they are views of, as far as Thunder follows them."""
+    for bsym in trace.bound_symbols:
+        writes = update_aliases._is_inplace_op(bsym)
+        if not writes and not update_aliases._is_view_creation_op(bsym):
+            continue
+        given = variableify(bsym.flat_proxy_args[0])
+        made = set() if writes else set(_tensors(bsym.flat_proxy_outs))
+        for group in groups:
+            if given in group:
+                group.update(made)
+                break
+        else:
+            groups.append(made.union({given}))
+    return groups
+
+
+def _written(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
+    """Those of which something is written in place."""
+    written = {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
+    return [group for group in groups if group.intersection(written)]
+
+
+FUNCTIONS = ((update_aliases, "insert_alias_updates", insert_alias_updates),)
+"""Functions that other modules take by name."""

@@ -1,0 +1,170 @@
+"""Statements taken apart once, and written again with other values as often as there are others.
+
+What is in a statement is looked up by name in what the values are at the time: one look-up for all of its arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy
+from workbench.compiler.trace.bsym_memo import CLEAN, STRUCTURE, identity, structure_of
+from workbench.compiler.trace.dead_code import is_clean
+
+Mark = tuple[set[Any], Any, Any]
+"""What a statement has that is not what it computes: its tags, and where it comes from."""
+
+_FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
+_FIELDS = tuple(field.name for field in dataclasses.fields(BoundSymbol))
+_Get = Callable[[Mapping[Hashable, Any]], Any]
+
+
+class Values(dict[Hashable, Any]):
+    """What stands for what is in statements: values by name, all else by what it is in memory.
+
+    Parameters
+    ----------
+    leaves : mapping
+        What is in the statements; see `Recipes`.
+    make : callable
+        What stands for a value, where none is there yet.
+    given : iterable of (str, Proxy), optional
+        What is there from the start, by name.
+    """
+
+    def __init__(
+        self, leaves: Mapping[Hashable, Any], make: Callable[[Any], Any], given: Iterable[tuple[str, Any]] = ()
+    ) -> None:
+        super().__init__(given)
+        self._leaves, self._make = leaves, make
+
+    def __missing__(self, key: Hashable) -> Any:
+        leaf = self._leaves[key]
+        found = self[key] = self._make(leaf) if type(key) is str else leaf
+        return found
+
+
+class Recipes:
+    """Statements taken apart.
+
+    Parameters
+    ----------
+    check : callable
+        Raises where there is something in a statement, beside a tensor, that cannot be written again.
+
+    Attributes
+    ----------
+    leaves : dict
+        What is in them: tensors by name, all else by what it is in memory.
+    marks : list of Mark
+        Those of the statements, each once.
+    """
+
+    def __init__(self, check: Callable[[Any], None]) -> None:
+        self._check = check
+        self.leaves: dict[Hashable, Any] = {}
+        self.marks: list[Mark] = []
+        self._mark_at: dict[Hashable, int] = {}
+
+    def statement(self, bsym: Any) -> Recipe:
+        """A statement with what is in it, as it is now."""
+        state = bsym.__dict__
+        base = {name: state[name] for name in _FIELDS}
+        base[STRUCTURE] = structure_of(bsym)
+        gets = [("args", self.tree(state["args"]))]
+        if state["kwargs"]:
+            gets.append(("kwargs", self.tree(state["kwargs"])))
+        inside = tuple(map(self.statement, state["subsymbols"]))
+        gets.append(("output", self.tree(state["output"])))
+        gets.extend((name, self.tree(state[name])) for name in _FLAT if name in state)
+        return Recipe(base, tuple(gets), inside, self._mark(state), is_clean(bsym))
+
+    def _mark(self, state: Mapping[str, Any]) -> int:
+        tags, filename, positions = state["tags"], state["source_filename"], state["source_positions"]
+        at = self._mark_at.setdefault((frozenset(tags), identity(filename), identity(positions)), len(self.marks))
+        if at == len(self.marks):
+            self.marks.append((tags.copy(), filename, positions))
+        return at
+
+    def tree(self, tree: Any) -> _Get:
+        """What gives arguments or results, of values."""
+        kind = type(tree)
+        if kind is dict:
+            gets = {name: self.tree(each) for name, each in tree.items()}
+            return lambda values: {name: get(values) for name, get in gets.items()}
+        if kind is not tuple and kind is not list:
+            return itemgetter(self._key(tree))
+        if any(type(each) in (tuple, list, dict) for each in tree):
+            parts = [self.tree(each) for each in tree]
+            return lambda values: kind([get(values) for get in parts])
+        keys = tuple([self._key(each) for each in tree])
+        if not keys:
+            return lambda values: kind()
+        if len(keys) == 1:
+            key = keys[0]
+            return lambda values: kind((values[key],))
+        every = itemgetter(*keys)
+        return every if kind is tuple else lambda values: list(every(values))
+
+    def _key(self, leaf: Any) -> Hashable:
+        key: Hashable
+        if type(leaf) is TensorProxy:
+            key = leaf.name
+        else:
+            self._check(leaf)
+            key = identity(leaf)
+        self.leaves.setdefault(key, leaf)
+        return key
+
+
+class Recipe:
+    """A statement taken apart.
+
+    Parameters
+    ----------
+    base : dict
+        What it has, whatever its values.
+    gets : tuple of (str, callable)
+        What else it has, and what gives that.
+    inside : tuple of Recipe
+    mark : int
+        Which of the marks is its own.
+    clean : bool
+        Whether dead code elimination has nothing to remove inside of it.
+    """
+
+    __slots__ = ("_base", "_clean", "_gets", "_inside", "_mark")
+
+    def __init__(
+        self,
+        base: dict[str, Any],
+        gets: tuple[tuple[str, _Get], ...],
+        inside: tuple[Recipe, ...],
+        mark: int,
+        clean: bool,
+    ) -> None:
+        self._base, self._gets, self._inside, self._mark, self._clean = base, gets, inside, mark, clean
+
+    def written(self, values: Mapping[Hashable, Any], marks: Sequence[Mark]) -> Any:
+        """The statement with other values, of the same structure.
+
+        Parameters
+        ----------
+        values : Values
+        marks : sequence of Mark
+            What stands for each of those of `Recipes`.
+        """
+        state = self._base.copy()
+        for name, get in self._gets:
+            state[name] = get(values)
+        tags, state["source_filename"], state["source_positions"] = marks[self._mark]
+        state["tags"] = tags.copy()
+        inside = state["subsymbols"] = [each.written(values, marks) for each in self._inside]
+        if self._clean:
+            state[CLEAN] = inside
+        made = object.__new__(BoundSymbol)
+        made.__dict__ = state
+        return made

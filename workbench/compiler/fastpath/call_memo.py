@@ -1,0 +1,319 @@
+"""What Thunder makes of an operation, written again for other values that are like those that it was made of.
+
+A composite operation or a gradient rule is Python that records statements. Called again with arguments of the same
+shapes, types and constants, it records the same with other names: layers of a program are that, and so are most
+statements of one. What is recorded for the first is kept with the trace, for that trace alone, and written for those
+after it. What takes or makes anything but tensors and constants is made each time, and so is what gives nothing: it is
+called for what it does, as `torch.set_grad_enabled` is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from workbench.compiler.fastpath.bsym_templates import Recipe, Recipes, Values
+from workbench.compiler.interop.thunder_api import (
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    compile_data,
+    get_tracectx,
+    transforms,
+)
+from workbench.compiler.trace.bsym_memo import Structure, identity
+from workbench.compiler.trace.proxy_traits import TRAITS
+
+Place = tuple[Any, Any]
+"""Where a statement comes from: a file and positions in it."""
+
+_TEMPLATES = "_workbench_templates"
+_NUMBERS = (bool, int, complex, str, type(None), slice, type(...))
+_stock_make_name = TraceCtx.make_name
+
+
+class _OtherwiseError(Exception):
+    """Something is none of what is written again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Template:
+    """What was recorded for one call.
+
+    Attributes
+    ----------
+    names : tuple of (str, str or None)
+        Names that were made meanwhile, each with its prefix, in order.
+    given : tuple of str
+        Names of the values that the call was given.
+    recipes : Recipes
+    places : tuple of int
+        Of each of their marks, which of the places the call was given.
+    statements : tuple of Recipe
+    result : callable
+        What gives the result, of values.
+    structure : Structure
+        Of the statement that the call is, the same for all of them.
+    alive : object
+        What the key tells apart by where it is in memory.
+    """
+
+    names: tuple[tuple[str, str | None], ...]
+    given: tuple[str, ...]
+    recipes: Recipes
+    places: tuple[int, ...]
+    statements: tuple[Recipe, ...]
+    result: Callable[[Any], Any]
+    structure: Structure
+    alive: Any
+
+
+def written(
+    trace: Any,
+    scope: list[Any],
+    of: Any,
+    args: Any,
+    kwargs: Any,
+    make: Callable[[], Any],
+    places: Sequence[Place] | None = None,
+) -> tuple[Any, Structure | None]:
+    """What `make` gives, which records statements in a scope of a trace; or the like of it, recorded by this.
+
+    With it comes the structure that a statement of that call has, where there is one for all that are alike.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+    scope : list of BoundSymbol
+        Where statements go.
+    of : object
+        What is called; told apart by where it is in memory.
+    args, kwargs : tuple, mapping
+        What it is called with.
+    make : callable
+    places : sequence of Place, optional
+        Where statements come from, each object of its own and as many for all calls alike; else where the trace is.
+    """
+    if places is None:
+        places = [_place(trace)]
+    given: dict[str, tuple[int, Any]] = {}
+    alive: list[Any] = [of]
+    try:
+        key = (identity(of), _told(args, given, alive), _told(kwargs, given, alive), torch.get_default_dtype())
+    except _OtherwiseError:
+        return make(), None
+    known: dict[Hashable, _Template | None] = trace.__dict__.setdefault(_TEMPLATES, {})
+    if key not in known:
+        return _recorded(trace, scope, key, given, alive, make, known, places)
+    template = known[key]
+    if template is None:
+        return make(), None
+    names = {old: trace.make_name(prefix=prefix) for old, prefix in template.names}
+    recipes = template.recipes
+    values = Values(
+        recipes.leaves,
+        lambda proxy: renamed(proxy, names[proxy.name]),
+        zip(template.given, (proxy for _, proxy in given.values()), strict=True),
+    )
+    marks = [(tags, *places[at]) for (tags, *_), at in zip(recipes.marks, template.places, strict=True)]
+    scope.extend([statement.written(values, marks) for statement in template.statements])
+    return template.result(values), template.structure
+
+
+def _recorded(
+    trace: Any,
+    scope: list[Any],
+    key: Hashable,
+    given: Mapping[str, tuple[int, Any]],
+    alive: Any,
+    make: Callable[[], Any],
+    known: dict[Hashable, _Template | None],
+    places: Sequence[Place],
+) -> tuple[Any, Structure | None]:
+    begun = len(scope)
+    with _noted(trace) as names:
+        result = make()
+    known[key] = None
+    if result is None or begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
+        return result, None
+    # As they are now: Thunder tags statements, and takes out what is in them.
+    recipes = Recipes(_check_leaf)
+    try:
+        for bsym in scope[begun:]:
+            _check_statement(bsym, places)
+        statements, get = tuple(map(recipes.statement, scope[begun:])), recipes.tree(result)
+        _keep_values(recipes, given, {name for name, _ in names})
+    except _OtherwiseError:
+        return result, None
+    at = tuple([_which(place, places) for _, *place in recipes.marks])
+    template = known[key] = _Template(tuple(names), tuple(given), recipes, at, statements, get, Structure(), alive)
+    return result, template.structure
+
+
+def _told(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
+    """Arguments as a key: tensors by all but their names, and by which of them are one."""
+    kind = type(tree)
+    if kind is TensorProxy:
+        return _tensor(tree, given, alive)
+    if kind is tuple or kind is list:
+        return (kind, *[_told(each, given, alive) for each in tree])
+    if kind is dict:
+        return (kind, *[(name, _told(each, given, alive)) for name, each in tree.items()])
+    if kind is float:
+        return kind, repr(tree)
+    if kind in _NUMBERS:
+        return kind, repr(tree) if kind is slice or kind is complex else tree
+    if isinstance(tree, Proxy) or kind.__hash__ is None:
+        raise _OtherwiseError
+    if callable(tree) and not isinstance(tree, type):
+        raise _OtherwiseError
+    alive.append(tree)
+    return kind, identity(tree)
+
+
+def _tensor(proxy: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
+    state = proxy.__dict__
+    if state["_grad"] is not None or not state.keys() <= _STATE:
+        raise _OtherwiseError
+    shape = state["_shape"]
+    for length in shape:
+        if type(length) is not int:
+            raise _OtherwiseError
+    device = state["_device"]
+    number, known = given.setdefault(state["_name"], (len(given), proxy))
+    if known is not proxy and known.__dict__ is not state and not _alike(known, proxy):
+        raise _OtherwiseError
+    alive.append(device)
+    return (
+        number, shape, identity(device), state["_true_dtype"], state["_dtype"],
+        state["_requires_grad"], state["_distparallel_type"], state["_thunder_fsdp_padding_size"],
+        state["_has_weak_name"], frozenset(state["_tags"]) if state["_tags"] else None,
+    )  # fmt: skip
+
+
+_STATE = {
+    TRAITS,
+    "_name", "_has_weak_name", "history", "_tags", "_shape", "_device", "_dtype", "_true_dtype", "_numel", "_ndim",
+    "_requires_grad", "_grad", "_distparallel_type", "_thunder_fsdp_padding_size",
+}  # fmt: skip
+"""All that a tensor proxy may have; its history says where an input comes from, and nothing is computed by it."""
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return all(one.__dict__.get(name) == other.__dict__.get(name) for name in _STATE - {TRAITS})
+
+
+_NAMED = "\0named"
+"""Stands for the prefix of a name that was not made, but given."""
+
+
+def make_name(self: Any, name: str | None = None, *, prefix: str | None = None) -> str:
+    """As Thunder's, noted where something is recorded."""
+    made = _stock_make_name(self, name, prefix=prefix)
+    for notes in self.__dict__.get(_NOTES, ()):
+        notes.append((made, _NAMED if name is not None else prefix))
+    return made
+
+
+_NOTES = "_workbench_notes"
+
+OF_TRACING = frozenset((_TEMPLATES, _NOTES))
+"""What a trace knows while it is made: of no use once it is."""
+
+
+@contextmanager
+def _noted(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
+    """Inside, names that are made are noted."""
+    all_notes = trace.__dict__.setdefault(_NOTES, [])
+    notes: list[tuple[str, str | None]] = []
+    all_notes.append(notes)
+    try:
+        yield notes
+    finally:
+        all_notes.pop()
+
+
+def _place(trace: Any) -> tuple[Any, Any]:
+    return trace._current_source_filename, trace._current_source_positions
+
+
+def renamed(proxy: Any, name: str) -> Any:
+    """A tensor that differs in nothing but its name."""
+    made = object.__new__(TensorProxy)
+    state = made.__dict__ = proxy.__dict__.copy()
+    state["_name"], state["_tags"] = name, state["_tags"].copy()
+    return made
+
+
+def _which(place: Sequence[Any], places: Sequence[Place]) -> int:
+    """Which of some places one is: the very same, if several are equal; -1 for none."""
+    same = [at for at, known in enumerate(places) if known[0] is place[0] and known[1] is place[1]]
+    return same[0] if same else next((at for at, known in enumerate(places) if known == tuple(place)), -1)
+
+
+def _check_statement(bsym: Any, places: Sequence[Place]) -> None:
+    """Nothing is known of a statement but what is in it, and it comes from where all of them do."""
+    if (
+        _which((bsym.source_filename, bsym.source_positions), places) < 0
+        or bsym.header
+        or bsym.sym._bind_postprocess
+        or bsym.sym.is_fusion
+    ):
+        raise _OtherwiseError
+    for sub in bsym.subsymbols:
+        _check_statement(sub, places)
+
+
+def _keep_values(recipes: Recipes, given: Collection[str], made: set[str]) -> None:
+    """Keep values as they are now, which Thunder tags later: all in statements were given, or made meanwhile."""
+    for name, proxy in recipes.leaves.items():
+        if type(name) is str and name not in given:
+            if name not in made or proxy.__dict__["_grad"] is not None:
+                raise _OtherwiseError
+            recipes.leaves[name] = renamed(proxy, name)
+
+
+def _check_leaf(leaf: Any) -> None:
+    if isinstance(leaf, Proxy) or not _plain(leaf):
+        raise _OtherwiseError
+
+
+def _plain(leaf: Any) -> bool:
+    """Whether there can be no value inside of a leaf."""
+    return not isinstance(leaf, list | tuple | dict | set) and not dataclasses.is_dataclass(leaf)
+
+
+def settled() -> bool:
+    """Whether what is recorded depends on nothing that is set for a part of a program."""
+    data = compile_data.get_compile_data()
+    plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
+    return plain and not compile_data.using_symbolic_values()
+
+
+def gradient_rule(bsym: Any, **kwargs: Any) -> Any:
+    """The gradient rule of a statement, as Thunder finds it, which writes what it wrote for one like it."""
+    rule, executor = _stock_gradient_rule(bsym, **kwargs)
+    if rule is None:
+        return rule, executor
+
+    def apply(*args: Any, **named: Any) -> Any:
+        trace = get_tracectx()
+        scope = None if trace is None else trace.peek_scope()
+        if scope is None or not settled():
+            return rule(*args, **named)
+        return written(trace, scope, rule, args, named, lambda: rule(*args, **named))[0]
+
+    return apply, executor
+
+
+_stock_gradient_rule = transforms._get_gradfn_and_executor
+
+METHODS: tuple[tuple[Any, str, Any], ...] = ((TraceCtx, "make_name", make_name),)
+"""A class of Thunder's, a method of it, and what stands there instead."""
+
+FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = ((transforms, "_get_gradfn_and_executor", gradient_rule),)
+"""Functions that other modules take by name."""

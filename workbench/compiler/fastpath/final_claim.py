@@ -1,0 +1,195 @@
+"""Thunder's last pass, which finds an executor for each statement: what a choice leaves as it is is dealt with once.
+
+Thunder asks its executors about each statement anew for each plan, traces views anew, and copies all that it keeps.
+What comes of a statement depends on it alone, but for the names that are free then, and for what stands in the place of
+the values that it reads. The outcome is Thunder's own, names included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    CollectionProxy,
+    FusionExecutor,
+    IntegerProxy,
+    OperatorExecutor,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    _transform_for_operator_executor_execution,
+    from_trace,
+    prims,
+    tracectx,
+    tree_flatten,
+    variableify,
+)
+from workbench.compiler.trace.bsym_memo import Kept, identity, ids, names_in
+
+
+def last_pass(trace: TraceCtx, executors: Sequence[Any], kept: Kept | None) -> TraceCtx:
+    """The trace with each statement as it is executed.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        Claimed and fused.
+    executors : sequence of Executor
+        Those that execute what no other does.
+    kept : Kept or None
+        Of earlier plans of the program. Without it, and for what this does not know, Thunder's own pass is asked.
+    """
+    if kept is not None:
+        names = set(trace.names)
+        try:
+            return _Pass(trace, executors, kept).done()
+        except _Unknown:
+            trace.names.intersection_update(names)
+    return _transform_for_operator_executor_execution(trace, executors)
+
+
+class _Unknown(Exception):
+    """What comes of a statement is none of the cases that are dealt with here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """What a statement was traced into, by tensors, what a generator is at, and their names."""
+
+    bsyms: tuple[BoundSymbol, ...]
+    given: tuple[Any, ...]
+    """What stands for each of the statement's outputs."""
+    made: tuple[Any, ...]
+    """What was made on the way, and for the outputs, in order."""
+
+
+class _Pass:
+    """One walk over a trace."""
+
+    def __init__(self, trace: TraceCtx, executors: Sequence[Any], kept: Kept) -> None:
+        self._trace, self._executors, self._kept = trace, executors, kept
+        self._new = from_trace(trace)
+        self._instead: dict[str, tuple[Any, Any]] = {}
+
+    def done(self) -> TraceCtx:
+        """The new trace."""
+        left = list(reversed(self._trace.bound_symbols))
+        with tracectx(self._new):
+            while left:
+                bsym = left.pop()
+                how, function = self._kept.once(("executed", identity(bsym)), bsym, partial(self._executed, bsym))
+                if how == _KEPT:
+                    self._append(bsym)
+                elif how == _TRACED:
+                    self._take(bsym, self._traced(bsym, function))
+                else:
+                    if BoundSymbolTag.BACKWARD in bsym.tags:
+                        for sub in bsym.subsymbols:
+                            sub.tags.add(BoundSymbolTag.BACKWARD)
+                    left.extend(reversed(bsym.subsymbols))
+        self._new.set_provenance(TraceProvenance("Transform for operator executor execution"))
+        return self._new
+
+    def _executed(self, bsym: BoundSymbol) -> tuple[str, Any]:
+        """How a statement is executed: as it is, as what a function traces, or as what is inside of it."""
+        if any(isinstance(a, CollectionProxy) for a in bsym.flat_proxy_args):
+            raise _Unknown
+        if bsym.sym.python_impl is not None or bsym.sym.id == prims.PrimIDs.GET_GRAD:
+            return _KEPT, None
+        for executor in self._executors:
+            runs = isinstance(executor, OperatorExecutor) and executor.can_execute(bsym)
+            if runs or (isinstance(executor, FusionExecutor) and executor.can_fuse(bsym)):
+                if (transform := executor.get_execution_transform(bsym)) is not None:
+                    return _TRACED, transform
+                return (_TRACED, executor.implmap[bsym.sym.id].symbol) if runs else (_KEPT, None)
+        if bsym.sym.executor is not None:
+            return _KEPT, None
+        if bsym.sym.is_prim:
+            raise _Unknown
+        return _INSIDE, None
+
+    def _traced(self, bsym: BoundSymbol, function: Any) -> _Traced:
+        """What a function makes of a statement, under the names that are next."""
+        new = self._new
+        first: list[_Traced] = []
+
+        def trace() -> _Traced:
+            first.append(self._trace_into(bsym, function))
+            return first[0]
+
+        known: _Traced = self._kept.once(("traced", identity(bsym)), bsym, trace)
+        if first:
+            return known
+        names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
+        if all(name == proxy.name for name, proxy in zip(names, known.made, strict=True)):
+            return known
+        # Thunder would have called them otherwise in this plan.
+        key = ("renamed", identity(bsym), tuple(names))
+        return self._kept.once(key, bsym, lambda: _renamed(known, names))
+
+    def _trace_into(self, bsym: BoundSymbol, function: Any) -> _Traced:
+        new = self._new
+        objects, names = new.obj_name_ctr, len(new.names)
+        new.push_scope([])
+        result = function(*bsym.args, **bsym.kwargs)
+        bsyms = [each.from_bsym(**_place(bsym)) for each in new.pop_scope()]
+        for each in bsyms:
+            each.tags.update(bsym.tags)
+        outs, given = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
+        ours = {a.name for a in bsym.flat_proxy_args}
+        made = {proxy.name: proxy for proxy in _proxies(bsyms) if proxy.name not in ours}
+        # Named one after the other, and all of them seen: then they can be named again.
+        named = len(new.names) - names == len(made) and objects == new.obj_name_ctr
+        plain = all(type(proxy) in (TensorProxy, IntegerProxy) for proxy in (*outs, *given, *made.values()))
+        if not (bsyms and named and plain and len(outs) == len(given)):
+            raise _Unknown
+        for out, instead in zip(outs, given, strict=True):
+            instead.tags.update(out.tags)
+        in_order = sorted(made.values(), key=lambda proxy: int(proxy.name.removeprefix(proxy.prefix)))
+        return _Traced(tuple(bsyms), tuple(given), tuple(in_order))
+
+    def _take(self, bsym: BoundSymbol, traced: _Traced) -> None:
+        outs = tree_flatten(bsym.output)[0]
+        self._instead.update((out.name, (out, new)) for out, new in zip(outs, traced.given, strict=True))
+        for each in traced.bsyms:
+            self._append(each)
+
+    def _append(self, bsym: BoundSymbol) -> None:
+        """Take a statement in, with what stands in the place of the values in it."""
+        if not self._instead.keys().isdisjoint(names_in(bsym)):
+            concerned = [self._instead[name] for name in names_in(bsym) if name in self._instead]
+            news = [new for _, new in concerned]
+            swap = {variableify(old): new for old, new in concerned}
+            key = ("swapped", identity(bsym), ids(news))
+            bsym = self._kept.once(key, (bsym, news), lambda: bsym.from_bsym_swap_proxies(swap))
+        self._new.bound_symbols.append(bsym)
+
+
+_KEPT, _TRACED, _INSIDE = "kept", "traced", "inside"
+
+
+def _place(bsym: BoundSymbol) -> dict[str, Any]:
+    return {"source_filename": bsym.source_filename, "source_positions": bsym.source_positions}
+
+
+def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
+    """All that statements, and those inside of them, read and make."""
+    for bsym in bsyms:
+        yield from bsym.flat_proxy_args
+        yield from bsym.flat_proxy_outs
+        yield from _proxies(bsym.subsymbols)
+
+
+def _renamed(known: _Traced, names: Sequence[str]) -> _Traced:
+    """The same under other names."""
+    with tracectx(TraceCtx(None)):
+        made = [proxy.replace_name(name) for proxy, name in zip(known.made, names, strict=True)]
+    by_name = {old.name: new for old, new in zip(known.made, made, strict=True)}
+    swap = {variableify(old): new for old, new in zip(known.made, made, strict=True)}
+    bsyms = tuple(bsym.from_bsym_swap_proxies(swap) for bsym in known.bsyms)
+    return _Traced(bsyms, tuple(by_name.get(given.name, given) for given in known.given), tuple(made))

@@ -1,0 +1,213 @@
+"""Thunder in less time: what it does again and again with one outcome is done once; every trace stays what it was.
+
+Its bytecode interpreter interprets its own helpers too (what ``bool(x)`` and ``x in y`` do), and looks each builtin in
+them up by four more frames of interpreted code: most of what it interprets is that. Each statement that it binds has
+the signature of its symbol inspected, and each nesting of arguments is walked twice to find dataclasses that are not
+there. Before each interpretation it looks up the source of every frame on the stack, to know the line of one. A part
+can go once Thunder no longer does that: ``globals_lookup`` interprets nothing to find a builtin, ``Symbol.normalize``
+keeps signatures, ``tree_flatten`` has its types in a constant, ``InterpreterRuntimeCtx`` asks for one frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from workbench.compiler.fastpath import passes, symbols
+from workbench.compiler.interop.thunder_api import interpreter, opcode_handlers, symbol
+from workbench.compiler.trace.bsym_memo import identity
+
+_KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplemented))
+"""What Thunder never puts a proxy in the place of, as it does with numbers and tensors."""
+
+_known: WeakKeyDictionary[Any, dict[tuple[bool, str], Any]] = WeakKeyDictionary()
+"""Of each interpretation, what names stood for: names of the interpreter's own module or not, and builtins of both."""
+
+_load_global = opcode_handlers["LOAD_GLOBAL"]
+
+
+def _load_global_once(inst: Any, /, stack: Any, co: CodeType, globals_dict: Any, **kwargs: Any) -> Any:
+    """A global, looked up as ever, but for a builtin or a name of the interpreter's own that was looked up before."""
+    name = co.co_names[inst.arg >> 1]  # the lowest bit says whether a call follows, which wants a null below
+    names = interpreter.unwrap(globals_dict)
+    own = names is vars(interpreter)
+    value = names[name] if own and name in names else None if name in names else _builtin(names, name)
+    if not isinstance(value, _KINDS):
+        return _load_global(inst, stack=stack, co=co, globals_dict=globals_dict, **kwargs)
+    known = _known.setdefault(interpreter.get_interpreterruntimectx(), {})
+    found = known.get((own, name))
+    if found is not None and found.value is value:
+        if inst.arg & 1:
+            stack.append(interpreter.wrap_const(interpreter.Py_NULL()))
+        stack.append(found)
+        return None
+    outcome = _load_global(inst, stack=stack, co=co, globals_dict=globals_dict, **kwargs)
+    if outcome is None:
+        known[own, name] = stack.getitem_wrapped(-1)
+    return outcome
+
+
+def _builtin(names: dict[str, Any], name: str) -> Any:
+    builtins = names.get("__builtins__")
+    return (vars(builtins) if isinstance(builtins, ModuleType) else builtins or {}).get(name)
+
+
+class _Standing:
+    """A module of Python's, in the place of itself, with functions of it that keep what they gave."""
+
+    def __init__(self, module: ModuleType, **functions: Callable[..., Any]) -> None:
+        self._module = module
+        vars(self).update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+_instructions = functools.lru_cache(8192)(lambda code: tuple(dis.get_instructions(code)))
+
+_signatures: WeakKeyDictionary[FunctionType, inspect.Signature] = WeakKeyDictionary()
+
+
+_of_symbols: dict[int, tuple[Any, inspect.Signature]] = {}
+"""Of symbols that stand in for others, as those of PyTorch's executor do; each with its symbol, which stays."""
+
+
+def _signature(function: Any) -> inspect.Signature:
+    if type(function) is symbol.Symbol:
+        if identity(function) not in _of_symbols:
+            _of_symbols[identity(function)] = (function, inspect.signature(function))
+        return _of_symbols[identity(function)][1]
+    if type(function) is not FunctionType:
+        return inspect.signature(function)
+    found = _signatures.get(function)
+    if found is None:
+        found = _signatures[function] = inspect.signature(function)
+    return found
+
+
+_stock_normalize = symbol.Symbol.normalize
+_MISSING = inspect.Parameter.empty
+
+
+class _Parameters:
+    """What a function takes by place, and by name alone, each with its default."""
+
+    def __init__(self, function: FunctionType) -> None:
+        kind = inspect.Parameter
+        found = list(_signature(function).parameters.values())
+        kinds = [parameter.kind for parameter in found]
+        self.by_place = [(p.name, p.default) for p in found if p.kind in (kind.POSITIONAL_ONLY, _BY_PLACE_OR_NAME)]
+        self.by_name = [(p.name, p.default) for p in found if p.kind is kind.KEYWORD_ONLY]
+        self.never_named = {p.name for p in found if p.kind is kind.POSITIONAL_ONLY}
+        self.any_places, self.any_names = kind.VAR_POSITIONAL in kinds, kind.VAR_KEYWORD in kinds
+
+
+_BY_PLACE_OR_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_parameters: WeakKeyDictionary[FunctionType, _Parameters] = WeakKeyDictionary()
+
+
+def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by place, those left out as their defaults; what does not fit is left to Thunder, which says why."""
+    meta, found = self.meta, None
+    if type(meta) is symbol.Symbol:  # which takes whatever is given
+        return args, kwargs
+    if type(meta) is FunctionType:
+        if not kwargs and _takes_any_places(meta):
+            return args, {}
+        known = _parameters.get(meta)
+        if known is None:
+            known = _parameters[meta] = _Parameters(meta)
+        found = _placed(known, args, kwargs)
+    if found is None:
+        found = _stock_normalize(self, *args, **kwargs)
+    return found
+
+
+def _takes_any_places(function: FunctionType) -> bool:
+    """Whether a function takes whatever is given by place, as that of each fusion does: each has one of its own."""
+    code = function.__code__
+    only_places = code.co_flags & inspect.CO_VARARGS and not code.co_argcount and not code.co_kwonlyargcount
+    return bool(only_places) and not function.__dict__  # which may say that it stands for another
+
+
+def _placed(
+    known: _Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    if (len(args) > len(known.by_place) and not known.any_places) or not known.never_named.isdisjoint(kwargs):
+        return None
+    left = dict(kwargs)
+    given = [left.pop(name, default) for name, default in known.by_place[len(args) :]]
+    named = {name: left.pop(name, default) for name, default in known.by_name}
+    if (left and not known.any_names) or any(x is _MISSING for x in (*given, *named.values())):
+        return None
+    return (*args, *given), named | left
+
+
+class _Stack:
+    """As `inspect.stack`, but a frame's source is looked up when the frame is asked for."""
+
+    def __init__(self, context: int = 1) -> None:
+        self._innermost, self._context = sys._getframe(1), context
+
+    def __getitem__(self, depth: int) -> inspect.FrameInfo:
+        frame: FrameType | None = self._innermost
+        for _ in range(depth):
+            frame = frame and frame.f_back
+        if frame is None:
+            raise IndexError(depth)
+        found = inspect.getframeinfo(frame, self._context)
+        return inspect.FrameInfo(frame, *found, positions=found.positions)
+
+
+def _gather_tags(bsym: Any) -> set[Any]:
+    """Into one set: Thunder makes two for each statement inside."""
+    found: set[Any] = set()
+    left = [bsym]
+    while left:
+        each = left.pop()
+        if each.sym.tags is not None:
+            found.update(each.sym.tags)
+        found.update(each.tags)
+        left.extend(each.subsymbols)
+    return found
+
+
+_QUICK: tuple[tuple[Any, str, Any], ...] = (
+    (interpreter, "dis", _Standing(dis, get_instructions=_instructions)),
+    (interpreter, "inspect", _Standing(inspect, stack=_Stack)),
+    (symbol, "inspect", _Standing(inspect, signature=_signature)),
+    (symbol, "gather_tags", _gather_tags),
+    (symbol.Symbol, "normalize", _normalize),
+    (symbol, "tree_flatten_with_dataclass", symbols.flatten_with_dataclass),
+    *symbols.METHODS,
+    *passes.METHODS,
+)
+"""A module or class of Thunder's, a name in it, and what stands there instead."""
+
+_SHIPPED = tuple((module, name, getattr(module, name)) for module, name, _ in _QUICK)
+
+
+def hasten() -> None:
+    """Put what is quicker in its place, for all that Thunder compiles in this process."""
+    opcode_handlers["LOAD_GLOBAL"] = _load_global_once
+    for module, name, instead in (*_QUICK, *passes.places(quick=True)):
+        setattr(module, name, instead)
+
+
+@contextlib.contextmanager
+def as_shipped() -> Iterator[None]:
+    """Inside, Thunder takes the time that it takes without the workbench, where that is what is measured."""
+    opcode_handlers["LOAD_GLOBAL"] = _load_global
+    for module, name, before in (*_SHIPPED, *passes.places(quick=False)):
+        setattr(module, name, before)
+    try:
+        yield
+    finally:
+        hasten()

@@ -1,0 +1,424 @@
+"""Thunder's passes over statements in less time; each gives what it gave, see `quick`.
+
+Most of what they cost is the same thing found again: a statement that a pass copies without a change is flattened anew
+by the next, statements are looked for in lists by comparing all that they hold, and dead code elimination copies every
+statement it keeps. Here a statement that does not change stays the object that it is, a copy keeps what is known of the
+original, and what is looked up is looked up by name. A part can go once Thunder's own does the same: its function's
+name is in `QUICK`.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
+from typing import Any
+
+from workbench.compiler.fastpath import alias_renaming, symbols, wait_sorting
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    CollectionProxy,
+    NumberProxy,
+    Proxy,
+    Region,
+    TensorProxy,
+    dead_code,
+    distributed_prims,
+    passes,
+    prims,
+    region_utils,
+    tree_flatten,
+    tree_map,
+    utils,
+    variableify,
+)
+from workbench.compiler.trace.bsym_memo import (
+    CLEAN,
+    MADE,
+    NAMES,
+    READ,
+    SHARED,
+    STRUCTURE,
+    identity,
+    made_names,
+    names_in,
+    read_names,
+    shared_of,
+    structure_of,
+)
+from workbench.compiler.trace.dead_code import is_kept, remove_noops
+
+_OF_INPUTS = (
+    "flat_args_and_spec",
+    "flat_args",
+    "flat_proxy_args",
+    "flat_variableified_proxy_args",
+    "_var_args",
+    "_var_kwargs",
+    "are_all_args_constant",
+    READ,
+)
+_OF_OUTPUTS = (
+    "flat_outs_and_spec",
+    "flat_outs",
+    "flat_proxy_outs",
+    "flat_variableified_proxy_outs",
+    "_var_output",
+    MADE,
+)
+"""What a statement keeps of itself once it was asked for, by what it is found from."""
+
+_OF_ALL = ("_hash", NAMES, SHARED, STRUCTURE)
+
+_BESIDE = frozenset(("header", "source_filename", "source_positions", "tags"))
+"""What may change without the statement being another."""
+
+
+def _from_bsym(self: Any, **changes: Any) -> Any:
+    """A statement made of another, which keeps what is known of the parts that do not change."""
+    made = object.__new__(BoundSymbol)
+    state = made.__dict__
+    # Before it is copied: what is found out about a copy is then known of all.
+    structure_of(self), shared_of(self)
+    state.update(self.__dict__)
+    state.pop("rhs", None)
+    state["_line_no"] = None
+    state["tags"] = self.tags.copy()
+    if "args" in changes or "kwargs" in changes:
+        _forget(state, _OF_INPUTS)
+    if "output" in changes:
+        _forget(state, _OF_OUTPUTS)
+    if changes:
+        if not _BESIDE.issuperset(changes):
+            _forget(state, _OF_ALL)
+        state.update(changes)
+    given = state["args"] = tuple(state["args"])
+    if made.sym._bind_postprocess:
+        made.sym._bind_postprocess(made)
+        if made.args is not given:
+            _forget(state, (*_OF_INPUTS, *_OF_ALL))
+    return made
+
+
+def _forget(state: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        state.pop(name, None)
+
+
+def _swapped(
+    self: Any,
+    swap_map: Mapping[Any, Any],
+    skip_inputs: bool = False,
+    skip_output: bool = False,
+    skip_subsymbols: bool = False,
+) -> Any:
+    """The statement itself where nothing in it is swapped, as Thunder gives it back where there is nothing to swap."""
+    if not swap_map:
+        return self
+    names = {variable.proxy.name for variable in swap_map} if len(swap_map) <= _FEW else None
+    return _swapped_of(self, swap_map, names, skip_inputs, skip_output, skip_subsymbols)
+
+
+def _swapped_of(
+    self: Any,
+    swap_map: Mapping[Any, Any],
+    names: Set[str] | None,
+    skip_inputs: bool,
+    skip_output: bool,
+    skip_subsymbols: bool,
+) -> Any:
+    """As `_swapped`, of what is swapped by name, where that is little."""
+    if names is not None and _has_none_of(self, names):
+        return self
+    if not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
+        return self
+    inside = partial(
+        _swapped_of,
+        swap_map=swap_map,
+        names=names,
+        skip_inputs=skip_inputs,
+        skip_output=skip_output,
+        skip_subsymbols=skip_subsymbols,
+    )
+    made = symbols.swapped(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
+    if self.__dict__.get(CLEAN) is self.subsymbols:
+        # Other names make nothing of it do nothing.
+        made.__dict__[CLEAN] = made.subsymbols
+    if not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
+        made.__dict__[STRUCTURE] = structure_of(self)
+    return made
+
+
+_FEW = 8
+"""So few values that their names are soon gathered, and looked for in a statement all at once."""
+
+
+def _has_none_of(bsym: Any, names: Set[str]) -> bool:
+    """Whether a statement has none of some values, however deep inside, nor what may hold them."""
+    return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).once("collections", lambda: _collects(bsym))
+
+
+def _collects(bsym: Any) -> bool:
+    held = any(isinstance(proxy, CollectionProxy) for proxy in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
+    return held or any(map(_collects, bsym.subsymbols))
+
+
+def _renames(before: Any, after: Any) -> bool:
+    """Whether a swap left all of a statement but names as it was."""
+    other = names_in(after)
+    if len(other) != len(names_in(before)):  # two values became one
+        return False
+    pairs = zip(
+        (*before.flat_proxy_args, *before.flat_proxy_outs),
+        (*after.flat_proxy_args, *after.flat_proxy_outs),
+        strict=True,
+    )
+    return all(a is b or _like(a, b) for a, b in pairs)
+
+
+def _like(a: Any, b: Any) -> bool:
+    """Whether two values are tensors that differ in nothing but their names."""
+    if type(a) is not TensorProxy or type(b) is not TensorProxy:
+        return False
+    told = [(t.shape, t.dtype, t.device, t.requires_grad, t.distparallel_type) for t in (a, b)]
+    return told[0] == told[1]
+
+
+def _concerns(bsym: Any, swap_map: Mapping[Any, Any], inputs: bool, output: bool, subsymbols: bool) -> bool:
+    """Whether a swap that skips `inputs`, `output` or `subsymbols` changes a statement, or what its proxies hold."""
+    if not inputs and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_inputs(bsym)):
+        return True
+    if not output and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_outputs(bsym)):
+        return True
+    return not subsymbols and any(_concerns(sub, swap_map, inputs, output, subsymbols) for sub in bsym.subsymbols)
+
+
+def _var_inputs(bsym: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = bsym.flat_variableified_proxy_args
+    return found
+
+
+def _var_outputs(bsym: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = bsym.flat_variableified_proxy_outs
+    return found
+
+
+_MAKES_NOTHING = {prims.PrimIDs.COMMENT, prims.PrimIDs.PRINT, prims.PrimIDs.RETURN}
+_TAKES_NOTHING = {prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK_TRIVIAL}
+
+
+def _bsyms(trace_or_bsyms: Any) -> Sequence[Any]:
+    bsyms: Sequence[Any] = trace_or_bsyms if isinstance(trace_or_bsyms, list) else trace_or_bsyms.bound_symbols
+    return bsyms
+
+
+def _producers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
+    found = utils.ProxyDict()
+    made = found._dict
+    for i, bsym in enumerate(_bsyms(trace_or_bsyms)):
+        names = made_names(bsym)
+        if not names or bsym.sym.id in _MAKES_NOTHING:
+            continue
+        given = read_names(bsym)
+        for name in names:
+            if name not in made and name not in given:
+                made[name] = i if _map_to_numbers else bsym
+    return found
+
+
+def _consumers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
+    found = utils.ProxyDict()
+    taken = found._dict
+    for i, bsym in enumerate(_bsyms(trace_or_bsyms)):
+        if bsym.sym.id not in _TAKES_NOTHING:
+            for name in read_names(bsym):
+                taken.setdefault(name, []).append(i if _map_to_numbers else bsym)
+    return found
+
+
+def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) -> list[Any]:
+    makers = _producers(bsyms)._dict
+    wanted = {leaf.name: leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Proxy)}
+    needed = set(wanted)
+    if needed_proxies is not None:
+        needed.update(variable.proxy.name for variable in needed_proxies)
+        needed_proxies.update(map(variableify, wanted.values()))
+    left = []
+    for bsym in reversed(bsyms):
+        # What makes a name is asked for first: of most statements no tag has to be looked for.
+        for name in made_names(bsym):
+            if name in needed and _is(makers[name], bsym):
+                break
+        else:
+            if not is_kept(bsym):
+                continue
+        remove_noops(bsym)
+        left.append(bsym)
+        needed.update(read_names(bsym))
+        if needed_proxies is not None:
+            needed_proxies.update(bsym.flat_variableified_proxy_args)
+    left.reverse()
+    return _remove_duplicate_number_proxies(left)
+
+
+def _is(maker: Any, bsym: Any) -> bool:
+    return maker is bsym or bool(maker == bsym)
+
+
+def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
+    """All statements that give anything, each number given by the first only; as they are where no other gives it."""
+    seen: set[str] = set()
+    left = []
+    for bsym in bsyms:
+        outs = bsym.flat_outs
+        again = []
+        for out in outs:
+            if isinstance(out, NumberProxy):
+                again.append(out.name in seen)
+                seen.add(out.name)
+        if len(again) == len(outs) and all(again):
+            # Of what gives nothing, as of what gives nothing new, nothing is left.
+            continue
+        left.append(_without_numbers_given(bsym, again) if any(again) else bsym)
+    return left
+
+
+def _without_numbers_given(bsym: Any, again: Sequence[bool]) -> Any:
+    """A statement that gives the values of some numbers, in order, in the place of the numbers."""
+    given = iter(again)
+    output = tree_map(lambda x: x.value if isinstance(x, NumberProxy) and next(given) else x, bsym.output)
+    return bsym.from_bsym(output=output)
+
+
+def _del_last_used(
+    bound_symbols: Sequence[Any], flattened_final_output: Sequence[Any], *, clear_mutable_collections: bool = False
+) -> list[Any]:
+    handled = {out.name for out in flattened_final_output if isinstance(out, Proxy)}
+    left: list[Any] = []
+    for bsym in reversed(bound_symbols):
+        if bsym.sym.id in region_utils.comment_symbols:
+            left.append(bsym)
+            continue
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            continue
+        names = (*made_names(bsym), *read_names(bsym))
+        if not handled.issuperset(names):
+            proxies = zip(names, (*bsym.flat_proxy_outs, *bsym.flat_proxy_args), strict=True)
+            last: dict[str, Any] = {}
+            for name, proxy in proxies:
+                if name not in handled:
+                    last.setdefault(name, proxy)
+            handled.update(last)
+            if bsym.sym.id is not prims.PrimIDs.RETURN:
+                left.append(prims.python_del.bind(*last.values(), output=None))
+                if clear_mutable_collections:
+                    held = (proxy for proxy in last.values() if isinstance(proxy, CollectionProxy))
+                    left.extend(passes.clear_mutable_collection.bind(proxy, output=None) for proxy in held)
+        left.append(bsym)
+    left.reverse()
+    return left
+
+
+def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
+    names = dict.fromkeys(name for bsym in bsyms for name in names_in(bsym))
+    return {name: i for i, name in enumerate(names, 1)}
+
+
+def _make_region(self: Any, producers: Any, consumers: Any, bound_symbols: list[Any]) -> None:
+    """`Region`, which looks for statements by what they are, not by comparing them with each in the region."""
+    self.bound_symbols = bound_symbols
+    inside = set(map(identity, bound_symbols))
+    makers, readers = producers._dict, consumers._dict
+    consumes: dict[str, Any] = {}
+    produces: dict[str, Any] = {}
+    for bsym in bound_symbols:
+        for out in bsym.flat_proxy_outs:
+            if identity(makers[out.name]) in inside:
+                produces.setdefault(out.name, out)
+        if bsym.sym.id not in region_utils.comment_symbols:
+            for a in bsym.flat_proxy_args:
+                consumes.setdefault(a.name, a)
+    inputs = [a for name, a in consumes.items() if identity(makers[name]) not in inside]
+    outputs = [out for name, out in produces.items() if any(identity(b) not in inside for b in readers.get(name, ()))]
+    order = _order_proxies(bound_symbols)
+    self.inputs = utils.OrderedSet(variableify(a) for a in sorted(inputs, key=lambda a: order[a.name]))
+    self.outputs = utils.OrderedSet(variableify(out) for out in sorted(outputs, key=lambda out: order[out.name]))
+
+
+_stock_map_flat = utils.safe_map_flat
+
+
+def _map_flat(f: Callable[..., Any], *args: Any) -> Any:
+    """Over lists of one value each, which is nearly always what is asked, without flattening what holds it."""
+    if all(type(each) is list and len(each) == 1 and type(each[0]) is TensorProxy for each in args):
+        return (f(*(each[0] for each in args)),)
+    return _stock_map_flat(f, *args)
+
+
+_stock_claim = passes._transform_for_operator_executor_execution
+
+
+def _claim(trace: Any, executors_list: Sequence[Any]) -> Any:
+    """Claimed by executors; the trace itself where Thunder would look for waits in the outcome, and throw it away.
+
+    It claims every trace twice, and keeps the first outcome only where there are waits to sort.
+    """
+    only_looked_at = sys._getframe(1).f_code.co_name == "apply_transforms_and_build_cache_entry"
+    if only_looked_at and not any(map(_communicates, trace.bound_symbols)):
+        return trace
+    return _stock_claim(trace, executors_list)
+
+
+def _communicates(bsym: Any) -> bool:
+    """Whether a statement is, or is made of, a collective or a wait."""
+    if type(bsym.sym.id) is distributed_prims.PrimIDs or str(bsym.sym.name).startswith("torch_wait"):
+        return True
+    return any(map(_communicates, bsym.subsymbols))
+
+
+METHODS: tuple[tuple[Any, str, Any], ...] = (
+    (Proxy, "name", property(operator.attrgetter("_name"))),
+    (BoundSymbol, "from_bsym", _from_bsym),
+    (BoundSymbol, "from_bsym_swap_proxies", _swapped),
+    (Region, "__init__", _make_region),
+    (passes, "_transform_for_operator_executor_execution", _claim),
+)
+"""A class of Thunder's, a method of it, and what stands there instead."""
+
+_FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (dead_code, "dce_bsyms", _dce_bsyms),
+    (dead_code, "_remove_noop_subsymbols", remove_noops),
+    (dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies),
+    (dead_code, "order_proxies", _order_proxies),
+    (passes, "_del_last_used", _del_last_used),
+    (utils, "producers", _producers),
+    (utils, "consumers", _consumers),
+    (utils, "safe_map_flat", _map_flat),
+    *alias_renaming.FUNCTIONS,
+    *symbols.FUNCTIONS,
+    *wait_sorting.FUNCTIONS,
+)
+SHIPPED_BY_NAME = {name: getattr(module, name) for module, name, _ in _FUNCTIONS}
+_PAIRS = {name: (SHIPPED_BY_NAME[name], instead) for _, name, instead in _FUNCTIONS}
+_ROOMS = ("thunder.", "workbench.")
+
+
+def places(quick: bool) -> Iterator[tuple[Any, str, Any]]:
+    """Where a function of Thunder's stands that is to be replaced: module, name, what to put there.
+
+    Modules take each other's functions by name when they are imported, some of them late.
+
+    Parameters
+    ----------
+    quick : bool
+        Whether the quick ones shall stand there, or those that are shipped.
+    """
+    for module_name, module in tuple(sys.modules.items()):
+        if not f"{module_name}.".startswith(_ROOMS):
+            continue
+        here: dict[str, Any] = getattr(module, "__dict__", {})
+        for name, (shipped, instead) in _PAIRS.items():
+            wrong, right = (shipped, instead) if quick else (instead, shipped)
+            if here.get(name) is wrong:
+                yield module, name, right

@@ -1,0 +1,293 @@
+"""How Thunder makes statements and values, in less time; each gives what it gave, see `quick`.
+
+A tensor's properties are inferred and checked once for all that are alike. A primitive has nothing inside from which
+dead code could be removed. What is neither nested nor swapped is not flattened to find that out. A part can go once
+Thunder does the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from workbench.compiler.fastpath import call_memo
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    OperatorExecutor,
+    Proxy,
+    TensorProxy,
+    baseutils,
+    compile_data,
+    dead_code,
+    get_tracectx,
+    prims,
+    proxies,
+    pytree,
+    symbol,
+    variableify,
+)
+from workbench.compiler.trace.bsym_memo import STRUCTURE, identity
+
+stock_flatten = pytree.tree_flatten
+_stock_flatten_with_dataclass = pytree.tree_flatten_with_dataclass
+_legal: set[type] = set()
+"""Types that Thunder flattens."""
+_plain: set[type] = {TensorProxy}
+"""Types of leaves that are no dataclasses."""
+
+
+def flatten(args: Any, namespace: str = pytree.OPTREE_NAMESPACE) -> Any:
+    """As Thunder's `tree_flatten`, which makes the set of all types that it takes each time."""
+    kind = type(args)
+    if kind in _legal:
+        return pytree.optree.tree_flatten(args, none_is_leaf=True, namespace=namespace)
+    found = stock_flatten(args, namespace)
+    if not isinstance(args, type):  # of a class it matters which
+        _legal.add(kind)
+    return found
+
+
+def flatten_with_dataclass(tree: Any) -> Any:
+    """Flattened at once where no leaf is a dataclass, which Thunder would have to make known first."""
+    if type(tree) not in _legal:
+        return _stock_flatten_with_dataclass(tree)
+    leaves, spec = flatten(tree)
+    for leaf in leaves:
+        kind = type(leaf)
+        if kind in _plain:
+            continue
+        if dataclasses.is_dataclass(kind):
+            return _stock_flatten_with_dataclass(tree)
+        _plain.add(kind)
+    return leaves, spec
+
+
+def _flat_args(self: Any) -> list[Any]:
+    """The leaves of a statement's arguments, taken one by one where none is nested deeply."""
+    leaves = None if self.kwargs else _leaves(self.args)
+    if leaves is not None:
+        return leaves
+    found: list[Any] = self.flat_args_and_spec[0]
+    return found
+
+
+def _flat_outs(self: Any) -> list[Any]:
+    leaves = _leaves((self.output,))
+    if leaves is not None:
+        return leaves
+    found: list[Any] = self.flat_outs_and_spec[0]
+    return found
+
+
+def _leaves(trees: Sequence[Any]) -> list[Any] | None:
+    """What is in some trees; None where one is nested, or is of a type that was never flattened."""
+    found: list[Any] = []
+    for tree in trees:
+        kind = type(tree)
+        if kind in _plain:
+            found.append(tree)
+        elif (kind is tuple or kind is list) and all(type(each) in _plain for each in tree):
+            found.extend(tree)
+        else:
+            return None
+    return found
+
+
+def _flat_proxy_args(self: Any) -> tuple[Any, ...]:
+    return tuple([x for x in self.flat_args if type(x) is TensorProxy or isinstance(x, Proxy)])
+
+
+def _flat_proxy_outs(self: Any) -> tuple[Any, ...]:
+    return tuple([x for x in self.flat_outs if type(x) is TensorProxy or isinstance(x, Proxy)])
+
+
+def _property(name: str, function: Callable[[Any], Any]) -> functools.cached_property[Any]:
+    found = functools.cached_property(function)
+    found.__set_name__(BoundSymbol, name)
+    return found
+
+
+_stock_swap = BoundSymbol.from_bsym_swap_proxies
+
+
+def swapped(
+    self: Any,
+    swap_map: Mapping[Any, Any],
+    inside: Callable[[Any], Any],
+    skip_inputs: bool,
+    skip_output: bool,
+    skip_subsymbols: bool,
+) -> Any:
+    """A statement with values in the place of others, found without flattening where nothing is nested deeply.
+
+    `inside` does the same to what it is made of.
+    """
+    changes: dict[str, Any] = {}
+    try:
+        if not skip_inputs:
+            changes.update(args=_swap(self.args, swap_map), kwargs=_swap(self.kwargs, swap_map))
+        if not skip_output:
+            changes["output"] = _swap(self.output, swap_map)
+    except _NestedError:
+        return _stock_swap(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
+    changes["subsymbols"] = list(self.subsymbols) if skip_subsymbols else list(map(inside, self.subsymbols))
+    return self.from_bsym(**changes)
+
+
+class _NestedError(Exception):
+    """Something is nested in what is not dealt with here."""
+
+
+def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
+    kind = type(tree)
+    if kind is TensorProxy:
+        return _last(tree, swap_map)
+    if kind is tuple:
+        return tuple([_swap(each, swap_map) for each in tree])
+    if kind is list:
+        return [_swap(each, swap_map) for each in tree]
+    if kind is dict and not tree:
+        return {}
+    if kind not in _plain or issubclass(kind, Proxy):
+        raise _NestedError
+    return tree
+
+
+def _last(proxy: Any, swap_map: Mapping[Any, Any]) -> Any:
+    """What stands in the place of a value in the end."""
+    variable = variableify(proxy)
+    if variable not in swap_map:
+        return proxy
+    found = swap_map[variable]
+    if found is proxy:
+        return proxy
+    if type(found) is not TensorProxy or variableify(found) in swap_map:
+        raise _NestedError
+    return found
+
+
+_stock_call = symbol.Symbol.__call__
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Record a statement. What modes of PyTorch have a say in is left to Thunder."""
+    trace, data = get_tracectx(), compile_data.get_compile_data()
+    if (
+        trace is None
+        or trace._complete
+        or self.meta is None
+        or (self._bind_postprocess and not isinstance(self.executor, OperatorExecutor))
+        or (data is not None and not (data.is_grad_enabled and data.autocast_stack.is_empty()))
+    ):
+        return _stock_call(self, *args, **kwargs)
+    inside: list[Any] = []
+    if self.is_prim and trace.peek_scope() is None:
+        return self.meta(*args, **kwargs)
+
+    def make() -> Any:
+        recorded: list[Any] = []
+        trace.push_scope(None if self.is_prim else recorded)
+        found = self.meta(*args, **kwargs)
+        if not self.is_prim:
+            found = _copied(found, args, kwargs)
+        trace.pop_scope()
+        inside.extend(dead_code.dce_bsyms(recorded, found) if recorded else ())
+        return found
+
+    result, structure = call_memo.written(trace, inside, self, args, kwargs, make)
+    bsym = self.bind(*args, **kwargs, output=result, subsymbols=inside)
+    if structure is not None and not self._bind_postprocess:
+        bsym.__dict__[STRUCTURE] = structure
+    scope = trace.peek_scope()
+    baseutils.check(
+        scope is not None,
+        lambda: f"A symbol {self} was called while processing a primitive",
+        exception_type=AssertionError,
+    )
+    scope.append(bsym)
+    return result
+
+
+def _copied(result: Any, args: Any, kwargs: Any) -> Any:
+    """What a composite gives, copied where it is one of its arguments."""
+    given = flatten((args, kwargs))[0]
+    made, spec = flatten(result)
+    for at, each in enumerate(made):
+        for one in given:
+            if one is each and isinstance(one, Proxy):
+                made[at] = prims.shallow_copy(one)
+    return made[0] if type(result) is TensorProxy else pytree.tree_unflatten(made, spec)
+
+
+_stock_properties = proxies._infer_tensor_properties
+_properties: dict[Any, tuple[Any, Any]] = {}
+_MOST = 20_000
+"""Then it begins anew."""
+
+
+def _inferred(
+    like: Any = None,
+    shape: Any = None,
+    device: Any = None,
+    dtype: Any = None,
+    requires_grad: Any = None,
+    grad: Any = None,
+    distparallel_type: Any = None,
+    thunder_fsdp_padding_size: Any = None,
+) -> Any:
+    """Found once for all tensors of one shape, device and data type."""
+    given: tuple[Any, ...] = shape, device, dtype, requires_grad, distparallel_type
+    plain = like is None or (type(like) is TensorProxy and like._grad is None)
+    if plain and like is not None:
+        known = like._shape, like._device, like._true_dtype, like._requires_grad, like._distparallel_type
+        given = tuple([ours if ours is not None else theirs for ours, theirs in zip(given, known, strict=True)])
+    lengths = given[0]
+    if (
+        not plain
+        or grad is not None
+        or thunder_fsdp_padding_size is not None
+        or type(lengths) not in (tuple, list)
+        or not all(type(length) is int for length in lengths)
+        or compile_data.using_symbolic_values()
+    ):
+        return _stock_properties(
+            like, shape, device, dtype, requires_grad, grad, distparallel_type, thunder_fsdp_padding_size
+        )
+    # Data types and devices are equal to others that are spelled otherwise.
+    key = (tuple(lengths), identity(given[1]), identity(given[2]), given[3], given[4])
+    found = _properties.get(key)
+    if found is None:
+        made = _stock_properties(None, *given[:4], None, given[4], None)
+        if len(_properties) >= _MOST:
+            _properties.clear()
+        found = _properties[key] = made, given
+    return found[0]
+
+
+_stock_check_type = baseutils.check_type
+
+
+def _check_type(x: Any, types: Any) -> None:
+    if not isinstance(x, types):
+        _stock_check_type(x, types)
+
+
+METHODS: tuple[tuple[Any, str, Any], ...] = (
+    (BoundSymbol, "flat_args", _property("flat_args", _flat_args)),
+    (BoundSymbol, "flat_outs", _property("flat_outs", _flat_outs)),
+    (BoundSymbol, "flat_proxy_args", _property("flat_proxy_args", _flat_proxy_args)),
+    (BoundSymbol, "flat_proxy_outs", _property("flat_proxy_outs", _flat_proxy_outs)),
+    (symbol.Symbol, "__call__", _call),
+    (proxies, "_infer_tensor_properties", _inferred),
+    *call_memo.METHODS,
+)
+"""A class or module of Thunder's, a name in it, and what stands there instead."""
+
+FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (pytree, "tree_flatten", flatten),
+    (baseutils, "check_type", _check_type),
+    *call_memo.FUNCTIONS,
+)
+"""Functions that other modules take by name."""

@@ -1,0 +1,160 @@
+"""Planning for several ranks in one process: Thunder's ways to share a program, on a group without its other ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast
+
+import torch
+import torch.distributed as dist
+
+from workbench.compiler.frontend import tensor_parallel
+from workbench.compiler.interop.thunder_api import DDPTransform, FSDPTransform, Transform
+from workbench.core.config import PARALLEL, Config
+from workbench.errors import Advice, ConfigError, DeviceError, ProgramError, shown
+from workbench.interop.torch_private import FakeStore
+
+type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
+"""Parameters sharded and gathered for use, once or in the backward again; replicated; pairs of linears split."""
+
+ZERO3: Parallel = "fsdp_zero3"
+SHARDED: tuple[Parallel, ...] = ("fsdp", ZERO3)
+
+LEFT_ON_MODULE = (
+    "use_fsdp",
+    "use_ddp",
+    "process_group_for_ddp",
+    "bucketing_strategy",
+    "sharding_strategy",
+    "bucket_size_in_mb",
+)
+"""Attributes that Thunder's transforms leave on the module that they are given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """How many processes a program is for, and how they share the work.
+
+    Attributes
+    ----------
+    count : int
+    parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}
+    """
+
+    count: int
+    parallel: Parallel
+
+
+def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks | None:
+    """Check what was asked for; None for one process without any sharing.
+
+    Any number of ranks divides a parameter: Thunder pads its first dimension to a multiple.
+
+    Raises
+    ------
+    ProgramError
+        If the program cannot be shared among ranks in this way: what was given, and what is legal.
+    """
+    legal = ", ".join(PARALLEL)
+    if count < 1:
+        raise ProgramError(f"ranks must be at least 1, given {count}")
+    if parallel and parallel not in PARALLEL:
+        raise ProgramError(f"there is no parallel {shown(parallel)}; legal: {legal}")
+    if not parallel:
+        if count > 1:
+            raise ProgramError(
+                f"{program} does not say how {count} ranks share it",
+                advice=Advice(f"give parallel= one of {legal}", f"give --parallel one of {legal}"),
+            )
+        return None
+    if not isinstance(callable_, torch.nn.Module):
+        raise ProgramError(
+            f"{program} cannot be shared among ranks by {parallel}: it is a {type(callable_).__name__}, "
+            "and a module with parameters is needed"
+        )
+    parameters = dict(callable_.named_parameters())
+    if not parameters:
+        raise ProgramError(f"{program} cannot be shared among ranks by {parallel}: the module has no parameters")
+    scalars = [name for name, parameter in parameters.items() if parameter.ndim == 0]
+    if parallel in SHARDED and scalars:
+        raise ProgramError(
+            f"{program} cannot be sharded: {scalars[0]} has no dimension to shard along; "
+            "give it one (shape (1,)), or share it by ddp"
+        )
+    if parallel == "tensor" and (reason := tensor_parallel.why_not(callable_, count)):
+        raise ProgramError(f"{program} cannot be split over {count} ranks by parallel='tensor': {reason}")
+    return Ranks(count, cast("Parallel", parallel))
+
+
+def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transform, ...]:
+    """Thunder's transforms, for ``thunder.jit``, that share a module among the ranks of a process group.
+
+    Parameters
+    ----------
+    ranks : Ranks
+    device : torch.device
+        This rank's own, with its index.
+    group : torch.distributed.ProcessGroup
+        Of `ranks.count` members; fake where the other ranks are not there.
+    """
+    if ranks.parallel == "tensor":
+        return (tensor_parallel.TensorParallel(device, group),)
+    if ranks.parallel in SHARDED:
+        # That ZeRO-3 gathers again is the lever `saved`'s work: nothing in Thunder reads its own flag for it any more.
+        return (FSDPTransform(device=device, process_group=group),)
+    # Thunder's own default bucket size; nothing reads it any more.
+    return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
+
+
+def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
+    """Thunder's transforms that share a module as a config says, among the ranks that this process is one of.
+
+    Raises
+    ------
+    ConfigError
+        If this process is in no process group.
+    ProgramError
+        If the module cannot be shared in this way among as many ranks as there are.
+    """
+    if not dist.is_initialized():
+        raise ConfigError(
+            f"{config.ranks} ranks share {config.program} by {config.parallel!r}, and this process is in no group of "
+            "them: start it with torchrun, and call torch.distributed.init_process_group first"
+        )
+    ranks = ranks_of(config.program, module, dist.get_world_size(), config.parallel)
+    assert ranks is not None
+    device = next(module.parameters()).device
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return transforms(ranks, device, dist.group.WORLD)
+
+
+@contextlib.contextmanager
+def fake_group(ranks: Ranks, module: Any, device: str) -> Iterator[Sequence[Transform]]:
+    """Inside, this process is rank 0 of ranks that are not there; gives the transforms for ``thunder.jit``.
+
+    Nothing is sent: collectives of PyTorch's fake group return at once. What Thunder's transforms leave on the module
+    is taken away again.
+
+    Raises
+    ------
+    DeviceError
+        If this process is in a process group already.
+    """
+    if dist.is_initialized():
+        raise DeviceError(
+            f"this process is in a process group of {dist.get_world_size()} already; "
+            f"planning for {ranks.count} ranks needs a process without one"
+        )
+    before = {name: module.__dict__[name] for name in LEFT_ON_MODULE if name in module.__dict__}
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks.count)
+    try:
+        place = torch.device("cpu") if device == "cpu" else torch.device("cuda", 0)
+        yield transforms(ranks, place, dist.group.WORLD)
+    finally:
+        dist.destroy_process_group()
+        for name in LEFT_ON_MODULE:
+            module.__dict__.pop(name, None)
+        module.__dict__.update(before)

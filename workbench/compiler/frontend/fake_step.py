@@ -1,0 +1,202 @@
+"""A step of a program in parts, gone through on tensors without values: what lives between the parts, and until when.
+
+Each part that Thunder compiles is one autograd function here, which keeps nothing for its backward: what it keeps is
+for its plan to say. Everything between the parts is the program's own, so that Python, autograd and optimizers hold
+tensors for as long as they do in a run.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from workbench.analysis.memory.allocator import storage_bytes
+from workbench.analysis.memory.multi_graph_memory import Backward, Event, Forward, Freed, Made, Recorded
+from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, tree_iter
+
+
+class Rehearsal:
+    """Notes what a step allocates, runs and frees.
+
+    Parameters
+    ----------
+    mode : FakeTensorMode
+        Of the program's tensors.
+    held : sequence of Tensor
+        Parameters, buffers, inputs and the state of optimizers.
+    """
+
+    def __init__(self, mode: FakeTensorMode, held: Sequence[torch.Tensor]) -> None:
+        self.mode = mode
+        self.events: list[Event] = []
+        self.opaque: dict[str, None] = {}
+        self._number: dict[Any, int] = {}
+        self._calls = 0
+        self._ids = 0
+        self._noting = True
+        for tensor in held:
+            self.note(tensor)
+        self._baseline = tuple(event for event in self.events if isinstance(event, Made))
+        self.events.clear()
+
+    def recorded(self) -> Recorded:
+        """All that was noted so far."""
+        return Recorded(self._baseline, tuple(self.events), tuple(self.opaque))
+
+    def stop(self) -> None:
+        """Note no more."""
+        self._noting = False
+
+    def note(self, tensor: Any) -> int:
+        """Number of a tensor's storage; -1 for what is no tensor."""
+        if not isinstance(tensor, torch.Tensor):
+            return -1
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._number:
+            self._ids += 1
+            self._number[key] = self._ids
+            self._add(Made(self._ids, storage_bytes(tensor)))
+            weakref.finalize(storage, self._gone, key, self._ids).atexit = False
+        return self._number[key]
+
+    def _gone(self, key: Any, number: int) -> None:
+        if self._number.get(key) == number:
+            del self._number[key]
+        self._add(Freed(number))
+
+    def _add(self, event: Event) -> None:
+        if self._noting:
+            self.events.append(event)
+
+    def run(self, part: str, function: Callable[..., Any], given: Sequence[Any]) -> Any:
+        """What a part that Thunder compiles gives.
+
+        Parameters
+        ----------
+        part : str
+        function : callable
+            Gives it, on fake tensors.
+        given : sequence
+            What it is called with, and then the tensors that it holds.
+        """
+        with self.mode, torch.no_grad():
+            made = function()
+        several = isinstance(made, tuple | list)
+        outputs = list(made) if several else [made]
+        self._calls += 1
+        at = len(self.events)
+        arguments = tuple(map(self.note, given))
+        numbers = tuple(map(self.note, outputs))
+        handed_out = self.events[at:]
+        del self.events[at:]
+        self.events += [Forward(part, self._calls, arguments, numbers), *handed_out]
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
+            tensors = [at for at, output in enumerate(outputs) if isinstance(output, torch.Tensor)]
+            stand: Any = _Stand.apply  # without types in torch
+            joined = stand(self, self._calls, [outputs[at] for at in tensors], *given)
+            for at, output in zip(tensors, joined, strict=True):
+                outputs[at] = output
+        return tuple(outputs) if several else outputs[0]
+
+    def run_opaque(self, part: str, function: Callable[..., Any]) -> Any:
+        """What a part that PyTorch runs gives, each of its operators noted."""
+        self.opaque[part] = None
+        with self.mode, _Noting(self):
+            return function()
+
+    def step(self, call: Callable[[], Any], takes_steps: bool) -> None:
+        """Go through a step: forward, and backward where an output requires grad.
+
+        Parameters
+        ----------
+        call : callable
+            The program, with its inputs.
+        takes_steps : bool
+            Whether it takes its own backward.
+        """
+        # Under a mode that sees operators Dynamo would give the person's functions up, for good: what is made between
+        # parts is noted where one is given it.
+        outputs = call()
+        for tensor in _tensors(outputs):
+            self.note(tensor)
+        if not takes_steps:
+            self._differentiate(outputs)
+        self.stop()
+
+    def _differentiate(self, outputs: Any) -> None:
+        """As a run does: a single scalar as a loss, others by cotangents that are copied."""
+        floating = [output for output in _tensors(outputs) if output.is_floating_point() or output.is_complex()]
+        wanted = [output for output in floating if output.requires_grad]
+        if not wanted:
+            return
+        if len(floating) == 1 and floating[0].dim() == 0:
+            floating[0].backward()
+            return
+        loss: Any = _Loss.apply  # without types in torch
+        loss(self, *wanted).backward()
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor)]
+
+
+class _Noting(TorchDispatchMode):
+    """Notes what operators allocate."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        super().__init__()
+        self._rehearsal = rehearsal
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in _tensors(made):
+            self._rehearsal.note(tensor)
+        return made
+
+
+class _Stand(torch.autograd.Function):
+    """A part's place in autograd's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, rehearsal: Rehearsal, call: int, outputs: list[torch.Tensor], *given: Any) -> Any:
+        ctx.rehearsal, ctx.call = rehearsal, call
+        ctx.like = [
+            (x.shape, x.dtype, x.device) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in given
+        ]
+        ctx.set_materialize_grads(False)
+        return tuple(output.view_as(output) for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        rehearsal: Rehearsal = ctx.rehearsal
+        numbers = tuple(map(rehearsal.note, cotangents))
+        with rehearsal.mode:
+            made = [None if like is None else torch.empty(like[0], dtype=like[1], device=like[2]) for like in ctx.like]
+        at = len(rehearsal.events)
+        backward = Backward(ctx.call, numbers, tuple(map(rehearsal.note, made)))
+        if rehearsal._noting:
+            rehearsal.events.insert(at, backward)
+        return None, None, None, *made
+
+
+class _Loss(torch.autograd.Function):
+    """A loss whose gradients are given, and copied when the backward begins."""
+
+    @staticmethod
+    def forward(ctx: Any, rehearsal: Rehearsal, *outputs: torch.Tensor) -> torch.Tensor:
+        ctx.like = [(output.shape, output.dtype, output.device) for output in outputs]
+        ctx.rehearsal = rehearsal
+        with rehearsal.mode:
+            return torch.zeros((), device=outputs[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        with ctx.rehearsal.mode:
+            made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in ctx.like]
+        for gradient in made:
+            ctx.rehearsal.note(gradient)
+        return None, *made

@@ -1,0 +1,681 @@
+"""An FX graph as a Thunder trace: Thunder's own operators, one after another, without its bytecode interpreter.
+
+`function_of` makes a function that `thunder.jit` takes as it takes any other. Thunder interprets a stand-in of a single
+statement, which gives it the checks of all arguments and the way back of all results; the computation between them is
+made from the graph. Everything after that, gradients, executors and transforms, is Thunder's own. What is only planned
+is not called, so that its stand-in needs no checks and is not interpreted.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import functools
+import inspect
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dis import Positions
+from types import FunctionType, MappingProxyType
+from typing import Any, NoReturn
+
+import torch
+from torch import fx
+
+from workbench.compiler.fastpath import call_memo
+from workbench.compiler.fastpath.call_memo import Place
+from workbench.compiler.frontend.module_reuse import Block
+from workbench.compiler.frontend.selective_checkpoints import saved_nodes
+from workbench.compiler.frontend.source_frames import Frame, place_of
+from workbench.compiler.frontend.trace_errors import ASSERTED, DRAWS_AGAIN, FLEXIBLE, remedy
+from workbench.compiler.interop import default_dtype_device, patches
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    ProxyTag,
+    SigInfo,
+    Symbol,
+    TensorProxy,
+    TraceCtx,
+    TraceResults,
+    devices,
+    dtypes,
+    from_trace,
+    get_tracectx,
+    jit_ext,
+    prims,
+    tensorproxy,
+    thunder,
+    thunder_functions,
+    thunder_trace,
+    tracectx,
+    variableify,
+)
+from workbench.compiler.lowering import custom_ops
+from workbench.compiler.lowering.alias_writes import (
+    READ_BEHIND,
+    WRITTEN_IN_BACKWARD,
+    Aliases,
+    Shared,
+    index_of,
+    is_part,
+    overwrites,
+    undone,
+    writes,
+    writes_in_backward,
+)
+from workbench.compiler.lowering.autocast import cast
+from workbench.compiler.lowering.call_normalization import (
+    IN_PLACE,
+    SOFT,
+    draws_again,
+    placed,
+    refuse_lists,
+    unlisted,
+    with_dimension,
+    written,
+)
+from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
+from workbench.compiler.lowering.differentiability import lost_conjugate, without_gradient
+from workbench.compiler.lowering.foreach import FOREACH
+from workbench.compiler.lowering.functionalize import applied, written_out_of_place
+from workbench.compiler.lowering.overrides import LOWERED, number_of, power
+from workbench.compiler.lowering.zero_dim_tensors import spread
+from workbench.compiler.trace.stable_ids import read_line, told_place
+from workbench.errors import ProgramError
+from workbench.interop.torch_private import (
+    FakeTensor,
+    OpOverload,
+    OpOverloadPacket,
+    _log_api_usage_once,
+    numpy_operator_wrapper,
+    numpy_to_tensor_wrapper,
+    tree_iter,
+)
+from workbench.interop.torch_private import _pytree as pytree
+
+WITHOUT_EFFECT = frozenset({_log_api_usage_once})
+"""Functions that Dynamo keeps in its graphs and that give and change nothing."""
+
+_STAND_IN = "workbench_stand_in"
+_PYTHON = (operator, builtins)
+_POWERS = frozenset((operator.pow, torch.pow, torch.Tensor.pow, "pow", "__pow__"))
+_WITHOUT_GRADIENTS = frozenset({"lerp_"})
+"""Thunder's own methods in place that are right but for their gradients."""
+
+
+class RefusedNodeError(ProgramError):
+    """Thunder cannot trace a node of a graph.
+
+    Attributes
+    ----------
+    node : Node
+        Of the graph that was traced, not of a region inside it.
+    """
+
+    def __init__(self, message: str, node: fx.Node) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphSource:
+    """A graph, and what its parts are called.
+
+    Attributes
+    ----------
+    graph : GraphModule
+    paths : mapping of int to str
+        Path of each module of the program by its `id`, where the program is a module.
+    blocks : mapping of Node to (Block, Block)
+        By its first node each block that is one as another is, and that; see `Written.blocks`.
+    """
+
+    graph: fx.GraphModule
+    paths: Mapping[int, str]
+    blocks: Mapping[fx.Node, tuple[Block, Block]] = dataclasses.field(default_factory=dict)
+
+
+def constants_of(graph: fx.GraphModule) -> tuple[torch.Tensor, ...]:
+    """Tensors that a graph holds on to, and that a trace takes as further arguments."""
+    found = {str(node.target): fetched(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
+    return tuple(value for value in found.values() if isinstance(value, torch.Tensor))
+
+
+def fetched(graph: fx.GraphModule, node: fx.Node) -> Any:
+    """What a node of kind ``get_attr`` stands for."""
+    return functools.reduce(getattr, str(node.target).split("."), graph)
+
+
+def function_of(
+    graph: fx.GraphModule,
+    names: Sequence[str],
+    paths: Mapping[int, str],
+    blocks: Mapping[fx.Node, tuple[Block, Block]] = MappingProxyType({}),
+) -> Callable[..., Any]:
+    """A function for `thunder.jit` whose trace is the graph's.
+
+    It takes the graph's inputs, and then what `constants_of` gives; it returns what the graph returns.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        As Dynamo gives it: placeholders for all tensors, flat outputs.
+    names : sequence of str
+        Of the inputs; made fit to be names of arguments, each of its own.
+    paths : mapping of int to str
+        See `GraphSource`.
+    blocks : mapping of Node to (Block, Block), optional
+        See `GraphSource`.
+    """
+    arguments = unique_names((*names, *(f"constant{i}" for i, _ in enumerate(constants_of(graph)))))
+    function = stand_in(graph, "program", arguments, (), arguments)
+    trace_as(function, GraphSource(graph, paths, blocks), _stood_in)
+    return function
+
+
+def stand_in(
+    graph: fx.GraphModule, name: str, arguments: Sequence[str], lines: Sequence[str], given: Sequence[str]
+) -> FunctionType:
+    """A function of one statement, for Thunder's interpreter to see in the place of a graph.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        The statement gives as many results.
+    name : str
+    arguments : sequence of str
+        What the function takes.
+    lines : sequence of str
+        What it does before.
+    given : sequence of str
+        What the statement takes: as the graph does, then what `constants_of` gives, then what it leaves alone.
+    """
+    results = len(_outputs(graph))
+
+    def meta(*_: Any) -> tuple[TensorProxy, ...]:
+        return tuple(TensorProxy(shape=(), device=devices.cpu, dtype=dtypes.float32) for _ in range(results))
+
+    statement = Symbol("stand_in", meta, is_prim=True, id=_STAND_IN)
+    namespace: dict[str, Any] = {"_workbench_stand_in": statement}
+    body = "".join(f"    {line}\n" for line in (*lines, f"return _workbench_stand_in({', '.join(given)})"))
+    exec(compile(f"def {name}({', '.join(arguments)}):\n{body}", "<graph>", "exec"), namespace)
+    function: FunctionType = namespace[name]
+    return function
+
+
+def trace_as(
+    program: Callable[..., Any],
+    source: GraphSource,
+    of_arguments: Callable[[Callable[..., Any], Sequence[Any]], TraceResults | None] | None = None,
+) -> None:
+    """Let `thunder.jit` have the computation of a graph for that of a program, which calls a `stand_in`.
+
+    Parameters
+    ----------
+    program : callable
+    source : GraphSource
+    of_arguments : callable, optional
+        See `patches.Makes`.
+    """
+    patches.trace_with(program, patches.Makes(functools.partial(_results, source), of_arguments))
+
+
+def unique_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as Python identifiers, each of its own."""
+    found: dict[str, None] = {}
+    for name in names:
+        plain = re.sub(r"\W", "_", name)
+        plain = plain if plain.isidentifier() and not plain.startswith("_workbench") else f"t_{plain}"
+        free, ordinal = plain, 0
+        while free in found:
+            ordinal += 1
+            free = f"{plain}_{ordinal}"
+        found[free] = None
+    return tuple(found)
+
+
+def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
+    """The nodes of a graph that Thunder cannot trace, each with the reason; nothing is run.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        As Dynamo gives it, with what each node gives as a fake tensor.
+    inputs : sequence
+        What it is called with, or fake tensors like it.
+    """
+    constants = constants_of(graph)
+    found: dict[fx.Node, str] = {}
+
+    def interpret(*given: Any) -> Any:
+        survey = _Survey(GraphSource(graph, {}), given, found, differentiated)
+        return survey.run(*survey.inputs)
+
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    # Thunder would make proxies of gradients, too, all of one name.
+    given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
+    held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
+    with default_dtype_device.noted():
+        thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
+    return found
+
+
+def _outputs(graph: fx.GraphModule) -> tuple[Any, ...]:
+    node = next(iter(graph.graph.find_nodes(op="output")))
+    given = node.args[0]
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+
+
+def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
+    """What Thunder's interpreter makes of a stand-in that takes tensors alone, but for the checks of its prologue."""
+    if not all(type(tensor) in _PLAIN and not (tensor.is_leaf and tensor.grad is not None) for tensor in arguments):
+        return None
+    prologue, computation, epilogue = TraceCtx(function), TraceCtx(), TraceCtx()
+    prologue._siginfo = SigInfo("prologue")
+    prologue._siginfo.varargs, prologue._siginfo.varkwargs = ("args", None), ("kwargs", None)
+    with tracectx(prologue):
+        taken = [Proxy(name=name) for name in ("args", "kwargs")]
+        for proxy in taken:
+            prims.unpack_trivial(proxy, name=proxy.name)
+        prims.python_return((taken[0], ()))
+    # The names that the interpreter gives, before it has those of the function.
+    computation.names.update(f"t_{at}" for at in range(len(arguments)))
+    names = inspect.signature(function).parameters
+    with tracectx(computation):
+        given = [tensorproxy(tensor, name=name) for name, tensor in zip(names, arguments, strict=True)]
+        for proxy, tensor in zip(given, arguments, strict=True):
+            if isinstance(tensor, torch.nn.Parameter):
+                proxy.tags.add(ProxyTag.STATIC_MEMORY_LOCATION)
+        results = function(*given)
+        prims.python_return(results)
+    epilogue.names.update(proxy.name for proxy in results)
+    with tracectx(epilogue):
+        prims.python_return(results)
+    for name, trace, proxies in (("computation", computation, tuple(given)), ("epilogue", epilogue, tuple(results))):
+        jit_ext.bind_inputs(name, trace, tuple(map(variableify, proxies)), proxies)
+    return TraceResults(prologue, computation, epilogue, [])
+
+
+def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
+    """The traces of the stand-in, with the graph's computation for its own."""
+    traced: TraceCtx = from_trace(stood_in.computation_trace)
+    # A copy: `from_trace` shares the set, and the stand-in's values have names in it.
+    traced.names = set(stood_in.computation_trace.names)
+    given: Sequence[Proxy] = ()
+    for bsym in stood_in.computation_trace.bound_symbols:
+        if bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL:
+            traced.bound_symbols.append(bsym)
+        elif bsym.sym.id == _STAND_IN:
+            given = bsym.args
+    with tracectx(traced):
+        interpreter = _Tracer(source, given)
+        returned = interpreter.run(*interpreter.inputs)
+        traced.set_current_source_location(None, None)
+        prims.python_return(tuple(returned) if isinstance(returned, tuple | list) else (returned,))
+    traced.scopes = [traced.bound_symbols]
+    traced = written_out_of_place(traced)
+    return TraceResults(stood_in.prologue_trace, traced, stood_in.epilogue_trace, stood_in.interpreter_log)
+
+
+def _has_exponent_of_its_own(node: fx.Node) -> bool:
+    """Whether a power has an exponent that wants a gradient, or is zero."""
+    if node.target not in _POWERS:
+        return False
+    exponent = node.kwargs.get("exponent", node.args[1] if len(node.args) > 1 else None)
+    value = exponent.meta.get("example_value") if isinstance(exponent, fx.Node) else exponent
+    return value.requires_grad if isinstance(value, torch.Tensor) else isinstance(value, int | float) and value == 0
+
+
+class _Tracer(fx.Interpreter):
+    """Runs a graph on Thunder's proxies, so that Thunder records its operators."""
+
+    def __init__(self, source: GraphSource, arguments: Sequence[Proxy]) -> None:
+        super().__init__(source.graph, garbage_collect_values=False)
+        self.source = source
+        # Else FX puts its own words behind every message.
+        self.extra_traceback = False
+        placeholders = len(source.graph.graph.find_nodes(op="placeholder"))
+        self.inputs = list(arguments[:placeholders])
+        held = [id(tensor) for tensor in constants_of(source.graph)]
+        self.constants = dict(zip(held, arguments[placeholders : placeholders + len(held)], strict=True))
+        tensors = [given for given in arguments if isinstance(given, TensorProxy)]
+        self.differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        self.aliases = Aliases(source.graph.graph, self.differentiated)
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op == "output":
+            for write, written in self.aliases.unnoticed:
+                with _located(self._place(write)[0]):
+                    prims.shallow_copy(self.env[written])
+            self._name_apart(n)
+        if n.op in ("placeholder", "get_attr", "output"):
+            return super().run_node(n)
+        if (unread := self.aliases.unread.get(n)) is not None:
+            return None if n.target is operator.setitem else self.env[unread]
+        if (itself := self.aliases.itself(n)) is not None:
+            return self.env[itself]
+        if n in self.source.blocks and call_memo.settled():
+            return self._run_block(*self.source.blocks[n])
+        return self._run(n, *self._place(n))
+
+    def _name_apart(self, output: fx.Node) -> None:
+        """Give what is returned twice, as ``return loss, loss.float()`` does, two names.
+
+        By one name Thunder asks for the gradient of its first place, and autograd has only that of the last.
+        """
+        seen = set()
+        for returned in dict.fromkeys(output.all_input_nodes):
+            value = self.env[returned]
+            if isinstance(value, TensorProxy) and value.name in seen:
+                with _located(self._place(returned)[0]):
+                    self.env[returned] = prims.shallow_copy(value)
+            elif isinstance(value, TensorProxy):
+                seen.add(value.name)
+
+    def _place(self, n: fx.Node) -> tuple[Place, Frame]:
+        scope, frame = place_of(n, self.source.paths)
+        file = patches.SourceFile(frame.file, scope, frame.file, frame.line)
+        return (file, Positions(lineno=frame.line or None)), frame
+
+    def _run_block(self, block: Block, first: Block) -> Any:
+        """Run a block, or write what was recorded for one like it; gives what its first node does."""
+        inside = set(block)
+        given = tuple([self.env[read] for n in block for read in n.all_input_nodes if read not in inside])
+        places = [self._place(n) for n in block]
+
+        def run() -> tuple[Any, ...]:
+            for n, place in zip(block, places, strict=True):
+                self.env[n] = self._run(n, *place)
+            return tuple([self.env[n] for n in block])
+
+        trace = get_tracectx()
+        assert trace is not None
+        where = [place for place, _ in places]
+        made, _ = call_memo.written(trace, trace.scopes[-1], first, given, {}, run, where)
+        self.env.update(zip(block, made, strict=True))
+        return made[0]
+
+    def _run(self, n: fx.Node, place: Place, frame: Frame) -> Any:
+        self.running = n
+        trace = get_tracectx()
+        assert trace is not None
+        recorded = len(trace.scopes[-1])
+        with _located(place):
+            try:
+                self.aliases.refuse_statistics(n)
+                self.aliases.refuse_leaf(n)
+                shared = self._shared(n)
+                made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
+                made = made if shared is None else self._write_again(n, shared)
+                if self.differentiated and _has_gradient(n):
+                    for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):
+                        raise NotImplementedError(f"Thunder computes a wrong gradient: {reason}")
+                    if any(map(draws_again, trace.scopes[-1][recorded:])):
+                        raise NotImplementedError(DRAWS_AGAIN)
+                return _with_dimensions(made)
+            except RefusedNodeError as error:
+                error.node = n  # where a region is refused, so is what holds it
+                raise
+            except ProgramError:
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever an operator's rules raise, it is told by line
+                _refuse(frame, n, error)
+
+    def _shared(self, n: fx.Node) -> Shared | None:
+        """What a node is about to write, where Thunder would miss that behind it."""
+        shared = self.aliases.shared(n)
+        if shared is not None:
+            for view in shared.views:
+                # A gradient may read what is overwritten, and nobody else sees a copy being written.
+                self.env[view] = thunder_functions[torch.clone](self.env[view])
+        return shared
+
+    def _write_again(self, n: fx.Node, shared: Shared) -> Any:
+        """Write a part that was written into what it is a view of, and take it from there, as all others of that."""
+        for view, whole in shared.steps:
+            into, made = self.env[whole], self.env[view]
+            if is_part(view):
+                index = index_of(view, self.map_nodes_to_values(view.args[1:], view))
+                self.call_function(operator.setitem, (into, index, made), {})
+            else:
+                into.copy_(undone(view, made, tuple(into.shape)))
+        for name in shared.others:
+            written = writes(name)
+            self.env[name] = super().run_node(name) if written is None else self.env[written]
+        written = writes(n)
+        return None if n.target is operator.setitem or written is None else self.env[written]
+
+    def _power(self, n: fx.Node) -> Any:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        return power(*args, **kwargs)
+
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        args, kwargs = spread(n, args, kwargs)
+        return tuple(map(_plain, args)), {name: _plain(value) for name, value in kwargs.items()}
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in WITHOUT_EFFECT:
+            return None
+        if target is torch.ops.higher_order.tag_activation_checkpoint:
+            return self._checkpointed(*args, **kwargs)
+        if target is torch.ops.higher_order.autograd_function_apply:
+            return applied(self._differentiated_by_hand(), *args, **kwargs)
+        known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
+        if known is not None:
+            # Where PyTorch's own warnings point to, and where a result is written.
+            kwargs.pop("_stacklevel", None)
+            out = kwargs.pop("out", None)
+            args, kwargs = cast(target, args, kwargs)
+            args, kwargs = placed(target, known, unlisted(target, known, args), kwargs)
+            if target in SOFT:
+                args, kwargs = with_dimension(args, kwargs)
+            if self.differentiated:
+                refuse_lists(known, args)
+            made = known(*args, **kwargs)
+            return made if out is None else out.copy_(made)
+        if name := custom_ops.known(target):
+            return custom_ops.call(
+                name, args, kwargs, differentiated=self.differentiated and _has_gradient(self.running)
+            )
+        if target in IN_PLACE and isinstance(args[0], TensorProxy):
+            return args[0].copy_(self.call_function(IN_PLACE[target], args, kwargs))
+        if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
+            return target(*args, **kwargs)
+        if isinstance(target, numpy_operator_wrapper):
+            return self.call_function(target.op, args, kwargs)
+        if _changes_pytorch(target) or any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
+            raise NotImplementedError(f"Thunder does not know {name_of(target)}")
+        if isinstance(target, numpy_to_tensor_wrapper):
+            return number_of(target, args, kwargs)
+        return _not_a_tensor(target, target(*args, **kwargs))
+
+    def _differentiated_by_hand(self) -> fx.Graph:
+        """The forward of a `torch.autograd.Function`.
+
+        Refuses the whole program where what PyTorch would run of it has wrong gradients, too.
+        """
+        forward, backward = self.running.args[:2]
+        assert isinstance(forward, fx.Node)
+        assert isinstance(backward, fx.Node)
+        graph: fx.Graph = fetched(self.source.graph, forward).graph
+        if self.differentiated and writes_in_backward(graph, fetched(self.source.graph, backward).graph):
+            raise NotImplementedError(WRITTEN_IN_BACKWARD)
+        if overwrites(self.running, graph):
+            frame = place_of(self.running, self.source.paths)[1]
+            raise ProgramError(_told(frame, self.running, NotImplementedError(READ_BEHIND)))
+        return graph
+
+    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        owner, *rest = args
+        if not isinstance(owner, TensorProxy):
+            return getattr(owner, target)(*rest, **kwargs)
+        function = getattr(torch.Tensor, target, None)
+        known = LOWERED.get(function) or thunder_functions.get(function)
+        method = None if function in LOWERED else getattr(owner, target, None)
+        # Thunder's own is one statement, with no fence between what it computes and writes.
+        whole = target in _WITHOUT_GRADIENTS and not self.differentiated
+        plain = "" if function in LOWERED or whole else written(target)
+        if plain and getattr(torch.Tensor, plain) in LOWERED:
+            return owner.copy_(self.call_method(plain, args, kwargs))
+        if plain and known is None and method is None:
+            # What Thunder takes from PyTorch as it is may read what is overwritten for its gradient.
+            kept = thunder_functions[torch.clone](owner)
+            return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
+        if known is None and method is None:
+            raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
+        if function is not None and function in LOWERED:
+            args, kwargs = cast(function, args, kwargs)
+        args, kwargs = placed(target, known or method, args, kwargs)
+        return method(*args[1:], **kwargs) if method is not None else known(*args, **kwargs)
+
+    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        if isinstance(value, torch.Tensor):
+            return self.constants[id(value)]
+        if isinstance(value, fx.GraphModule):
+            # A region of its own, such as one that is checkpointed: it takes what it reads as arguments.
+            return functools.partial(self._region, value)
+        return value
+
+    def _region(self, graph: fx.GraphModule, *args: Any) -> Any:
+        inner = _Tracer(dataclasses.replace(self.source, graph=graph), args)
+        return inner.run(*args)
+
+    def _checkpointed(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
+        """Run a region whose values are computed again in the backward: marked as Thunder's interpreter marks them."""
+        if use_reentrant:
+            raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
+        trace = get_tracectx()
+        assert trace is not None
+        (graph,) = region.args
+        policy = saved_nodes(graph)
+        inner = _Tracer(dataclasses.replace(self.source, graph=graph), args)
+        trace.push_scope([])
+        returned = inner.run(*args)
+        inside = trace.pop_scope()
+        trace.bound_symbols.extend(inside)
+        mark_recomputed(inside, _names_of((args, returned)), _names_of([inner.env[node] for node in policy]))
+        return returned
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError(f"the module {target} was left whole in the graph")
+
+
+class _Survey(_Tracer):
+    """Goes on behind nodes that cannot be traced, or differentiated, and notes them."""
+
+    def __init__(
+        self, source: GraphSource, arguments: Sequence[Proxy], found: dict[fx.Node, str], differentiated: bool
+    ) -> None:
+        super().__init__(source, arguments)
+        self.found = found
+        self.differentiated = differentiated
+
+    def run_node(self, n: fx.Node) -> Any:
+        trace = get_tracectx()
+        assert trace is not None
+        # Where an operator's rule raises, Thunder leaves what it had begun on the stack of scopes.
+        scopes, recorded = list(trace.scopes), len(trace.bound_symbols)
+        try:
+            made = super().run_node(n)
+            if self.differentiated:
+                self._differentiate(n, trace.bound_symbols[recorded:])
+            return made
+        except RefusedNodeError as error:
+            trace.scopes = scopes
+            del trace.bound_symbols[recorded:]
+            self.found[n] = str(error)
+            return pytree.tree_map(thunder.torch._fake_type_to_thunder, n.meta["example_value"])
+
+    def _differentiate(self, n: fx.Node, made: Sequence[BoundSymbol]) -> None:
+        for bsym in made:
+            if reason := without_gradient(bsym):
+                _refuse(place_of(n, self.source.paths)[1], n, NotImplementedError(reason))
+
+
+def _with_dimensions(made: Any) -> Any:
+    """What a node gives. A data type counts where there are dimensions: Thunder forgets it of what had none before."""
+    for leaf in tree_iter(made):
+        if isinstance(leaf, TensorProxy) and leaf.ndim:
+            leaf._true_dtype = dtypes.to_strong_dtype(leaf._true_dtype)
+    return made
+
+
+def _plain(argument: Any) -> Any:
+    """An argument without FX's own kinds of list and dict, which Thunder cannot print."""
+    if isinstance(argument, list):
+        return [_plain(item) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _plain(value) for key, value in argument.items()}
+    return tuple(map(_plain, argument)) if type(argument) is tuple else argument
+
+
+def checkpointed(graph: fx.GraphModule) -> int:
+    """Regions of a graph whose values are computed again in the backward, by `torch.utils.checkpoint`."""
+    return len(graph.graph.find_nodes(op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint))
+
+
+def _names_of(tree: Any) -> set[str]:
+    return {leaf.name for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Proxy)}
+
+
+@contextmanager
+def _located(place: Place) -> Iterator[None]:
+    trace = get_tracectx()
+    assert trace is not None
+    trace.set_current_source_location(*place)
+    yield
+
+
+def _has_gradient(node: fx.Node) -> bool:
+    given = pytree.tree_leaves(node.meta.get("example_value"))
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in given)
+
+
+def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
+    raise RefusedNodeError(_told(frame, node, error), node) from error
+
+
+def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
+    behind = node
+    while not frame.line and behind.op != "output":  # Dynamo's own, for what stands there
+        behind = behind.next
+        frame = place_of(behind, {})[1]
+    where = told_place(frame.file, frame.line)
+    reason = str(error).strip().partition("\n")[0]
+    kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
+    name = name_of(node.target)
+    asserted = f", {ASSERTED}" if read_line(frame.file, frame.line).startswith("assert") else ""
+    within = f", {FLEXIBLE}" if "attention/flex_attention.py" in node.meta.get("stack_trace", "") else ""
+    advice = remedy(f"{name}: {kind}{reason}{asserted}{within}") or (
+        "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
+    )
+    return f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})"
+
+
+def name_of(target: Any) -> str:
+    """What a person calls an operator of a graph."""
+    if isinstance(target, str):
+        return f"torch.Tensor.{target}"
+    if isinstance(target, OpOverload | OpOverloadPacket):
+        return f"torch.ops.{target}".replace("::", ".")
+    module, name = getattr(target, "__module__", "") or "torch", getattr(target, "__name__", str(target))
+    return f"{module}.{name}"
+
+
+def _changes_pytorch(target: Any) -> bool:
+    """Whether a function begins or ends what `torch.vmap` and its like do to all operators between."""
+    return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
+
+
+def _not_a_tensor(target: Any, made: Any) -> Any:
+    if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(made)):
+        raise NotImplementedError(f"Thunder does not know {name_of(target)}, which makes a tensor")
+    return made

@@ -1,0 +1,376 @@
+"""What Thunder gets wrong of a program that its own interpreter traced; on the way through Dynamo it is put right."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.compiler.frontend.trace_errors import DECIDES, UNREAD, remedy
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    NumberProxy,
+    ProxyTag,
+    TensorProxy,
+    TraceCtx,
+    dtypes,
+    is_constant_for_vjp,
+    prims,
+)
+from workbench.compiler.lowering.alias_writes import (
+    KEEPS_STATISTICS,
+    STATISTICS,
+    UNDER_NO_GRAD,
+    WRITTEN_LEAF,
+    statistics_of,
+)
+from workbench.compiler.lowering.call_normalization import draws_again, refuse_lists
+from workbench.compiler.lowering.differentiability import lost_conjugate
+from workbench.compiler.lowering.interpolate import is_thunders
+from workbench.compiler.lowering.zero_dim_tensors import BROADCAST
+from workbench.compiler.trace.inplace_copies import VIEWS, Memory, inside_of, is_copy, leaves
+from workbench.compiler.trace.stable_ids import class_of, told_place
+from workbench.compiler.trace.validate import validate
+from workbench.errors import PlanError, ProgramError
+
+
+@contextlib.contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """Inside, refuse a program that draws numbers outside of PyTorch: the first would be drawn for all calls.
+
+    Raises
+    ------
+    ProgramError
+        With what to do.
+    """
+    before = _drawn_outside()
+    yield
+    if _drawn_outside() != before:
+        reason = "numbers that are drawn by Python's random or NumPy's would be the same in each call"
+        raise ProgramError(f"{reason}: {remedy(reason)}")
+
+
+@contextlib.contextmanager
+def policies_refused() -> Iterator[None]:
+    """Inside, refuse a policy of selective checkpointing, which Thunder's interpreter ignores with a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=r"torch\.checkpoint: context_fn")
+        yield
+
+
+def _drawn_outside() -> Any:
+    # What np.random.rand and its kind draw from.
+    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return random.getstate(), np.asarray(keys).tobytes(), rest
+
+
+def refuse_lost(trace: TraceCtx) -> None:
+    """Refuse a program some of whose gradients Thunder loses, or a loss of which it computes wrong.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+
+    Raises
+    ------
+    ProgramError
+        With the person's own line, and what to do.
+    """
+    for bsym in trace.bound_symbols:
+        if _smooths(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's {bsym.sym.name} is another than PyTorch's: open it with capture='auto', or "
+                "without label_smoothing (places that are ignored count in its mean, and sums have no gradient)"
+            )
+        if bsym.sym.name == "max_pool1d" and _pads(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's max_pool1d makes no numbers of padding: open it with capture='auto', or call "
+                "max_pool2d on x.unsqueeze(-2)"
+            )
+        if bsym.sym.name == "instance_norm" and _keeps_statistics(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's instance_norm loses its running statistics: open it with capture='auto', or "
+                "without track_running_stats"
+            )
+        if bsym.sym.name == "interpolate" and not is_thunders(*bsym.args, **bsym.kwargs):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
+                "capture='auto', or give a size that is a multiple of the one before"
+            )
+        if class_of(bsym) and _hands_on(bsym):
+            raise ProgramError(
+                f"Thunder loses the gradient of the torch.autograd.Function {class_of(bsym)}, which gives back what "
+                "it takes: open it with capture='auto'"
+            )
+    _refuse_decisions(trace)
+    through = [bsym for bsym, _ in _differentiated(trace)]
+    _refuse_unseen(trace, through)
+    _refuse_statistics(trace)
+    for bsym in through:
+        if _sums(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder cannot differentiate the sum of losses of {bsym.sym.name}, which fails as it "
+                "runs: open it with capture='auto', or sum what reduction='none' gives"
+            )
+        if draws_again(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder draws other numbers for the gradient of {bsym.sym.name} than for itself: open "
+                "it with capture='auto'"
+            )
+        try:
+            refuse_lists(bsym.sym, bsym.args)
+        except NotImplementedError as error:
+            raise ProgramError(
+                f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', or write it "
+                f"without a list ({error})"
+            ) from None
+        if reason := lost_conjugate(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
+                f"leaves this to PyTorch, or compute with real and imaginary parts ({reason})"
+            )
+
+
+def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a program that writes a leaf that requires gradients, as eager PyTorch does when it runs.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    arguments : mapping of str to Tensor
+        Tensors behind the trace's arguments.
+
+    Raises
+    ------
+    ProgramError
+        With the person's own line, and what to do.
+    """
+    wanted = {name for name, tensor in arguments.items() if tensor.is_leaf and tensor.requires_grad}
+    if not wanted or not torch.is_grad_enabled():
+        return
+    memory = Memory(trace.bound_symbols)
+    for bsym in trace.bound_symbols:
+        for leaf in leaves([bsym]) if inside_of(bsym)[0] else ():
+            unseen = any(
+                ProxyTag.DETACHED_AUTOGRAD_GRAPH in p.tags for p in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs)
+            )
+            if is_copy(leaf) and not unseen and memory.base(leaf.args[1].name) in wanted:
+                raise ProgramError(f"{_place(bsym)}{remedy(WRITTEN_LEAF)} ({WRITTEN_LEAF})")
+
+
+def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None) -> None:
+    """Refuse a `torch.autograd.Function` whose backward reads what its forward keeps elsewhere than autograd looks.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    forward, backward : TraceCtx
+        What would be executed without choices.
+
+    Raises
+    ------
+    ProgramError
+        With what to do.
+    """
+    bsym = next(filter(class_of, trace.bound_symbols), None)
+    if bsym is None:
+        return
+    try:
+        validate(forward, backward)
+    except PlanError as error:
+        raise ProgramError(
+            f"Thunder cannot differentiate the torch.autograd.Function {class_of(bsym)}: open it with capture='auto', "
+            f"or keep what its backward reads with ctx.save_for_backward, not as an attribute ({error})"
+        ) from error
+
+
+def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
+    """Refuse a program whose backward reads nothing of what it is given: Thunder's stops at an assertion in a call.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        Of the program, whichever way it came in.
+    backward : TraceCtx
+        What would be executed without choices.
+
+    Raises
+    ------
+    ProgramError
+        With the person's own line, and what to do.
+    """
+    if backward is None or any(isinstance(each, TensorProxy) for each in backward.args[1]):
+        return
+    for bsym in trace.bound_symbols:
+        if class_of(bsym) or bsym.sym.name == "autograd_function_apply":
+            where = next(filter(None, map(_place, (bsym, *bsym.subsymbols))), "")
+            raise ProgramError(f"{where}{remedy(UNREAD)} ({f'{UNREAD} {class_of(bsym)}'.strip()})")
+
+
+def _refuse_decisions(trace: TraceCtx) -> None:
+    """Refuse what Python decides by a number that is in a tensor: Thunder takes a value that is not there for False."""
+    for bsym in trace.bound_symbols:
+        numbers = [proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, NumberProxy) and proxy.value is None]
+        if numbers and any(isinstance(out, NumberProxy) and out.value is not None for out in bsym.flat_proxy_outs):
+            raise ProgramError(f"{_place(bsym)}{remedy(DECIDES)} ({DECIDES})")
+
+
+def _hands_on(bsym: BoundSymbol) -> bool:
+    same = {arg.name for arg in bsym.flat_proxy_args}
+    for sub in bsym.subsymbols:
+        if sub.sym.id is prims.PrimIDs.SHALLOW_COPY and sub.args[0].name in same:
+            same.add(sub.output.name)
+    return any(out.name in same for out in bsym.flat_proxy_outs)
+
+
+def _smooths(bsym: BoundSymbol) -> bool:
+    """Whether a statement is a loss of classes, smoothed."""
+    if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
+        return False
+    return bool(bsym.kwargs.get("label_smoothing", bsym.args[7] if len(bsym.args) > 7 else 0.0))
+
+
+def _sums(bsym: BoundSymbol) -> bool:
+    """Whether a statement is the sum of losses of classes: Thunder gives the backward a weight of another type."""
+    if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
+        return False
+    return bool(bsym.kwargs.get("reduction", bsym.args[6] if len(bsym.args) > 6 else "mean") == "sum")
+
+
+def _keeps_statistics(bsym: BoundSymbol) -> bool:
+    given = dict(enumerate(bsym.args)) | bsym.kwargs
+    kept, counts = given.get("running_mean", given.get(1)), given.get("use_input_stats", given.get(5, True))
+    return kept is not None and bool(counts)
+
+
+def _pads(bsym: BoundSymbol) -> bool:
+    padding = bsym.kwargs.get("padding", bsym.args[3] if len(bsym.args) > 3 else 0)
+    return any(padding) if isinstance(padding, Sequence) else bool(padding)
+
+
+def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
+    """Refuse what is written under `no_grad`, and read behind that for a gradient."""
+    differentiated = set(map(id, through))
+    first_names: dict[str, str] = {}
+    unseen: dict[str, BoundSymbol] = {}
+    for bsym in trace.bound_symbols:
+        given = [first_names.get(arg.name, arg.name) for arg in bsym.flat_proxy_args]
+        if bsym.sym.name.endswith("_") and given:
+            first_names.update((out.name, given[0]) for out in bsym.flat_proxy_outs)
+            if any(ProxyTag.DETACHED_AUTOGRAD_GRAPH in out.tags for out in bsym.flat_proxy_outs):
+                unseen.setdefault(given[0], bsym)
+                continue
+        lost = next((unseen[name] for name in given if name in unseen), None)
+        if lost is not None and id(bsym) in differentiated:
+            raise ProgramError(
+                f"{_place(lost)}Thunder cannot differentiate {lost.sym.name}: {remedy(UNDER_NO_GRAD)} ({UNDER_NO_GRAD})"
+            )
+
+
+def _refuse_statistics(trace: TraceCtx) -> None:
+    """Refuse a norm whose running statistics are views, in a program that has a gradient."""
+    if not torch.is_grad_enabled() or not any(getattr(arg, "requires_grad", False) for arg in trace.args):
+        return
+    views: set[str] = set()
+    for bsym in trace.bound_symbols:
+        if bsym.sym.name in KEEPS_STATISTICS:
+            kept = statistics_of(bsym.args, bsym.kwargs)
+            if any(isinstance(each, TensorProxy) and each.name in views for each in kept):
+                raise ProgramError(
+                    f"{_place(bsym)}Thunder cannot trace {bsym.sym.name}: {remedy(STATISTICS)} ({STATISTICS})"
+                )
+        members = list(leaves([bsym]))
+        if members and all(leaf.sym.id in VIEWS for leaf in members):
+            views.update(out.name for out in bsym.flat_proxy_outs)
+
+
+def doubts(trace: TraceCtx) -> Iterator[str]:
+    """What is likely to come out wrong, a sentence for each line of the person's; see `scalars`.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    """
+    told = set()
+    for bsym, names in _differentiated(trace):
+        tensors = [arg for arg in bsym.flat_proxy_args if isinstance(arg, TensorProxy)]
+        alone = [x for x in tensors if not x.ndim and x.name in names and x.device.type == "cpu"]
+        if bsym.sym.name not in BROADCAST or not alone or all(not x.ndim for x in tensors):
+            continue
+        place = _place(bsym)
+        if place not in told:
+            told.add(place)
+            yield (
+                f"{place}{bsym.sym.name} of a tensor without dimensions: on a CPU Thunder's gradient of it is wrong. "
+                "Open it with capture='auto', or keep a dimension: x.sum(0, keepdim=True), or x.sum().reshape(1)"
+            )
+
+
+def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
+    """Statements that a gradient goes through, with the names of the values that have one.
+
+    Of what is computed Thunder's values do not say so themselves before the program is differentiated.
+    """
+    if not torch.is_grad_enabled():
+        return
+    names: set[str] = set()
+    wanted: set[str] = set()
+    through = []
+    written: dict[str, str] = {}
+    for bsym in trace.bound_symbols:
+        if bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL:
+            names.update(out.name for out in bsym.flat_proxy_outs if getattr(out, "requires_grad", False))
+            continue
+        if bsym.sym.id is prims.PrimIDs.RETURN:
+            wanted = names.intersection(arg.name for arg in bsym.flat_proxy_args)
+            continue
+        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # what is written in place is read by its first name
+            first = bsym.flat_proxy_args[0].name
+            written.update((out.name, written.get(first, first)) for out in bsym.flat_proxy_outs)
+        if _flows(bsym, names):
+            through.append(bsym)
+            names.update(written[out.name] for out in bsym.flat_proxy_outs if out.name in written)
+    # What nothing that is returned is made of gets no gradient.
+    kept = []
+    for bsym in reversed(through):
+        if not wanted.isdisjoint(name for out in bsym.flat_proxy_outs for name in (out.name, written.get(out.name))):
+            wanted.update(names.intersection(arg.name for arg in bsym.flat_proxy_args))
+            kept.append(bsym)
+    yield from ((bsym, names) for bsym in reversed(kept))
+
+
+def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
+    """Whether a gradient goes through a statement, or one that it is made of; what it makes is added to the names."""
+    given = any(arg.name in names for arg in bsym.flat_proxy_args)
+    if not given or bsym.sym.id in _WITHOUT_GRADIENT or is_constant_for_vjp(bsym):
+        return False
+    if bsym.subsymbols:
+        for each in bsym.subsymbols:
+            _flows(each, names)
+        return any(out.name in names for out in bsym.flat_proxy_outs)
+    made = [out.name for out in bsym.flat_proxy_outs if _is_inexact(out)]
+    names.update(made)
+    return bool(made)
+
+
+_WITHOUT_GRADIENT = frozenset(("torch.detach", prims.PrimIDs.SIGN, prims.PrimIDs.ROUND, prims.PrimIDs.TRUNC))
+"""Of what Thunder differentiates, what has a gradient of zero, or cuts it off."""
+
+
+def _is_inexact(proxy: Any) -> bool:
+    return isinstance(proxy, TensorProxy) and dtypes.is_inexact_dtype(proxy.dtype)
+
+
+def _place(bsym: BoundSymbol) -> str:
+    file: Any = bsym.source_filename
+    line = getattr(file, "user_line", 0)
+    return told_place(file.user_file, line) if line else ""

@@ -1,0 +1,191 @@
+"""When two modules of a program are alike: nothing differs that Dynamo reads when it traces a call of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.interop.torch_private import (
+    ConstantVariable,
+    FakeTensor,
+    LazyVariableTracker,
+    TensorVariable,
+    TupleVariable,
+    _len_torch_function_stack,
+)
+
+_OWN = frozenset({"_parameters", "_buffers", "_modules"})
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_REGISTERED = re.compile(r"\._(?:modules|parameters|buffers)\[(['\"])([^'\"\]]+)\1\]")
+
+
+class NotAlikeError(Exception):
+    """A layer is none that is written from another."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of a module, as far as it is alike for modules of a kind.
+
+    Attributes
+    ----------
+    state : tuple
+        Modes, the modules around it, the lines that call it.
+    given : tuple
+        Arguments: constants as they are, tensors by shape and by which of them are one.
+    tensors : tuple of Node
+        Tensors among the arguments, each once.
+    variables : tuple
+        Dynamo's variables of these tensors.
+    name : str
+        Dynamo's for the module.
+    """
+
+    state: tuple[Any, ...]
+    given: tuple[Any, ...]
+    tensors: tuple[fx.Node, ...]
+    variables: tuple[Any, ...]
+    name: str
+
+
+def reads(read: str, name: str) -> bool:
+    """Whether what was guarded has an attribute in it."""
+    return re.search(rf"\b{re.escape(name)}\b", read) is not None
+
+
+def differing(one: torch.nn.Module, other: torch.nn.Module) -> frozenset[str] | None:
+    """Attributes that are not the same in two modules or in modules inside; None where they are not of one kind."""
+    ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (one, other))
+    if list(ones) != list(others) or _pattern(ones.values()) != _pattern(others.values()):
+        return None
+    found: set[str] = set()
+    for path, module in ones.items():
+        beside = others[path]
+        if type(module) is not type(beside) or _hooked(module) or _hooked(beside):
+            return None
+        for table in ("_parameters", "_buffers"):
+            mine, its = getattr(module, table), getattr(beside, table)
+            if [(n, traits_of(t)) for n, t in mine.items()] != [(n, traits_of(t)) for n, t in its.items()]:
+                return None
+        mine, its = vars(module), vars(beside)
+        if mine.keys() != its.keys() or "forward" in mine:
+            return None
+        found.update(name for name in mine.keys() - _OWN if not _same(mine[name], its[name]))
+    if _pattern(own_tensors(one).values()) != _pattern(own_tensors(other).values()):
+        return None
+    return frozenset(found)
+
+
+def _hooked(module: torch.nn.Module) -> bool:
+    return any(len(value) > 0 for name, value in vars(module).items() if name.endswith("_hooks") and value is not None)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, _PLAIN):
+        return bool(one == other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
+    if type(one) is functools.partial:
+        return one.func is other.func and _same(one.args, other.args) and _same(one.keywords, other.keywords)
+    return isinstance(one, set) and all(isinstance(item, _PLAIN) for item in one) and list(one) == list(other)
+
+
+def _pattern(objects: Iterable[Any]) -> list[int]:
+    """Which of some objects are one."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(item), at) for at, item in enumerate(objects)]
+
+
+def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of a module by path, those under several names under each."""
+    return {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
+
+
+def traits_of(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
+    """What tracing reads of a tensor."""
+    if tensor is None:
+        return None
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, FakeTensor):
+        return (id(tensor),)
+    if any(isinstance(size, torch.SymInt) for size in tensor.shape):
+        # As many as there are values of a kind: whether it is as another is not known, and must not be asked.
+        return (id(tensor),)
+    strides = tensor.stride() if tensor.layout is torch.strided else None
+    return (
+        tuple(tensor.shape), strides, tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad, tensor.is_leaf,
+        isinstance(tensor, torch.nn.Parameter), tensor._is_view(),
+    )  # fmt: skip
+
+
+def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """What is known of a call before it is traced.
+
+    Raises
+    ------
+    NotAlikeError
+        If it takes anything but tensors and constants, or is inside an operator that takes functions.
+    """
+    if var.source is None or len(tx.output.tracers) > 1 or _len_torch_function_stack():
+        raise NotAlikeError
+    tensors: dict[fx.Node, Any] = {}
+    given = [described(item, tensors) for item in args]
+    given += [(name, described(item, tensors)) for name, item in kwargs.items()]
+    places = []
+    at = tx
+    while at is not None:
+        places.append((at.f_code, at.current_instruction.offset))
+        at = getattr(at, "parent", None)
+    devices = ("cpu", "cuda")
+    state = (
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+        *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices),
+        tuple(tx.nn_module_stack), tuple(places),
+    )  # fmt: skip
+    return Call(state, tuple(given), tuple(tensors), tuple(tensors.values()), _name_of(var))
+
+
+def _name_of(var: Any) -> str:
+    return _REGISTERED.sub(r".\2", var.get_nn_module_stack_source().name)
+
+
+def described(item: Any, tensors: dict[fx.Node, Any], known: Mapping[fx.Node, Any] | None = None) -> tuple[Any, ...]:
+    """A value of Dynamo's as data; its nodes are added to `tensors`, unless they have to be among those `known`.
+
+    Raises
+    ------
+    NotAlikeError
+        If it is no tensor, constant or tuple.
+    """
+    if type(item) is LazyVariableTracker:
+        if not item.is_realized():
+            raise NotAlikeError
+        item = item.unwrap()
+    if type(item) is ConstantVariable:
+        value = item.as_python_constant()
+        return ("constant", type(value), value)
+    if type(item) is TupleVariable:
+        return ("tuple", *(described(inner, tensors, known) for inner in item.items))
+    if type(item) is not TensorVariable:
+        raise NotAlikeError
+    node = item.as_proxy().node
+    if known is not None:
+        if node not in known:
+            raise NotAlikeError
+        return ("tensor", known[node])
+    tensors.setdefault(node, item)
+    return ("tensor", list(tensors).index(node), traits_of(node.meta["example_value"]))

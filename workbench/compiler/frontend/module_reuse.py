@@ -1,0 +1,235 @@
+"""Modules that a program repeats: Dynamo traces two of a kind, and where those agree, the others' nodes are written.
+
+A layer's nodes are written again where nothing that tracing reads differs: the same class and modules inside, tensors
+of the same shapes, arguments alike, the same line calling it in the same modes, and of attributes that differ from
+layer to layer, such as a layer's number, none that Dynamo guarded, which it does for whatever it reads. A layer that
+changes what Python sees outside of it, or gives anything but tensors and constants, is traced as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.compiler.frontend.module_equality import Call, NotAlikeError, call_of, differing, reads
+from workbench.compiler.frontend.module_template import EXISTING, Before, Sample, sample_of, told, write
+from workbench.compiler.interop import patches
+from workbench.compiler.lowering.alias_writes import writes
+from workbench.interop.torch_private import tree_iter
+
+Block = tuple[fx.Node, ...]
+"""Nodes that follow each other."""
+
+AT_LEAST = 3
+"""Of a kind, so that there is one to write after two were traced."""
+
+
+@dataclasses.dataclass
+class Written:
+    """How many modules were not traced.
+
+    Attributes
+    ----------
+    modules : Counter of str
+        Those whose nodes were written from one like them, by class.
+    nodes : mapping of Block to list of Block
+        Those of each that was traced, and those that were written from them.
+    """
+
+    modules: Counter[str] = dataclasses.field(default_factory=Counter)
+    nodes: dict[Block, list[Block]] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " and ".join(f"{count} {name}" for name, count in self.modules.items())
+
+    def blocks(self, graph: fx.Graph) -> dict[fx.Node, tuple[Block, Block]]:
+        """By its first node each block of a graph that does to what it reads what another does, and that.
+
+        Only those whose nodes still follow each other. A node that writes in place, or gives anything but tensors, is
+        in none: what is before it is one block, and what is behind it another.
+        """
+        there = set(graph.nodes)
+        found: dict[fx.Node, tuple[Block, Block]] = {}
+        for first, others in self.nodes.items():
+            # What is recorded of one is found again by the tuple that it is.
+            part = functools.cache(functools.partial(_part, first))
+            for block in (first, *others):
+                follows = there.issuperset(block) and all(one.next is other for one, other in itertools.pairwise(block))
+                for start, stop in _stretches(block, first) if follows else ():
+                    found[block[start]] = block[start:stop], part(start, stop)
+        return found
+
+
+def _part(block: Block, start: int, stop: int) -> Block:
+    return block[start:stop]
+
+
+def _stretches(block: Block, like: Block) -> Iterator[tuple[int, int]]:
+    """From where to where two blocks have nodes that are left to themselves in neither."""
+    start = 0
+    for at, pair in enumerate(zip(block, like, strict=True)):
+        if not all(writes(node) is None and _gives_tensors(node) for node in pair):
+            if start < at:
+                yield start, at
+            start = at + 1
+    if start < len(block):
+        yield start, len(block)
+
+
+def _gives_tensors(node: fx.Node) -> bool:
+    leaves = tree_iter(node.meta.get("example_value"))
+    return all(isinstance(leaf, torch.Tensor) for leaf in leaves)
+
+
+@contextlib.contextmanager
+def traced_once(program: Any) -> Iterator[Written]:
+    """Inside, Dynamo traces two modules of each kind that a program repeats.
+
+    Whatever it makes of the program is for planning: guards on the modules that were not traced are missing. It can go
+    once `torch.compiler.nested_compile_region` finds that a module is like one before without tracing it.
+
+    Parameters
+    ----------
+    program : callable
+        A module, or what holds modules.
+    """
+    repeated = _repeated(_modules_of(program))
+    written = Written()
+    if not repeated:
+        yield written
+        return
+    with patches.dynamo_watched(_Tracing(repeated, written)):
+        yield written
+
+
+def _modules_of(program: Any) -> list[torch.nn.Module]:
+    """The modules of a program, or of those that a function has at hand."""
+    function = getattr(program, "__func__", program)
+    cells = getattr(function, "__closure__", None) or ()
+    held = (program, getattr(program, "__self__", None), *(cell.cell_contents for cell in cells if _filled(cell)))
+    return [module for root in held if isinstance(root, torch.nn.Module) for module in root.modules()]
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _repeated(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
+    """Modules that have as many of their class beside them as is worth it, and modules inside, by their `id`."""
+    found: dict[int, torch.nn.Module] = {}
+    for parent in modules:
+        children = [child for child in parent.children() if child._modules]
+        counts = Counter(type(child) for child in children)
+        found.update((id(child), child) for child in children if counts[type(child)] >= AT_LEAST)
+    return found
+
+
+class _Kind:
+    """Samples of modules that are called alike; they agree, or nothing is written from them."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self.agreed = False
+        self.refused = False
+
+    def compare(self, other: Sample | None) -> None:
+        """Take a second sample."""
+        first = self.sample
+        self.agreed = other is not None and told(first) == told(other)
+        self.refused = not self.agreed
+
+
+class _Tracing:
+    """What is known while one program is traced."""
+
+    def __init__(self, repeated: Mapping[int, torch.nn.Module], written: Written) -> None:
+        self._repeated = repeated
+        self._known: set[int] = set()
+        """Ids of modules that were called. Another call gets names that begin with those of the first."""
+        self._sampled: Before | None = None
+        self._output: Any = None
+        self._written = written
+        self._kinds: list[_Kind] = []
+        self._alike: dict[tuple[int, int], frozenset[str] | None] = {}
+
+    def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
+        """Dynamo is to trace a call of a module, as `call` does."""
+        if tx.output is not self._output:
+            # It has begun again from the start.
+            self._output, self._kinds = tx.output, []
+            self._written.modules.clear()
+            self._written.nodes.clear()
+            self._known.clear()
+        if self._sampled is not None or id(var.value) not in self._repeated:
+            self._known.add(id(var.value))
+            return call(var, tx, args, kwargs)
+        own = {id(module) for module in var.value.modules()}
+        again = not own.isdisjoint(self._known)
+        self._known |= own
+        try:
+            made = call_of(var, tx, args, kwargs)
+        except NotAlikeError:
+            return call(var, tx, args, kwargs)
+        kind = self._kind_of(var.value, made)
+        if kind is not None and kind.agreed and not again:
+            result, nodes = write(kind.sample, var, tx, made)
+            self._written.modules[type(var.value).__name__] += 1
+            self._written.nodes.setdefault(kind.sample.nodes, []).append(nodes)
+            return result
+        if kind is not None and (kind.refused or kind.agreed):
+            return call(var, tx, args, kwargs)
+        before = self._sampled = Before(tx)
+        try:
+            result = call(var, tx, args, kwargs)
+        finally:
+            self._sampled = None
+        try:
+            sample = sample_of(before, var, tx, made, result)
+        except NotAlikeError:
+            sample = None
+        if kind is not None:
+            kind.compare(sample)
+        elif sample is not None:
+            self._kinds.append(_Kind(sample))
+        return result
+
+    def changed(self, item: Any) -> None:
+        """Dynamo takes note of a change of one of its variables."""
+        before = self._sampled
+        if before is not None and (isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others):
+            before.alone = False
+
+    def read_changed(self, item: Any) -> None:
+        """Dynamo reads an attribute that was set while it traced."""
+        if self._sampled is not None and isinstance(item.mutation_type, EXISTING):
+            self._sampled.alone = False
+
+    def renamed(self, node: fx.Node, name: str) -> None:
+        """Dynamo gives a node the name of the variable that a person's code puts it into."""
+        if self._sampled is not None:
+            self._sampled.names.append((next(iter(reversed(node.graph.nodes))), node, name))
+
+    def _kind_of(self, module: torch.nn.Module, made: Call) -> _Kind | None:
+        for kind in self._kinds:
+            sample = kind.sample
+            if (sample.call.state, sample.call.given) != (made.state, made.given):
+                continue
+            key = (id(sample.module), id(module))
+            if key not in self._alike:
+                self._alike[key] = differing(sample.module, module)
+            names = self._alike[key]
+            if names is not None and not any(reads(sample.read, name) for name in names):
+                return kind
+        return None

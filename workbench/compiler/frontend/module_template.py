@@ -1,0 +1,356 @@
+"""What Dynamo made of a module of a program, and the same written for a module like it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.compiler.frontend.module_equality import Call, NotAlikeError, described, own_tensors, traits_of
+from workbench.compiler.lowering.call_normalization import named_in_place
+from workbench.interop.torch_private import (
+    AttributeMutationExisting,
+    ConstantVariable,
+    FakeTensor,
+    LazyVariableTracker,
+    TensorVariable,
+    TupleVariable,
+    UnspecializedNNModuleVariable,
+    ValueMutationExisting,
+    VariableBuilder,
+    VariableTracker,
+    _pytree,
+    handle_traced_output,
+    no_dispatch,
+)
+
+EXISTING = (AttributeMutationExisting, ValueMutationExisting)
+"""What Dynamo says of a variable that was there before it traced."""
+_OF_EACH = ("creation_timestamp", "example_value", "grapharg", "tensor_dict")
+"""What Dynamo notes of a node that holds for no other."""
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+_IN_PLACE = frozenset({"setitem", "__setitem__", *(f"i{name}" for name in _OPERATORS)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A module that was traced.
+
+    Attributes
+    ----------
+    module : Module
+    source : Source
+        Dynamo's way to it.
+    call : Call
+    nodes : tuple of Node
+        What it became.
+    names : mapping of Node to list of (Node, str)
+        After each node, names of a person's variables that nodes were given.
+    outside : mapping of Node to tuple
+        What those read beside each other: ``("argument", at)``, ``("tensor", path)`` of the module's own, or
+        ``("fixed",)``, an input of the graph that is none of its own.
+    inputs : mapping of str to Node
+        Its tensors that became inputs of the graph with it, by path, in order.
+    given : tuple
+        What it returned, as `Call.given`.
+    calls : mapping of str to int
+        How often each module inside was called, by its name after this module's.
+    read : str
+        Dynamo's names of all that it guarded of the module, after the module's own name, a line each.
+    written : tuple
+        The nodes with names and modules replaced by what they are in any module of the kind.
+    """
+
+    module: torch.nn.Module
+    source: Any
+    call: Call
+    nodes: tuple[fx.Node, ...]
+    names: Mapping[fx.Node, list[tuple[fx.Node, str]]]
+    outside: Mapping[fx.Node, tuple[Any, ...]]
+    inputs: Mapping[str, fx.Node]
+    given: tuple[Any, ...]
+    calls: Mapping[str, int]
+    read: str
+    written: tuple[Any, ...]
+
+
+def told(sample: Sample) -> tuple[Any, ...]:
+    """What two modules that are written from one another have in common."""
+    return (sample.written, sample.given, list(sample.inputs), sample.calls)
+
+
+class Before:
+    """The graph as it was before a module was traced, and what is noted while it is."""
+
+    def __init__(self, tx: Any) -> None:
+        graph = tx.output.graph
+        self.last: fx.Node | None = next(iter(reversed(graph.nodes)), None)
+        self.inputs = len(tx.output.placeholders)
+        self.calls = dict(tx.num_calls)
+        self.alone = True
+        """Whether nothing that others see was changed, and nothing read that was."""
+        self.hooks = len(tx.output.side_effects.tensor_hooks)
+        self.names: list[tuple[fx.Node, fx.Node, str]] = []
+        """Names that nodes were given since then: the last node there was, the node and the name."""
+        self.set_on_others: dict[int, Any] = {}
+        for item, values in tx.output.side_effects.store_attr_mutations.items():
+            if isinstance(item.mutation_type, EXISTING):
+                # All that what a person's objects now have leads to; kept, so that an id stays theirs.
+                VariableTracker.visit(lambda inner: self.set_on_others.setdefault(id(inner), inner), values)
+
+
+def sample_of(before: Before, var: Any, tx: Any, made: Call, result: Any) -> Sample:
+    """What tracing a module came to.
+
+    Raises
+    ------
+    NotAlikeError
+        If the like of it cannot be written.
+    """
+    if not before.alone or len(tx.output.side_effects.tensor_hooks) != before.hooks:
+        raise NotAlikeError
+    nodes: list[fx.Node] = []
+    for node in reversed(tx.output.graph.nodes):
+        if node is before.last:
+            break
+        if node.op != "placeholder":
+            nodes.append(node)
+    nodes.reverse()
+    if any(node.op not in ("call_function", "call_method") for node in nodes):
+        raise NotAlikeError
+    memory = {_storage_of(node) for node in made.tensors}
+    if any(_in_place(node) and _storage_of(node.args[0]) in memory for node in nodes):
+        # What Dynamo knows of the argument may have changed.
+        raise NotAlikeError
+    own: dict[int, str] = {}
+    for at, tensor in own_tensors(var.value).items():
+        own.setdefault(id(tensor), at)
+    paths = {node: own.get(id(_tensor_of(node))) for node in tx.output.placeholders}
+    numbers = {node: at for at, node in enumerate(nodes)}
+    outside: dict[fx.Node, tuple[Any, ...]] = {}
+    for node in nodes:
+        for read in node.all_input_nodes:
+            if read in numbers or read in outside:
+                continue
+            own_path = paths.get(read)
+            if read in made.tensors:
+                if own_path is not None:
+                    raise NotAlikeError
+                outside[read] = ("argument", made.tensors.index(read))
+            elif own_path is not None:
+                outside[read] = ("tensor", own_path)
+            elif read.op == "placeholder":
+                outside[read] = ("fixed", read)
+            else:
+                raise NotAlikeError
+    new = [node for node in tx.output.placeholders[before.inputs :] if node in outside]
+    if any(paths[node] is None for node in new):
+        raise NotAlikeError
+    inputs = {str(paths[node]): node for node in new}
+    known = {node: ("argument", at) for at, node in enumerate(made.tensors)}
+    known.update((node, ("node", at)) for node, at in numbers.items())
+    given = described(result, {}, known)
+    changed = {called: count for called, count in tx.num_calls.items() if count != before.calls.get(called, 0)}
+    if any(called in before.calls or not _is_inside(called, made.name) for called in changed):
+        raise NotAlikeError
+    calls = {called.removeprefix(made.name): count for called, count in changed.items()}
+    prefix = var.source.name
+    guarded = "\n".join(
+        guard.name.removeprefix(prefix) for guard in tx.output.guards.inner if guard.name.startswith(prefix)
+    )
+    names: dict[fx.Node, list[tuple[fx.Node, str]]] = {}
+    for last, named, name in before.names:
+        if last not in numbers or named not in numbers:
+            raise NotAlikeError
+        names.setdefault(last, []).append((named, name))
+    sample = Sample(var.value, var.source, made, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
+    written = tuple(_written(sample, node, numbers) for node in nodes)
+    return dataclasses.replace(sample, written=written)
+
+
+def _is_inside(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def _in_place(node: fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name in _IN_PLACE or named_in_place(node)
+
+
+def _storage_of(node: Any) -> int | None:
+    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+def _tensor_of(node: fx.Node) -> Any:
+    known = node.meta.get("grapharg")
+    return known.example if known is not None and known.is_tensor else None
+
+
+def _written(sample: Sample, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
+    """A node as it is in each module of its kind."""
+
+    def place(read: fx.Node) -> Any:
+        return ("node", numbers[read]) if read in numbers else sample.outside[read]
+
+    args = fx.node.map_arg((node.args, node.kwargs), place)
+    made = node.meta.get("example_value")
+    traits = [traits_of(t) if isinstance(t, torch.Tensor) else t for t in _pytree.tree_leaves(made)]
+    paths = {str(id(module)): path for path, module in sample.module.named_modules()}
+    around = []
+    for key, (name, kind) in node.meta.get("nn_module_stack", {}).items():
+        number, _, again = key.partition("@")
+        around.append((paths.get(number, key), again, name.removeprefix(sample.call.name), kind))
+    return (node.op, node.target, args, traits, around, node.stack_trace)
+
+
+def write(sample: Sample, var: Any, tx: Any, made: Call) -> tuple[Any, tuple[fx.Node, ...]]:
+    """What Dynamo takes for the result of a module like one that was traced, and its nodes, which are written."""
+    module = var.value
+    ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (sample.module, module))
+    ids = {str(id(one)): str(id(others[path])) for path, one in ones.items()}
+
+    def as_there(new: fx.Node, node: fx.Node) -> None:
+        """What is known of a node, as of the one that it is like."""
+        own = {key: new.meta[key] for key in _OF_EACH if key in new.meta}
+        new.meta = {**node.meta, **own}
+        if "nn_module_stack" in node.meta:
+            new.meta["nn_module_stack"] = dict(
+                _moved(key, entry, ids, sample.call.name, made.name)
+                for key, entry in node.meta["nn_module_stack"].items()
+            )
+
+    known = set(tx.output.placeholders)
+    inputs: dict[str, fx.Node] = {}
+    for path, node in sample.inputs.items():
+        own = inputs[path] = _input_like(node, sample, var, tx, path)
+        if own not in known:
+            as_there(own, node)
+    replaced: dict[fx.Node, fx.Node] = {}
+    for node, (what, *which) in sample.outside.items():
+        if what == "argument":
+            replaced[node] = made.tensors[which[0]]
+        else:
+            replaced[node] = node if what == "fixed" else inputs.get(which[0]) or _own_node(var, tx, which[0])
+    for node in sample.nodes:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), replaced.__getitem__)
+        new = replaced[node] = tx.output.create_node(node.op, node.target, args, kwargs)
+        as_there(new, node)
+        if "source_fn_stack" in node.meta:
+            *before, (_, last) = node.meta["source_fn_stack"]
+            new.meta["source_fn_stack"] = [*before, (new.name, last)]
+        for named, name in sample.names.get(node, ()):
+            replaced[named]._rename(name)
+    for name, count in sample.calls.items():
+        tx.num_calls[made.name + name] = count
+    return _given(sample, sample.given, tx, made, replaced, {}), tuple([replaced[node] for node in sample.nodes])
+
+
+def _moved(
+    key: str, entry: tuple[str, Any], ids: Mapping[str, str], name: str, new_name: str
+) -> tuple[str, tuple[str, Any]]:
+    """An entry of the modules around a node, in another module of the kind."""
+    number, at, again = key.partition("@")
+    inside = _is_inside(entry[0], name)
+    return f"{ids.get(number, number)}{at}{again}", (
+        new_name + entry[0].removeprefix(name),
+        entry[1],
+    ) if inside else entry
+
+
+def _input_like(node: fx.Node, sample: Sample, var: Any, tx: Any, path: str) -> fx.Node:
+    """The input of the graph that a tensor of a module is, found as Dynamo found the one of the module that was traced.
+
+    By the same way from the module on, without Dynamo's variables of the modules in between: these and what is guarded
+    of them are most of what an input costs.
+    """
+    module, _, name = path.rpartition(".")
+    source = _from_there(node.meta["grapharg"].source, sample.source, var.source)
+    tensor = getattr(var.value.get_submodule(module), name)
+    fake = _fake_as(node.meta["example_value"], tensor, tx.fake_mode)
+    own: fx.Node = VariableBuilder(tx, source)(tensor).as_proxy().node
+    del fake  # which PyTorch does not hold until then
+    return own
+
+
+def _fake_as(known: Any, tensor: torch.Tensor, mode: Any) -> Any:
+    """Make the fake tensor of a tensor, as another was made of one like it, where that is all there is to be told.
+
+    Else Dynamo has it made, which describes the tensor first and is half of what an input costs.
+    """
+    converter = mode.fake_tensor_converter
+    describer = converter.meta_converter.describer
+    if (
+        type(tensor) not in (torch.nn.Parameter, FakeTensor)
+        or not tensor.dim()
+        or tensor.layout is not torch.strided
+        or traits_of(tensor) != traits_of(known)
+        or not tensor.is_leaf
+        or tensor._is_view()
+        or tensor.is_complex()
+        or tensor.is_inference()
+        or tensor.grad is not None
+        or tensor.storage_offset()
+        or tensor in describer.lookup_tensor
+        or (storage := tensor.untyped_storage()) in describer.lookup_storage
+        or not storage.nbytes()
+    ):
+        return None
+    with no_dispatch():
+        meta = torch.empty_strided(known.shape, known.stride(), dtype=known.dtype, device="meta")
+        made = FakeTensor(mode, meta, known.device)
+    made.requires_grad = known.requires_grad
+    if isinstance(known, torch.nn.Parameter):
+        made._is_param = True
+    converter.set_tensor_memo(tensor, made)
+    converter.meta_converter.storage_memo[describer.get_storage_id(storage)] = made.untyped_storage()
+    return made
+
+
+def _from_there(source: Any, old: Any, new: Any) -> Any:
+    """The way to something in one module, in another."""
+    if source == old:
+        return new
+    return dataclasses.replace(source, base=_from_there(source.base, old, new))
+
+
+def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
+    """The input of the graph that a tensor of a module is, made now where it is none yet."""
+    for name in path.split("."):
+        var = var.var_getattr(tx, name)
+        if type(var) is LazyVariableTracker:
+            var = var.realize()
+        if isinstance(var, UnspecializedNNModuleVariable) and not name.isidentifier():
+            # As of a module that is reached by its place in another, whose name is one of its source's own.
+            var.set_nn_module_stack_source(var.source)
+    node: fx.Node = var.as_proxy().node
+    return node
+
+
+def _given(
+    sample: Sample,
+    given: tuple[Any, ...],
+    tx: Any,
+    made: Call,
+    replaced: Mapping[fx.Node, fx.Node],
+    known: dict[fx.Node, Any],
+) -> Any:
+    """What a module that was written returns."""
+    kind, *rest = given
+    if kind == "constant":
+        return ConstantVariable.create(rest[1])
+    if kind == "tuple":
+        return TupleVariable([_given(sample, item, tx, made, replaced, known) for item in rest])
+    what, at = rest[0]
+    if what == "argument":
+        return made.variables[at]
+    node = replaced[sample.nodes[at]]
+    if node not in known:
+        value = node.meta.pop("example_value")
+        proxy = fx.Proxy(node, tx.output.current_tracer)
+        named = any(sample.nodes[at] is other for names in sample.names.values() for other, _ in names)
+        known[node] = handle_traced_output(value, tx, proxy, {"_is_name_set": named}, None, TensorVariable)
+    return known[node]

@@ -1,0 +1,91 @@
+"""Selective checkpointing: apply the policy of `create_selective_checkpoint_contexts` to the nodes of a region.
+
+A policy decides on each operator of ATen, and a graph of Dynamo holds those of `torch`. The region is run once on fake
+tensors, operator by operator, and the policy is asked in the order in which eager PyTorch asks it: some policies count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, noop_context_fn
+
+from workbench.interop.torch_private import SAC_IGNORED_OPS, TorchDispatchMode, _CachingTorchDispatchMode
+from workbench.interop.torch_private import _pytree as pytree
+
+CONTEXTS = "context_fn of torch.utils.checkpoint gives other contexts than create_selective_checkpoint_contexts"
+"""How the reason goes of a checkpoint with contexts that nothing is known of."""
+
+_SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, True)
+_RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE, False)
+
+
+class _Asking(TorchDispatchMode):
+    """Asks a policy about each operator, and collects the memory of what it saves."""
+
+    def __init__(self, policy: Callable[..., Any]) -> None:
+        super().__init__()
+        self.policy = policy
+        self.saved: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in SAC_IGNORED_OPS:
+            return func(*args, **kwargs)
+        decided = self.policy(SelectiveCheckpointContext(is_recompute=False), func, *args, **kwargs)
+        made = func(*args, **kwargs)
+        if decided in _SAVE:
+            self.saved.extend(leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor))
+        elif decided not in _RECOMPUTE:
+            raise NotImplementedError(f"the policy of the checkpoint says {decided!r} of {func}")
+        return made
+
+
+class _Asked(fx.Interpreter):
+    """Runs a region, and finds which nodes give memory that a policy saves."""
+
+    def __init__(self, region: fx.GraphModule, asking: _Asking) -> None:
+        super().__init__(region, garbage_collect_values=False)
+        self.extra_traceback = False
+        self.asking = asking
+        self.found: set[fx.Node] = set()
+
+    def run_node(self, n: fx.Node) -> Any:
+        before = len(self.asking.saved)
+        made = super().run_node(n)
+        kept = {tensor.untyped_storage()._cdata for tensor in self.asking.saved[before:]}
+        leaves = [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+        if n.op in ("call_function", "call_method") and any(t.untyped_storage()._cdata in kept for t in leaves):
+            self.found.add(n)
+        return made
+
+
+def saved_nodes(region: fx.GraphModule) -> frozenset[fx.Node]:
+    """Nodes of a checkpointed region whose results its policy saves; none where it has no policy.
+
+    Parameters
+    ----------
+    region : GraphModule
+        As Dynamo gives it, with a fake tensor for each node.
+
+    Raises
+    ------
+    NotImplementedError
+        If the contexts are not those of a policy.
+    """
+    make = region.meta.get("_checkpoint_context_fn")
+    if make is None or make is noop_context_fn:
+        return frozenset()
+    first, *_ = make()
+    if not isinstance(first, _CachingTorchDispatchMode):
+        raise NotImplementedError(CONTEXTS)
+    given: Sequence[Any] = [n.meta["example_value"] for n in region.graph.find_nodes(op="placeholder")]
+    modes = {leaf.fake_mode for leaf in given if hasattr(leaf, "fake_mode")}
+    asking = _Asking(first.policy_fn)
+    asked = _Asked(region, asking)
+    with next(iter(modes)), torch.enable_grad(), asking:
+        asked.run(*given)
+    return frozenset(asked.found)

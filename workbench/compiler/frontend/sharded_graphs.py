@@ -1,0 +1,216 @@
+"""Graphs of a module that ranks share: made by Dynamo of the module as it is, compiled with the parameters of a rank.
+
+Thunder's transforms put a module's parameters among ranks once, when ``thunder.jit`` is given it, and collectives into
+each of its traces, by the paths that the trace's prologue reads parameters by. So a graph is given to ``thunder.jit``
+as a module of its own, which reads the same parameters by the same paths, and has those of the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.compiler.frontend.fake_process_group import LEFT_ON_MODULE
+from workbench.compiler.frontend.fx_to_thunder import GraphSource, constants_of, stand_in, trace_as, unique_names
+from workbench.compiler.interop import thunder_api
+from workbench.compiler.interop.thunder_api import Transform
+from workbench.interop.torch_private import InstructionTranslator, VariableTracker
+
+_FLAGS = ("use_ddp", "use_fsdp", "process_group_for_ddp")
+"""What the transforms note of a compilation."""
+
+
+class AmongRanks:
+    """A module whose parameters ranks share.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    transforms : sequence of Transform
+        Thunder's, which share it.
+
+    Attributes
+    ----------
+    module : ThunderModule
+        What is called and trained: its parameters are those of this rank.
+    transforms : tuple of Transform
+        For ``thunder.jit`` of what `module_of` gives.
+    """
+
+    def __init__(self, module: torch.nn.Module, transforms: Sequence[Transform]) -> None:
+        self.module = thunder_api.jit(module, transforms=list(transforms))
+        self.module._overrides_buffers = _Buffers(module)
+        self.transforms = tuple(_Placed(transform, self.module) for transform in transforms)
+
+
+def moved(module: torch.nn.Module, transforms: Sequence[Transform]) -> bool:
+    """Whether transforms would put what a module holds on another device, which Dynamo would not know of."""
+    places = [transform.device for transform in transforms if getattr(transform, "device", None) is not None]
+    held = (*module.parameters(), *module.buffers())
+    return any(tensor.device != place for place in places for tensor in held)
+
+
+def module_of(
+    graph: fx.GraphModule,
+    names: Sequence[str],
+    paths: dict[int, str],
+    program: torch.nn.Module,
+    inputs: Sequence[Any],
+) -> tuple[torch.nn.Module, tuple[int, ...]]:
+    """A module for ``thunder.jit`` whose trace is the graph's, and which of the graph's inputs it takes.
+
+    It takes those that are no parameters and buffers of the program, and then what `constants_of` gives.
+
+    Parameters
+    ----------
+    graph, names, paths
+        As for `workbench.compiler.frontend.fx_to_thunder.function_of`.
+    program : torch.nn.Module
+        What the graph is of.
+    inputs : sequence
+        What the graph takes.
+    """
+    reader = _Reader(program)
+    read = [reader.expressions(value) for value in inputs]
+    taken = tuple(at for at, found in enumerate(read) if not found)
+    constants = len(constants_of(graph))
+    arguments = unique_names((*(names[at] for at in taken), *(f"constant{i}" for i in range(constants))))
+    by_place = dict(zip(taken, arguments, strict=False))
+    given = [found[0] if found else by_place[at] for at, found in enumerate(read)]
+    # Thunder's transforms look for each name of a parameter that has several.
+    further = [name for found in read for name in found[1:]]
+    forward = stand_in(
+        graph, "forward", (_SELF, *arguments), reader.lines, (*given, *arguments[len(taken) :], *further)
+    )
+    made: torch.nn.Module = type("Graph", (torch.nn.Module,), {"forward": forward})()
+    # The very tables of the program, without its hooks, which are in the graph.
+    vars(made).update((name, vars(program)[name]) for name in ("_parameters", "_buffers", "_modules"))
+    vars(made).update((name, vars(program)[name]) for name in LEFT_ON_MODULE if name in vars(program))
+    trace_as(made, GraphSource(graph, paths))
+    return made, taken
+
+
+def handed_on(program: torch.nn.Module) -> str:
+    """The name of a parameter that the call being captured gives back, or keeps, as it is; empty where there is none.
+
+    Dynamo does so beside the graph: it would be the one that is not shared.
+    """
+    translator = InstructionTranslator.current_tx()
+    effects = translator.output.side_effects
+    changed = [item for item in effects.id_to_variable.values() if effects.is_modified(item)]
+    names = {id(parameter): name for name, parameter in program.named_parameters()}
+    kept = (changed, [effects.store_attr_mutations.get(c) for c in changed])
+    return next((names[id(tensor)] for tensor in _inputs_in((translator.stack, kept)) if id(tensor) in names), "")
+
+
+def handed_back() -> list[torch.Tensor]:
+    """What the call being captured gives back as it came: Dynamo does so beside the graph."""
+    return _inputs_in(InstructionTranslator.current_tx().stack)
+
+
+def _inputs_in(values: Any) -> list[torch.Tensor]:
+    """The tensors among Dynamo's variables that are inputs of the graph."""
+    found: list[torch.Tensor] = []
+
+    def look(value: Any) -> None:
+        node = getattr(getattr(value, "proxy", None), "node", None)
+        known = node.meta.get("grapharg") if isinstance(node, fx.Node) else None
+        if known is not None and isinstance(known.example, torch.Tensor):
+            found.append(known.example)
+
+    VariableTracker.visit(look, values)
+    return found
+
+
+_SELF = "_workbench_self"
+
+
+class _Reader:
+    """Python's expressions for the tensors of a module, as Thunder knows them for its parameters and buffers."""
+
+    def __init__(self, program: torch.nn.Module) -> None:
+        self.lines: list[str] = []
+        """What has to be done before."""
+        self._known = {"": _SELF}
+        self._paths: dict[int, list[tuple[str, str]]] = {}
+        for table, tensors in (
+            ("_parameters", program.named_parameters(remove_duplicate=False)),
+            ("_buffers", program.named_buffers(remove_duplicate=False)),
+        ):
+            for path, tensor in tensors:
+                self._paths.setdefault(id(tensor), []).append((table, path))
+
+    def expressions(self, tensor: Any) -> list[str]:
+        """One for each name of a tensor; none where it is no parameter or buffer."""
+        found = []
+        for table, path in self._paths.get(id(tensor), ()):
+            module, _, name = path.rpartition(".")
+            found.append(f"{self._module(module)}.{table}[{name!r}]")
+        return found
+
+    def _module(self, path: str) -> str:
+        if path not in self._known:
+            above, _, name = path.rpartition(".")
+            line = f"{self._module(above)}._modules[{name!r}]"
+            variable = self._known[path] = f"_workbench_{len(self._known)}"
+            self.lines.append(f"{variable} = {line}")
+        return self._known[path]
+
+
+class _Placed(Transform):
+    """A transform that has shared a module, at work on a graph of it."""
+
+    def __init__(self, transform: Transform, shared: Any) -> None:
+        self._transform = transform
+        # Not the module itself, which holds on to what is compiled with this.
+        self._own = {name: vars(shared)[name] for name in ("_overrides_parameters", "_overrides_buffers")}
+        self._flags = {name: value for name, value in vars(shared._lc_cd).items() if name in _FLAGS}
+
+    def transform_module(self, model: Any) -> None:
+        """Give the graph's module the parameters and buffers that there are."""
+        vars(model).update(self._own)
+        vars(model._lc_cd).update(self._flags)
+
+    def transform_traces_pre_prologue(self, *traces: Any, **options: Any) -> Any:
+        """As the transform itself."""
+        return self._transform.transform_traces_pre_prologue(*traces, **options)
+
+    def transform_trace_post_optimization(self, trace: Any, **options: Any) -> Any:
+        """As the transform itself."""
+        return self._transform.transform_trace_post_optimization(trace, **options)
+
+
+class _Buffers(MutableMapping[str, torch.Tensor]):
+    """The buffers of a module by path: what the program puts in the place of one is there, too.
+
+    Thunder's modules keep buffers of their own; Dynamo reads and sets those of the program.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._tables = {
+            path: (vars(module.get_submodule(path.rpartition(".")[0]))["_buffers"], path.rpartition(".")[2])
+            for path, _ in module.named_buffers()
+        }
+
+    def __getitem__(self, path: str) -> torch.Tensor:
+        table, name = self._tables[path]
+        buffer: torch.Tensor = table[name]
+        if buffer is None:
+            raise KeyError(path)
+        return buffer
+
+    def __setitem__(self, path: str, buffer: torch.Tensor) -> None:
+        table, name = self._tables[path]
+        table[name] = buffer
+
+    def __delitem__(self, path: str) -> None:
+        del self._tables[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for path, (table, name) in self._tables.items() if table.get(name) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

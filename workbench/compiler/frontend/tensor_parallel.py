@@ -1,0 +1,214 @@
+"""Tensor parallel: pairs of linears split over the ranks, the first by its outputs, the second by its inputs.
+
+Thunder's transforms do the splitting. Between the two of a pair each rank has a part of the hidden features, so that
+nothing may stand there that looks at more than one of them: Thunder does not check that, this does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+
+from workbench.compiler.interop.thunder_api import (
+    ELEMENTWISE,
+    BoundSymbol,
+    TensorProxy,
+    TraceCtx,
+    Transform,
+    TransformForColumnWiseParallel,
+    TransformForRowWiseParallel,
+    from_trace,
+    prims,
+)
+from workbench.compiler.interop.thunder_api import distributed_prims as collectives
+from workbench.compiler.trace.stable_ids import OriginTag, is_statement
+from workbench.errors import ProgramError
+
+type Pair = tuple[str, str]
+"""Names of two linears: split by outputs, and split by inputs."""
+
+_APART = frozenset(getattr(prims.PrimIDs, name) for name in ELEMENTWISE)
+"""What takes each element by itself."""
+
+
+def pairs_of(module: torch.nn.Module) -> list[Pair]:
+    """Linears of one module that follow each other, the second taking as many features as the first gives."""
+    found: list[Pair] = []
+    for prefix, part in module.named_modules():
+        waiting = ""
+        for name, child in part.named_children():
+            if type(child) is not torch.nn.Linear:
+                continue
+            path = f"{prefix}.{name}" if prefix else name
+            if waiting and _linear(module, waiting).out_features == child.in_features:
+                found.append((waiting, path))
+                path = ""
+            waiting = path
+    return found
+
+
+def _linear(module: torch.nn.Module, path: str) -> torch.nn.Linear:
+    return cast("torch.nn.Linear", module.get_submodule(path))
+
+
+def why_not(module: torch.nn.Module, ranks: int) -> str:
+    """The reason why a module cannot be split over so many ranks; empty where it can."""
+    pairs = pairs_of(module)
+    if not pairs:
+        return (
+            "it has no two linears in one module of which the second takes as many features as the first gives; "
+            "share it by fsdp"
+        )
+    for first, second in pairs:
+        features = _linear(module, first).out_features
+        if features % ranks:
+            return f"the {features} features between {first} and {second} do not divide by {ranks} ranks"
+    return ""
+
+
+class TensorParallel(Transform):
+    """For ``thunder.jit``: every pair of linears of a module split over the ranks of a process group.
+
+    Parameters
+    ----------
+    device : torch.device
+        This rank's own.
+    group : torch.distributed.ProcessGroup
+    """
+
+    def __init__(self, device: torch.device, group: Any) -> None:
+        self.device, self.group = device, group
+        self.pairs: list[Pair] = []
+        self.parts: tuple[Any, ...] = ()
+
+    def transform_module(self, model: Any) -> None:
+        """Split the parameters of the pairs."""
+        self.pairs = pairs_of(model._model)
+        rank, count = torch.distributed.get_rank(self.group), self.group.size()
+        self.parts = tuple(
+            transform(rank=rank, world_size=count, process_group=self.group, target_modules=targets)
+            for transform, targets in zip(
+                (TransformForColumnWiseParallel, TransformForRowWiseParallel),
+                zip(*self.pairs, strict=True),
+                strict=True,
+            )
+        )
+        for part in self.parts:
+            # Thunder takes the rank's GPU, whatever the device.
+            part.device = self.device
+            part.transform_module(model)
+
+    def transform_traces_pre_prologue(
+        self, prologue_trace: Any, computation_trace: Any, epilogue_trace: Any, **kwargs: Any
+    ) -> Any:
+        """Put the collectives in.
+
+        Raises
+        ------
+        ProgramError
+            If something between the linears of a pair needs all features.
+        """
+        for pair in self.pairs:
+            if reason := _why_not_between(computation_trace, *pair):
+                raise ProgramError(f"{pair[0]} and {pair[1]} cannot be split over ranks by parallel='tensor': {reason}")
+        traces = (prologue_trace, computation_trace, epilogue_trace)
+        for part in self.parts:
+            traces = part.transform_traces_pre_prologue(*traces, **kwargs)
+        return traces[0], _with_origins(traces[1], computation_trace), traces[2]
+
+    def transform_state_dict_for_submodule(self, model: Any, submodule_name: str, state_dict: Any) -> Any:
+        """Take a rank's part of a state dict."""
+        for part in self.parts:
+            state_dict = part.transform_state_dict_for_submodule(model, submodule_name, state_dict)
+        return state_dict
+
+    def reverse_transform_state_dict_for_submodule(self, model: Any, submodule_name: str, state_dict: Any) -> Any:
+        """Gather the whole state dict from all ranks."""
+        for part in reversed(self.parts):
+            state_dict = part.reverse_transform_state_dict_for_submodule(model, submodule_name, state_dict)
+        return state_dict
+
+
+def _why_not_between(trace: TraceCtx, first: str, second: str) -> str:
+    """The reason why what stands between two linears needs all features; empty where it does not."""
+    weights = [f"t_{name.replace('.', '_')}_weight" for name in (first, second)]
+    uses = [[b for b in trace.bound_symbols if is_statement(b) and _reads(b, weight)] for weight in weights]
+    for name, found in zip((first, second), uses, strict=True):
+        if len(found) != 1 or found[0].sym.name != "linear":
+            return f"{name} is used {len(found)} times, and once, as a linear, is what can be split"
+    split = {uses[0][0].flat_proxy_outs[0].name}
+    last = trace.bound_symbols[-1]
+    for bsym in trace.bound_symbols:
+        read = [a.name for a in bsym.flat_proxy_args if a.name in split]
+        if bsym is last or not read:
+            continue
+        if bsym is uses[1][0]:
+            continue
+        if reason := _why_not_apart(bsym, split):
+            return f"{bsym.sym.name} {reason}"
+        split.update(out.name for out in bsym.flat_proxy_outs)
+    if any(a.name in split for a in last.flat_proxy_args):
+        return f"what {first} gives is returned too"
+    return "" if uses[1][0].flat_proxy_args[0].name in split else f"{second} does not take what comes of {first}"
+
+
+def _reads(bsym: BoundSymbol, name: str) -> bool:
+    return any(arg.name == name for arg in bsym.flat_proxy_args)
+
+
+def _why_not_apart(bsym: BoundSymbol, split: set[str]) -> str:
+    """The reason why a statement cannot work on a part of the features at a time."""
+    for arg in bsym.flat_proxy_args:
+        if isinstance(arg, TensorProxy) and arg.name not in split and arg.ndim:
+            return f"takes {arg.name} too, which every rank has whole"
+    for leaf in _leaves(bsym):
+        shapes = {tuple(p.shape) for p in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs) if isinstance(p, TensorProxy)}
+        if len(shapes - {()}) > 1 or leaf.sym.id not in _APART:
+            return "does not take each feature by itself, and a rank has a part of them only"
+    return ""
+
+
+def _leaves(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+    if bsym.sym.is_prim or not bsym.subsymbols:
+        yield bsym
+        return
+    for sub in bsym.subsymbols:
+        yield from _leaves(sub)
+
+
+_INSERTED = {
+    collectives.PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_INPUT,
+    collectives.PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT,
+}
+
+
+def _with_origins(trace: TraceCtx, before: TraceCtx) -> TraceCtx:
+    """The trace with where its statements come from: Thunder makes them anew, in order, without their tags."""
+    waiting = [b for b in before.bound_symbols if is_statement(b)]
+    tagged = from_trace(trace)
+    origin, bias = waiting[0], False
+    for bsym in trace.bound_symbols:
+        if is_statement(bsym):
+            if bsym.sym.id in _INSERTED:
+                bias = bsym.sym.id is collectives.PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT and len(origin.args) > 2
+                bias = bias and origin.args[2] is not None
+            elif bias and bsym.sym.name == "add":
+                # A bias is added once the parts are, and not by each rank.
+                bias = False
+            else:
+                origin = waiting.pop(0)
+            bsym = _tagged(bsym, origin)
+        tagged.bound_symbols.append(bsym)
+    return tagged
+
+
+def _tagged(bsym: BoundSymbol, origin: BoundSymbol) -> BoundSymbol:
+    tags = {tag for tag in origin.tags if isinstance(tag, OriginTag)}
+    return bsym.from_bsym(
+        tags=bsym.tags | tags,
+        source_filename=origin.source_filename,
+        source_positions=origin.source_positions,
+        subsymbols=[_tagged(sub, origin) for sub in bsym.subsymbols],
+    )

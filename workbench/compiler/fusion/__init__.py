@@ -1,0 +1,1 @@
+"""Fusion executors, partitioning and min-cut rematerialization."""

@@ -1,0 +1,50 @@
+"""Values cut off from gradients that a program returns beside what they were cut off from."""
+
+from __future__ import annotations
+
+from workbench.compiler.interop.thunder_api import ProxyTag, TraceCtx
+from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, leaves
+
+DETACH = "torch.detach"
+"""Id of Thunder's symbol."""
+
+
+def kept_apart(trace: TraceCtx) -> frozenset[str]:
+    """Results of `detach`, and views without gradients, that no region of torch.compile may make.
+
+    Where a region returns a value and the same detached, ``return loss, loss.detach()``, Inductor gives one tensor for
+    both. Autograd takes a tensor that is returned twice for its last place alone: the loss's gradient would be that of
+    the detached value, none. It can go when Inductor's code gives two.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        Before fusion.
+
+    Returns
+    -------
+    frozenset of str
+        Of the values that are returned and share memory: what one is cut off by, and another is not.
+    """
+    owner: dict[str, str] = {}
+    passed: dict[str, frozenset[str]] = {}
+
+    def follow(out: str, given: str, *cuts: str) -> None:
+        owner[out] = owner.get(given, given)
+        passed[out] = passed.get(given, frozenset()).union(cuts)
+
+    for leaf in leaves(trace.bound_symbols[:-1]):
+        given, made = leaf.flat_proxy_args, leaf.flat_proxy_outs
+        if leaf.sym.id == DETACH:
+            follow(made[0].name, given[0].name, made[0].name)
+        elif is_fence(leaf):
+            for out, one in zip(made, given, strict=False):
+                follow(out.name, one.name)
+        elif (is_copy(leaf) or leaf.sym.id in VIEWS) and given:
+            for out in made:
+                loose = ProxyTag.DETACHED_AUTOGRAD_GRAPH in out.tags  # made under `no_grad`
+                follow(out.name, given[int(is_copy(leaf))].name, *([out.name] if loose else []))
+    groups: dict[str, set[frozenset[str]]] = {}
+    for proxy in trace.bound_symbols[-1].flat_proxy_args:
+        groups.setdefault(owner.get(proxy.name, proxy.name), set()).add(passed.get(proxy.name, frozenset()))
+    return frozenset[str]().union(*(one - other for cuts in groups.values() for one in cuts for other in cuts))

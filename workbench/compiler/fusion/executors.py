@@ -1,0 +1,639 @@
+"""Controlled fusion executors: nvFuser's, and torch.compile with regions like nvFuser's, with our cuts between fusions.
+
+Both are copies that leave Thunder's registered executors alone. They keep the partitioned trace of the last pass, and
+report the time of each part of it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import dataclasses
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from workbench.compiler.fusion.detached_outputs import kept_apart
+from workbench.compiler.fusion.fusion_passes import KeptPasses, Parts, Regions, known_structure
+from workbench.compiler.fusion.inductor_write_hazards import seen_twice
+from workbench.compiler.fusion.merge_regions import made_one
+from workbench.compiler.fusion.rematerialize import RematOptions, Report, rematerialize
+from workbench.compiler.interop import dynamo_stance, patches
+from workbench.compiler.interop.devices import nvfuser_module
+from workbench.compiler.interop.inductor_timings import RegionTimes
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    FusionExecutor,
+    FutureTensorProxy,
+    ImplInfo,
+    Proxy,
+    Region,
+    Symbol,
+    TorchCompileExecutor,
+    TraceCtx,
+    TraceProvenance,
+    _vjp_impl,
+    dce,
+    from_trace,
+    fuse_bound_symbols,
+    make_compiled,
+    prims,
+    torch_executor,
+    tracectx,
+    unvariableify,
+    utils,
+    variableify,
+)
+from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace.bsym_memo import STRUCTURE, Kept, Structure, identity, ids, made_names
+from workbench.compiler.trace.fingerprints import fusion_key
+
+UNFUSED = frozenset(
+    {
+        "torch.nn.functional.scaled_dot_product_attention",
+        "torch.nn.functional.embedding",
+        "embedding_backward",
+        prims.PrimIDs.EMBEDDING,
+        prims.PrimIDs.EMBEDDING_BACKWARD,
+    }
+)
+"""Ops that no region takes in, beside matmuls and random ops: nvFuser does not either."""
+DIFFERENTIATED = frozenset(op for op, how in torch_executor.implmap.items() if how.grad_transform is not None)
+"""Ops that Thunder's PyTorch executor has a gradient rule for, which holds where no executor before it claims them.
+
+Those that are primitives, such as ``adaptive_avg_pool2d``, have no other.
+"""
+
+
+class Observer(Protocol):
+    """Told what the compiler does, while it does it."""
+
+    def stage(self, name: str, seconds: float) -> None:
+        """A stage of compilation ended after so many seconds of wall time."""
+
+    def fusion_begin(self, name: str, index: int, count: int) -> None:
+        """A fusion, of so many, is about to be compiled."""
+
+    def fusion_end(
+        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
+    ) -> None:
+        """The fusion is compiled and has run once: its seconds by part, and whether a cache on disk had it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FusionOptions:
+    """What levers ask of the fusion executor; each lever replaces its own fields.
+
+    Attributes
+    ----------
+    remat : RematOptions
+        Weights and pins of the cuts between fusions.
+    share : bool
+        Compile identical fusions once.
+    set_policy : str
+        When nvFuser puts a `set` before it aliases an input: see `workbench.compiler.trace.inplace_copies`.
+    set_policies : mapping of str to str
+        The same for single copies, by the name of the copy's output.
+    """
+
+    remat: RematOptions = dataclasses.field(default_factory=RematOptions)
+    share: bool = False
+    set_policy: str = inplace_copies.ALWAYS
+    set_policies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def of_fusions(self) -> tuple[Hashable, ...]:
+        """What of them a fusion keeps."""
+        return self.share, self.set_policy, tuple(self.set_policies.items())
+
+
+Configure = Callable[[TraceCtx], FusionOptions]
+"""Given the partitioned trace, the options: preset cuts depend on what crosses between fusions."""
+
+
+class Compilation:
+    """What the fusions of one compilation have in common when they are first called.
+
+    A function is compiled again for other shapes, or other gradients, while fusions of the first compilation, such as
+    those of a backward that is still to come, have not run yet: theirs stay their own.
+
+    Attributes
+    ----------
+    observer : Observer or None
+    options : FusionOptions
+    shared : dict
+        What is compiled already, by structure.
+    begun, count : int
+        How many have been compiled so far, and how many there are.
+    lock : threading.RLock
+        Held while a fusion is defined, compiled and run for the first time: threads that call a program first together
+        compile each fusion once.
+    """
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self.observer = observer
+        self.options = FusionOptions()
+        self.shared: dict[Any, Any] = {}
+        self.begun = 0
+        self.count = 0
+        self.lock = threading.RLock()
+
+
+class Control:
+    """What an executor is given before a pass and keeps from it.
+
+    Attributes
+    ----------
+    configure : callable
+        Gives the options for a partitioned trace.
+    observer : Observer or None
+    partitioned : TraceCtx or None
+        The last pass's trace before any rematerialization.
+    compilation : Compilation
+        The last pass's.
+    report : Report
+        What the last pass found about its cuts.
+    unfused : frozenset of str
+        Names of outputs of statements that shall stay out of fusions.
+    kept : Kept or None
+        What earlier plans of the program found about fusions; None where it is to run: fusions are its own then.
+    keeping : bool
+        Whether it is looked up, and added to, now.
+    """
+
+    def __init__(self, configure: Configure, observer: Observer | None = None, kept: Kept | None = None) -> None:
+        self.configure = configure
+        self.observer = observer
+        self.partitioned: TraceCtx | None = None
+        self.compilation = Compilation(observer)
+        self.report = Report()
+        self.unfused: frozenset[str] = frozenset()
+        self.kept = kept
+        self.keeping = False
+
+    @property
+    def regions(self) -> Regions:
+        """Passes over fusions, with what is kept."""
+        return Regions(self.kept if self.keeping else None)
+
+    @property
+    def options(self) -> FusionOptions:
+        """Of the last pass."""
+        return self.compilation.options
+
+    def begin(self, partitioned: TraceCtx) -> FusionOptions:
+        """Take the options for a partitioned trace."""
+        self.report = Report()
+        self.compilation = Compilation(self.observer)
+        self.compilation.options = self.configure(partitioned)
+        return self.options
+
+    def finish(self, fused: TraceCtx) -> TraceCtx:
+        """Count what will have to be compiled."""
+        fusions = [bsym for bsym in fused.bound_symbols if bsym.sym.is_fusion]
+        self.compilation.count = compilations(fusions, share=self.options.share)
+        return fused
+
+    def timed(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
+        """Do `work` and report to the observer how long it took."""
+        start = time.perf_counter()
+        result = work()
+        if self.observer is not None:
+            self.observer.stage(name, time.perf_counter() - start)
+        return result
+
+
+def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
+    """Whether a statement is, or is made of, an op with the tag."""
+    if tag in (bsym.sym.tags or ()) or tag in bsym.tags:
+        return True
+    return any(contains(sub, tag) for sub in bsym.subsymbols)
+
+
+def differentiates(bsym: BoundSymbol) -> bool:
+    """Whether a statement runs PyTorch's autograd, as Thunder does for ops that it has no rule of its own for.
+
+    Dynamo does not trace into it: a region with the gradient of ``x.detach()`` would not compile.
+    """
+    called = (bsym._call_ctx or {}).values()
+    return any(getattr(function, "func", None) is _vjp_impl for function in called) or any(
+        map(differentiates, bsym.subsymbols)
+    )
+
+
+class LazyRegion:
+    """A torch.compile region that is compiled when first called, so that planning costs nothing."""
+
+    def __init__(self, compilation: Compilation, name: str, mode: str | None) -> None:
+        self.compilation = compilation
+        self.name = name
+        self.mode = mode
+        self.bsym: BoundSymbol | None = None
+        self.compiled: Callable[..., Any] | None = None
+        # The compile options, default device and language of the compilation that the region belongs to.
+        self._context = contextvars.copy_context()
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the region, compiling it first if need be."""
+        if self.compiled is None:
+            with self.compilation.lock:
+                # Another thread may have compiled it meanwhile.
+                if self.compiled is None:
+                    return self._first(*args)
+        return self.compiled(*args)
+
+    def _first(self, *args: Any) -> Any:
+        bsym, compilation = self.bsym, self.compilation
+        assert bsym is not None
+        key = fusion_key(bsym) if compilation.options.share else self.name
+        if compilation.options.share and key in compilation.shared:
+            self.compiled = compilation.shared[key]
+            return self.compiled(*args)
+        members, inputs, outputs = list(bsym.subsymbols), list(bsym.args), list(bsym.output)
+        with FirstCall(compilation, self.name) as first:
+            with patches.inductor_options(compiles=not seen_twice(members, inputs)):
+                made = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
+            compiled = dynamo_stance.ignored(made)
+            first.defined()
+            try:
+                return compiled(*args)
+            finally:
+                # It is compiled by its first call: other threads wait for that.
+                self.compiled = compilation.shared[key] = compiled
+
+
+class FirstCall:
+    """A context in which a fusion is defined, compiled and run for the first time; the observer is notified.
+
+    Parameters
+    ----------
+    compilation : Compilation
+    name : str
+        The fusion's.
+    defined_s : float
+        Seconds that its definition has cost already.
+    """
+
+    def __init__(self, compilation: Compilation, name: str, defined_s: float = 0.0) -> None:
+        self.compilation = compilation
+        self.name = name
+        self.defined_s = defined_s
+        self.index = compilation.begun
+        compilation.begun += 1
+
+    def __enter__(self) -> FirstCall:
+        if self.compilation.observer is not None:
+            self.compilation.observer.fusion_begin(self.name, self.index, self.compilation.count)
+        self.start = time.perf_counter() - self.defined_s
+        self.times = RegionTimes()
+        return self
+
+    def defined(self) -> None:
+        """The definition is done."""
+        self.defined_s = time.perf_counter() - self.start
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        observer, count = self.compilation.observer, self.compilation.count
+        if observer is None or kind is not None:
+            return
+        seconds = time.perf_counter() - self.start
+        parts = {"definition": self.defined_s, **self.times.parts()}
+        parts["first launch"] = max(0.0, seconds - sum(parts.values()))
+        observer.fusion_end(self.name, self.index, count, seconds, parts, self.times.cached())
+
+
+def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
+    """How many of the fusions have to be compiled."""
+    bsyms = list(fusions)
+    return len({fusion_key(bsym) for bsym in bsyms}) if share else len(bsyms)
+
+
+class RegionExecutor(TorchCompileExecutor):
+    """torch.compile on regions of elementwise ops, reductions and views.
+
+    No matmul, random op, embedding, collective, or op without a gradient rule of Thunder's is in one.
+
+    Parameters
+    ----------
+    control : Control
+    further : iterable of str
+        Ids of ops that regions take in beside those of Thunder's PyTorch executor.
+    past_others : bool
+        Whether statements that are in no region end one only where their results are needed; see `neighbours`.
+    """
+
+    def __init__(self, control: Control, further: Iterable[str] = (), *, past_others: bool = False) -> None:
+        super().__init__("workbench_torchcompile")
+        self._implmap = {op: ImplInfo() for op in (*torch_executor.implmap, *further) if op not in UNFUSED}
+        self.control = control
+        self.past_others = past_others
+        self._apart: frozenset[str] = frozenset()
+
+    def can_execute(self, bsym: BoundSymbol) -> bool:
+        """Whether an operator is one of those in regions; before the gradient is taken, who says so has its rule."""
+        return super().can_execute(bsym) and not (bsym.sym.is_prim and bsym.sym.id in DIFFERENTIATED)
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        """Whether a statement may be in a region."""
+        unfused, apart = self.control.unfused, self._apart
+        if (unfused or apart) and any(out.name in unfused or out.name in apart for out in bsym.flat_proxy_outs):
+            return False
+        key = ("can fuse", identity(self), identity(bsym))
+        return bool(self.control.regions.once(key, (self, bsym), lambda: self._can_fuse(bsym)))
+
+    def _can_fuse(self, bsym: BoundSymbol) -> bool:
+        return bool(
+            super().can_fuse(bsym)
+            # Dead code elimination takes what has no subsymbols and is no primitive, such as the zeros of a gradient
+            # that is not there, for an identity, and drops it from inside a fusion.
+            and (bsym.subsymbols or bsym.sym.is_prim)
+            and not contains(bsym, prims.OpTags.MATMUL_OP)
+            and not contains(bsym, prims.OpTags.RANDOM_OP)
+            and not differentiates(bsym)
+            # Dynamo compiles no collective that is waited for later.
+            and not any(isinstance(p, FutureTensorProxy) for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
+        )
+
+    def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol:
+        """A fusion statement that compiles itself when first called."""
+        name, regions = f"TorchCompile{fusion_counter}", self.control.regions
+        inputs, outputs = [unvariableify(x) for x in region.inputs], [unvariableify(x) for x in region.outputs]
+        known = (ids(inputs), ids(outputs), ids(region.bound_symbols))
+        alive = (inputs, outputs, tuple(region.bound_symbols))
+
+        def make() -> BoundSymbol:
+            lazy = LazyRegion(self.control.compilation, name, self.mode)
+            symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
+            given = inplace_copies.kept_outputs(outputs, region.bound_symbols)
+            lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
+            # Later copies share it, and the same region where a choice gives it another number.
+            lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
+            return lazy.bsym
+
+        return regions.once(("fuse", identity(self), name, *known), (self, alive), make)
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        """Partition, cut, and make the fusions callable."""
+        control = self.control
+        control.partitioned = control.timed("partition", lambda: self._partition(trace))
+        options = control.begin(control.partitioned)
+        cut = control.timed("remat", lambda: dce(_cut(control, control.partitioned, options, control.report)))
+        if control.unfused:
+            cut = inplace_copies.kept_in_forward(cut)
+        done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
+        done.set_provenance(TraceProvenance("Fusion"))
+        return done
+
+    def _partition(self, trace: TraceCtx) -> TraceCtx:
+        self._apart = kept_apart(trace)
+        producers, consumers = utils.producers_and_consumers(trace)
+
+        def mergeable(node: Any) -> bool:
+            return len(node.group_bsyms) > 1 or self.can_fuse(node.group_bsyms[0])
+
+        def is_region(group: Sequence[BoundSymbol]) -> bool:
+            return len(group) > 1 or self.can_fuse(group[0])
+
+        def fused(groups: Iterable[list[BoundSymbol]]) -> TraceCtx:
+            found, counter = from_trace(trace), 0
+            for group in groups:
+                if not is_region(group):
+                    found.bound_symbols.append(group[0])
+                    continue
+                found.bound_symbols.append(self.fuse(Region(producers, consumers, group), counter))
+                counter += 1
+            return found
+
+        groups = fuse_bound_symbols(trace, lambda a, b: mergeable(a) and mergeable(b))
+        apart = fused(groups)
+        return fused(made_one(groups, is_region, self._held(apart))) if self.past_others else apart
+
+    def _held(self, partitioned: TraceCtx) -> list[set[str]]:
+        """Names of what each statement reads from memory and writes to it, once the fusions are cut."""
+        cut = _cut(self.control, partitioned, self.control.configure(partitioned), Report())
+        return [{each.name for each in (*b.flat_proxy_args, *b.flat_proxy_outs)} for b in cut.bound_symbols]
+
+
+def _cut(control: Control, partitioned: TraceCtx, options: FusionOptions, report: Report) -> TraceCtx:
+    """A partitioned trace with its cuts made."""
+    return _define_once(rematerialize(partitioned, options.remat, report, control.regions.once))
+
+
+def _callable_again(trace: TraceCtx, control: Control) -> TraceCtx:
+    """The trace with each fusion made anew of what is in it now.
+
+    Thunder's `update_fusion_call_ctx` does the same, and makes a class for each fusion on the way: of all that planning
+    the residual chain again costs, the classes are an eighth.
+    """
+    done = from_trace(trace)
+    for bsym in trace.bound_symbols:
+        if bsym.sym.is_fusion:
+            key = ("again", identity(bsym), *control.options.of_fusions)
+            bsym = control.regions.once(key, bsym, partial(_made_again, bsym))
+        done.bound_symbols.append(bsym)
+    return done
+
+
+def _made_again(bsym: BoundSymbol) -> BoundSymbol:
+    args, outputs = ([proxy for proxy in proxies if proxy is not None] for proxies in (bsym.args, bsym.output))
+    region = _region(args, outputs, bsym.subsymbols, known_structure(bsym))
+    made: BoundSymbol = bsym.sym.executor.fuse(region, int(re.sub(r".*\D", "", bsym.sym.name)))
+    return made
+
+
+def _define_once(trace: TraceCtx) -> TraceCtx:
+    """Let each name be made once, and be taken once by each fusion.
+
+    A statement with several outputs that is run again in a consumer makes all of them, also those that are handed over
+    or that an earlier fusion has made; and what is handed over by two producers comes twice.
+    """
+    done = from_trace(trace)
+    made: set[str] = set()
+    for bsym in trace.bound_symbols:
+        done.bound_symbols.append(_once(bsym, made, done) if bsym.sym.is_fusion else bsym)
+        made.update(made_names(bsym))
+    return done
+
+
+def _once(fusion: BoundSymbol, made: Collection[str], trace: TraceCtx) -> BoundSymbol:
+    taken = {a.name: a for a in fusion.args}
+    outputs = [out for out in utils.sequencify(fusion.output) if out.name not in made]
+    members = list(fusion.subsymbols)
+    if any(name in taken for member in members for name in made_names(member)):
+        with tracectx(trace):
+            members = [_renamed(member, taken) for member in members]
+    elif len(taken) == len(fusion.args) and len(outputs) == len(utils.sequencify(fusion.output)):
+        return fusion
+    return fusion.from_bsym(args=tuple(taken.values()), output=outputs, subsymbols=members)
+
+
+def _renamed(member: BoundSymbol, taken: Mapping[str, Proxy]) -> BoundSymbol:
+    again = {out.name: out for out in member.flat_proxy_outs if out.name in taken}
+    swap = {variableify(out): out.replace_name() for out in again.values()}
+    return member.from_bsym_swap_proxies(swap) if swap else member
+
+
+def region_executor(control: Control, further: Iterable[str] = (), *, past_others: bool = False) -> FusionExecutor:
+    """A new torch.compile executor under `control`; for the others see `RegionExecutor`."""
+    # As for nvFuser below: fusions that are kept know the executor that made them.
+    make = partial(RegionExecutor, control, further, past_others=past_others)
+    executor: RegionExecutor = make() if control.kept is None else control.kept.once("torchcompile", None, make)
+    executor.control = control
+    return executor
+
+
+def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
+    """Let an nvFuser fusion build its definition with our `set` policy, once per structure if shared, and be timed."""
+    wrapper = bsym._call_ctx[bsym.sym.name]
+    build = wrapper.get_fd
+
+    def get_fd(descriptors: Any) -> Any:
+        options = compilation.options
+        found = inplace_copies.facts(bsym)
+        without = inplace_copies.without_set(
+            bsym, {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in found}
+        )
+        structure = fusion_key(bsym) if options.share else bsym.sym.name
+        key = (structure, tuple((fact.source, fact.destination) in without for fact in found), descriptors)
+        with compilation.lock:
+            if key not in compilation.shared:
+                start = time.perf_counter()
+                with inplace_copies.skip_set(without):
+                    definition = build(descriptors)
+                compilation.shared[key] = _timed(definition, compilation, bsym.sym.name, time.perf_counter() - start)
+            return compilation.shared[key]
+
+    wrapper.get_fd = get_fd
+
+
+def _timed(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
+    """The definition, whose first execution, which compiles it, is reported to the observer."""
+    execute = definition.execute
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        with compilation.lock:
+            # Another thread may have executed it meanwhile.
+            if definition.execute is first:
+                definition.execute = execute
+                with FirstCall(compilation, name, defined_s):
+                    return execute(*args, **kwargs)
+        return execute(*args, **kwargs)
+
+    definition.execute = first
+    return definition
+
+
+def _region(
+    inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol], structure: Structure | None = None
+) -> Any:
+    """What Thunder makes a fusion of; with its structure, where that is known."""
+    named = [[variableify(proxy) for proxy in proxies] for proxies in (inputs, outputs)]
+    return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms, structure=structure)
+
+
+def nvfuser_executor(control: Control) -> FusionExecutor:
+    """A new nvFuser executor under `control`: a copy of Thunder's, sharing its table of supported ops."""
+    # Fusions that are kept know the executor that made them, and two of two executors are no pair to be cut.
+    executor = _nvfuser_executor() if control.kept is None else control.kept.once("nvfuser", None, _nvfuser_executor)
+    executor.control = control
+    return executor
+
+
+def _nvfuser_executor() -> Any:
+    impl = nvfuser_module()
+
+    class ControlledNvFuser(KeptPasses, impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
+        """nvFuser with our cuts between fusions."""
+
+        def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
+            """Whether the gradient of a statement is nvFuser's to take.
+
+            Thunder also takes it where nvFuser's own implementation refuses the arguments and can fuse the parts. Its
+            `cross_entropy` then fails on sums, and leaves out the weights of a mean.
+            """
+            if self.get_grad_transform(bsym.sym) is not None:
+                return bool(self.can_execute(bsym))
+            return bool(super().can_execute_or_fuse(bsym))
+
+        def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+            control = self.control
+            control.partitioned = control.timed("partition", lambda: self._partitioned(trace))
+            options = control.begin(control.partitioned)
+            cut = control.timed("remat", lambda: self._cut(options))
+            done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
+            done.set_provenance(TraceProvenance("Fusion"))
+            return done
+
+        def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol:
+            control, options = self.control, self.control.options
+            inputs, outputs = [unvariableify(x) for x in region.inputs], [unvariableify(x) for x in region.outputs]
+            key = (
+                *("fuse", fusion_counter, *options.of_fusions),
+                *(ids(inputs), ids(outputs), ids(region.bound_symbols)),
+            )
+            alive = (inputs, outputs, tuple(region.bound_symbols))
+            return control.regions.once(key, alive, lambda: self._fuse(inputs, outputs, region, fusion_counter))
+
+        def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
+            # Later copies share it, and so do fusions that differ in nothing but names.
+            structure = getattr(region, "structure", None)
+            if structure is None:
+                structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)
+            first: list[BoundSymbol] = []
+
+            def parts() -> Parts | None:
+                first.append(self._of_region(inputs, outputs, region.bound_symbols, fusion_counter))
+                return Parts.of(first[0], inputs, outputs, region.bound_symbols)
+
+            known: Parts | None = structure.once("parts", parts)
+            if first:
+                bsym = first[0]
+            elif known is None:
+                bsym = self._of_region(inputs, outputs, region.bound_symbols, fusion_counter)
+            else:
+                given = [inputs[at] for at in known.inputs]
+                bsym = self._of_parts(given, outputs, known.within(region.bound_symbols), fusion_counter)
+            bsym.__dict__[STRUCTURE] = structure
+            _control_definition(bsym, self.control.compilation)
+            return bsym
+
+        def _of_region(
+            self, inputs: list[Any], outputs: list[Any], bsyms: Sequence[BoundSymbol], number: int
+        ) -> BoundSymbol:
+            members = [member for bsym in bsyms for member in self.flatten(bsym)]
+            members = inplace_copies.resolve_destinations(members, {x.name for x in inputs})
+            return super().fuse(_region(inputs, inplace_copies.kept_outputs(outputs, bsyms), members), number)
+
+        def _of_parts(
+            self, inputs: list[Any], outputs: list[Any], members: list[BoundSymbol], number: int
+        ) -> BoundSymbol:
+            self.ready = True
+            try:
+                return super().fuse(_region(inputs, outputs, members), number)
+            finally:
+                self.ready = False
+
+        def _partitioned(self, trace: TraceCtx) -> TraceCtx:
+            control = self.control
+            key = ("partitioned", control.unfused, control.options.of_fusions)
+            return control.regions.again(key, trace, lambda: (_callable_again(self.partition(trace), control), None))[0]
+
+        def _cut(self, options: FusionOptions) -> TraceCtx:
+            control, partitioned, report = self.control, self.control.partitioned, Report()
+
+            def cut() -> tuple[TraceCtx, Report]:
+                done = _cut(control, partitioned, options, report)
+                return dce(self.cse(control.regions.without_casts(done))), report
+
+            key = ("cut", options.of_fusions, options.remat.key)
+            done, control.report = control.regions.again(key, partitioned, cut)
+            return done
+
+    executor = copy.copy(impl.ex)
+    executor.__class__ = ControlledNvFuser
+    executor.all_tagged = impl.all_tagged
+    return executor

@@ -1,0 +1,540 @@
+"""nvFuser's passes over a partitioned trace, each fusion dealt with once: what Thunder's own give, see `Regions`.
+
+Thunder goes through all that is in all fusions for each plan. A fusion that a choice leaves as it is has the
+statements, arguments and outputs that it had in an earlier plan, and becomes what it became there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from workbench.compiler.fusion.nvfuser_clone_hazards import made_by_pytorch
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    DTensorProxy,
+    Proxy,
+    Region,
+    TraceCtx,
+    TraceProvenance,
+    dce,
+    dead_code,
+    dtypes,
+    from_trace,
+    fuse_bound_symbols,
+    get_compile_option,
+    prims,
+    replace_uniform,
+    tree_map,
+    utils,
+    variableify,
+)
+from workbench.compiler.lowering.call_normalization import draws_inside
+from workbench.compiler.trace.bsym_memo import (
+    STRUCTURE,
+    Kept,
+    Structure,
+    identity,
+    ids,
+    names_in,
+    read_names,
+    structure_of,
+)
+from workbench.compiler.trace.dead_code import clean
+from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
+
+
+def own_names(trace: TraceCtx) -> TraceCtx:
+    """The same trace; what later passes add, names above all, is not added to the one given."""
+    own = from_trace(trace)
+    own.names = set(trace.names)
+    own.bound_symbols = list(trace.bound_symbols)
+    return own
+
+
+class Regions:
+    """Passes over fusions, for one plan.
+
+    Parameters
+    ----------
+    kept : Kept, optional
+        Of earlier plans of the program; none where a config is replayed.
+    """
+
+    def __init__(self, kept: Kept | None) -> None:
+        self._kept = kept
+
+    def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, or gave in an earlier plan."""
+        return make() if self._kept is None else self._kept.once(key, alive, make)
+
+    def again(
+        self, key: tuple[Hashable, ...], trace: TraceCtx, make: Callable[[], tuple[TraceCtx, Any]]
+    ) -> tuple[TraceCtx, Any]:
+        """What a pass makes of a trace, and tells beside it; or did of one with the same statements in an earlier plan.
+
+        Parameters
+        ----------
+        key : tuple
+            The pass, and all else that the outcome depends on.
+        trace : TraceCtx
+        make : callable
+        """
+        if self._kept is None:
+            return make()
+
+        def made() -> tuple[TraceCtx, Any]:
+            done, told = make()
+            return own_names(done), told
+
+        statements = tuple(trace.bound_symbols)
+        done, told = self._kept.once((*key, ids(statements), len(trace.names)), statements, made)
+        return own_names(done), told
+
+    def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
+        """The structure of what a region becomes: the same for all regions that differ in nothing but names.
+
+        Parameters
+        ----------
+        inputs, outputs : sequence of Proxy
+            Of the region.
+        bsyms : sequence of BoundSymbol
+            What is in it.
+        """
+        if self._kept is None:
+            return Structure()
+        numbers: defaultdict[str, int] = defaultdict(count().__next__)
+        number = numbers.__getitem__
+        inside = [structure_of(bsym) for bsym in bsyms]
+        of_operation = prims.OpTags
+        key = (
+            "alike",
+            *[
+                (
+                    identity(structure),
+                    *map(number, names_in(bsym)),
+                    *[tag for tag in bsym.tags if type(tag) is of_operation],
+                )
+                for structure, bsym in zip(inside, bsyms, strict=True)
+            ],
+            tuple([numbers.get(proxy.name, -1) for proxy in inputs]),
+            tuple([numbers.get(proxy.name, -1) for proxy in outputs]),
+        )
+        found: Structure = self._kept.once(key, inside, Structure)
+        return found
+
+    def without_repeats(self, trace: TraceCtx) -> TraceCtx:
+        """Common subexpressions computed once, as ``nvFuserExecutor.cse`` does: within fusions, and outside of them."""
+        done = from_trace(trace)
+        redundant: dict[Any, Any] = {}
+        outside = _Outside(redundant)
+        for bsym in trace.bound_symbols:
+            left = self._fusion_without_repeats(bsym, redundant) if bsym.sym.is_fusion else outside.left_of(bsym)
+            if left is not None:
+                done.bound_symbols.append(left)
+        returned = _mapped(done.bound_symbols[-1].args, redundant)
+        done.bound_symbols[-1] = prims.python_return.bind(*returned, output=None)
+        done.set_provenance(TraceProvenance("Nvfuser Common Subexpression Elimination"))
+        return done
+
+    def without_casts(self, trace: TraceCtx) -> TraceCtx:
+        """Casts that come to nothing left out, as nvFuser's ``remove_redundant_casts`` does."""
+        done = from_trace(trace)
+        replaced = _Replaced()
+        originals: dict[str, Any] = {}
+        for bsym in trace.bound_symbols:
+            if not bsym.sym.is_fusion:
+                _without_cast(bsym, done.bound_symbols, replaced, originals)
+                continue
+            here = replaced.among(bsym)
+            left, more = self._passed(bsym, "casts", here, _fusion_without_casts)
+            for variable, instead in more.items():
+                replaced.put(variable, instead)
+            done.bound_symbols.append(left)
+        done.set_provenance(TraceProvenance("Remove redundant casts"))
+        return done
+
+    def _fusion_without_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
+        here = _known_of(map(variableify, (*fusion.args, *fusion.output)), redundant)
+        left, more = self._passed(fusion, "cse", here, _without_repeats)
+        # Another may make a value of the same name, where this one does not hand out what stands for it inside.
+        given = {out.name for out in left.output}
+        redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
+        return left
+
+    def _passed(
+        self,
+        fusion: BoundSymbol,
+        name: str,
+        given: dict[Any, Any],
+        make: Callable[[BoundSymbol, Mapping[Any, Any], dict[int, int | None]], tuple[BoundSymbol, dict[Any, Any]]],
+    ) -> tuple[BoundSymbol, dict[Any, Any]]:
+        """What a pass leaves of a fusion, and what it lets stand for what.
+
+        Fusions that differ in nothing but names stay as they are together, and what is left of them is alike.
+        """
+        if self._kept is None:
+            return make(fusion, given, {})
+        alike: Structure | None = fusion.__dict__.get(STRUCTURE)
+        if alike is None:
+            alike = fusion.__dict__[STRUCTURE] = self.structure(fusion.args, fusion.output, fusion.subsymbols)
+        kind = (name, _numbered(fusion, given))
+        if alike.known((*kind, "stays")):
+            return fusion, {}
+
+        def passed() -> tuple[BoundSymbol, dict[Any, Any]]:
+            left, more = make(fusion, given, alike.once((*kind, "repeats"), dict))
+            first = alike.once(kind, lambda: left)
+            for mine, its in zip(left.subsymbols, first.subsymbols, strict=True):
+                mine.__dict__[STRUCTURE] = structure_of(its)
+            if left is not fusion:
+                own = (*kind, "left")
+                whole = alike.once(own, lambda: self.structure(first.args, first.output, first.subsymbols))
+                left.__dict__[STRUCTURE] = whole
+                left.__dict__[_LEFT] = left.args, left.output, left.subsymbols, whole
+            stays = not more and _whole(fusion) == _whole(left)
+            return (fusion if alike.once((*kind, "stays"), lambda: stays) else left), more
+
+        key = (name, *_same(fusion), tuple(given), ids(given.values()))
+        found: tuple[BoundSymbol, dict[Any, Any]] = self.once(key, (fusion, given), passed)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What of a region is in the fusion that is made of it.
+
+    Attributes
+    ----------
+    inputs : tuple of int
+        Which of its inputs.
+    members : tuple of (tuple of int)
+        Which of its statements: the place of one in the region, and of those inside of it.
+    """
+
+    inputs: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(
+        cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
+    ) -> Parts | None:
+        """Of a fusion and the region that it was made of; None where it has what the region has not."""
+        paths: dict[int, tuple[int, ...]] = {}
+
+        def enter(inside: Sequence[BoundSymbol], path: tuple[int, ...]) -> None:
+            for at, bsym in enumerate(inside):
+                paths.setdefault(identity(bsym), (*path, at))
+                enter(bsym.subsymbols, (*path, at))
+
+        enter(bsyms, ())
+        names = [proxy.name for proxy in inputs]
+        if ids(fusion.output) != ids(outputs) or not all(identity(member) in paths for member in fusion.subsymbols):
+            return None
+        left = tuple([names.index(proxy.name) for proxy in fusion.args])
+        return cls(left, tuple([paths[identity(member)] for member in fusion.subsymbols]))
+
+    def within(self, bsyms: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+        """The members, of a region that is alike."""
+        found = []
+        for first, *more in self.members:
+            member = bsyms[first]
+            for at in more:
+                member = member.subsymbols[at]
+            found.append(member)
+        return found
+
+
+class KeptPasses:
+    """Methods of nvFuser's executor that keep what they find, for a class that inherits that executor's after these."""
+
+    control: Any
+    """The `Control` of the plan under way: its `regions` know what is kept."""
+    all_tagged: Callable[[BoundSymbol, Any], bool]
+    """Thunder's function of that name, which can be imported only where nvFuser is installed."""
+    _apart: frozenset[str] = frozenset()
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        """Whether nvFuser can fuse a statement."""
+        stock: Any = super()
+        alike = structure_of(bsym)
+        return bool(self._once(("can fuse", identity(alike)), alike, lambda: stock.can_fuse(bsym)))
+
+    ready = False
+    """Whether what is to be fused is in parts already, and nothing of it dead."""
+
+    def flatten(self, bsym: BoundSymbol) -> list[BoundSymbol]:
+        """What nvFuser executes for a statement."""
+        if self.ready:
+            return [bsym]
+        stock: Any = super()
+        return list(self._once(("flat", identity(bsym)), bsym, lambda: stock.flatten(bsym)))
+
+    def cse(self, trace: TraceCtx) -> TraceCtx:
+        """Without common subexpressions."""
+        return self.control.regions.without_repeats(trace)
+
+    def partition(self, trace: TraceCtx) -> TraceCtx:
+        """Fusions as Thunder makes them, without its own rematerialization; not yet callable again."""
+        executor: Any = self
+        trace = replace_uniform(trace)
+        self._apart = made_by_pytorch(trace)
+        producers, consumers = utils.producers_and_consumers(trace)
+        fused, counter = from_trace(trace), 0
+        shapes_alone = get_compile_option(
+            "nv_enable_shape_only_fusion",
+            "Allow nvFuser to create Fusion with shape only operations. Defaults to False.",
+        )
+        for group in fuse_bound_symbols(trace, self._mergeable(trace)):
+            apart = not shapes_alone and all(self._is_shape_op(bsym) for bsym in group)
+            if apart or (len(group) == 1 and not self._fusible(group[0])) or not executor.get_fuel():
+                fused.bound_symbols.extend(group)
+                continue
+            fused.bound_symbols.append(executor.fuse(Region(producers, consumers, group), counter))
+            counter += 1
+        return dce(self.cse(self.control.regions.without_casts(fused)))
+
+    def _mergeable(self, trace: TraceCtx) -> Callable[[Any, Any], bool]:
+        """Whether two groups of statements may be in one fusion: sharded tensors and others may not."""
+        sharded = any(type(arg) is DTensorProxy for bsym in trace.bound_symbols for arg in bsym.flat_proxy_args)
+        known: dict[int, bool] = {}
+
+        def fusible(group: list[BoundSymbol]) -> bool:
+            if len(group) > 1:
+                return True
+            found = known.get(identity(group[0]))
+            if found is None:
+                found = known[identity(group[0])] = self._fusible(group[0])
+            return found
+
+        def mergeable(a: Any, b: Any) -> bool:
+            if not (fusible(a.group_bsyms) and fusible(b.group_bsyms)):
+                return False
+            if not sharded:
+                return True
+            kinds = [{type(arg) for arg in node.group_bsyms[0].flat_proxy_args} for node in (a, b)]
+            return kinds[0] == kinds[1] or not any(DTensorProxy in each for each in kinds)
+
+        return mergeable
+
+    def _fusible(self, bsym: BoundSymbol) -> bool:
+        if self._apart and any(out.name in self._apart for out in bsym.flat_proxy_outs):
+            return False
+        executor: Any = self
+        ask, alike = executor.has_cuda_input_or_output, structure_of(bsym)
+        return bool(self._once(("fusible", identity(alike)), alike, lambda: self.can_fuse(bsym) and ask(bsym)))
+
+    def _is_shape_op(self, bsym: BoundSymbol) -> bool:
+        return bool(self._once(("shape", identity(bsym)), bsym, lambda: self.all_tagged(bsym, prims.OpTags.SHAPE_OP)))
+
+    def _dce_bsyms(self, input_list: list[Any], output: list[Any], bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
+        if self.ready:
+            return clean(bsyms)
+        stock: Any = super()
+
+        def drop() -> tuple[list[BoundSymbol], list[Any]]:
+            inputs = list(input_list)
+            return stock._dce_bsyms(inputs, output, bsyms), inputs
+
+        key = ("dce", ids(input_list), ids(output), ids(bsyms))
+        left, input_list[:] = self._once(key, (list(input_list), list(output), bsyms), drop)
+        return list(left)
+
+    def _once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+        return self.control.regions.once(key, alive, make)
+
+
+_LEFT = "_workbench_left"
+"""Where what a pass left of a fusion has the structure of that, with what it was found from."""
+
+
+def known_structure(fusion: BoundSymbol) -> Structure | None:
+    """What `Regions.structure` gives for the arguments, outputs and statements of a fusion, where a pass left them."""
+    args, output, inside, found = fusion.__dict__.get(_LEFT, (None, None, None, None))
+    same = args is fusion.args and output is fusion.output and inside is fusion.subsymbols
+    return found if same else None
+
+
+def _same(fusion: BoundSymbol) -> tuple[Hashable, ...]:
+    """Equal for fusions of one name that have the same statements, arguments and outputs."""
+    return fusion.sym.name, ids(fusion.subsymbols), ids(fusion.args), ids(fusion.output)
+
+
+def _whole(fusion: BoundSymbol) -> tuple[int, ...]:
+    return ids((*fusion.args, *fusion.output, *fusion.subsymbols))
+
+
+def _numbered(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[Hashable, ...]:
+    """What stands for what in a fusion, with its names as numbers: equal where that makes the same of fusions alike."""
+    if not given:
+        return ()
+    numbers: dict[str, int] = {}
+    for name in names_in(fusion):
+        numbers.setdefault(name, len(numbers))
+    return tuple(
+        [
+            (numbers[variable.proxy.name], numbers.setdefault(proxy.name, len(numbers)), *_traits(proxy))
+            for variable, proxy in given.items()
+        ]
+    )
+
+
+def _traits(proxy: Any) -> tuple[Hashable, ...]:
+    told = [proxy.__dict__.get(name) for name in TOLD_APART_BY]
+    found: tuple[Any, ...] = (type(proxy), *(frozenset(each) if isinstance(each, set) else each for each in told))
+    return found
+
+
+def _known_of(variables: Iterable[Any], known: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Of what stands for other values, what concerns a fusion."""
+    return {v: known[v] for v in variables if v in known} if known else {}
+
+
+def _fusion_without_casts(
+    fusion: BoundSymbol, given: Mapping[Any, Any], _: dict[int, int | None]
+) -> tuple[BoundSymbol, dict[Any, Any]]:
+    """A fusion without casts that come to nothing, and what it hands out in the place of what."""
+    fusion = fusion.from_bsym_swap_proxies(given, skip_output=True)
+    replaced = _Replaced()
+    originals: dict[str, Any] = {}
+    members: list[BoundSymbol] = []
+    for member in fusion.subsymbols:
+        _without_cast(member, members, replaced, originals)
+    output = [replaced.get(variableify(out), out) for out in fusion.output]
+    more = {v: replaced[v] for v in map(variableify, fusion.output) if v in replaced}
+    return fusion.from_bsym(subsymbols=members, output=list(_distinct(output))), more
+
+
+class _Replaced(dict[Any, Any]):
+    """What stands for what, by variable; whether that concerns a statement is asked by names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: set[str] = set()
+
+    def put(self, variable: Any, instead: Any) -> None:
+        """Let a value stand for another."""
+        self[variable] = instead
+        self._names.add(variable.proxy.name)
+
+    def concerns(self, bsym: BoundSymbol) -> bool:
+        """Whether a statement is given what another stands for."""
+        return not self._names.isdisjoint(read_names(bsym))
+
+    def among(self, bsym: BoundSymbol) -> dict[Any, Any]:
+        """What of it concerns a statement."""
+        return _known_of(bsym.flat_variableified_proxy_args, self) if self.concerns(bsym) else {}
+
+
+def _without_cast(bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replaced, originals: dict[str, Any]) -> None:
+    """Put a statement behind those left, unless it is a cast to the type that its value had before other casts."""
+    value, wanted = _float_cast(bsym)
+    if value is None:
+        concerned = replaced.concerns(bsym)
+        left.append(bsym.from_bsym_swap_proxies(replaced, skip_output=True) if concerned else bsym)
+        return
+    original = originals[bsym.output.name] = originals.get(value.name, value)
+    if dtypes.to_dtype(original) == wanted:
+        replaced.put(variableify(bsym.output), original)
+    else:
+        left.append(bsym if original is value else bsym.from_bsym(args=(original, wanted), kwargs={}))
+
+
+def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
+    """What is cast, and to what, where that is from one float type to another; else None."""
+    if bsym.sym.id is not prims.PrimIDs.CONVERT_ELEMENT_TYPE:
+        return None, None
+    given = dict(zip(("a", "dtype"), bsym.args, strict=False)) | bsym.kwargs
+    value, wanted = given["a"], given["dtype"]
+    floats = isinstance(value, Proxy) and dtypes.is_float_dtype(dtypes.to_dtype(value))
+    return (value, wanted) if floats and dtypes.is_float_dtype(wanted) else (None, None)
+
+
+class _Outside:
+    """Statements outside of fusions: what each computes is told only where another reads the same values.
+
+    Parameters
+    ----------
+    redundant : dict
+        What stands for what; what is found is added.
+    """
+
+    def __init__(self, redundant: dict[Any, Any]) -> None:
+        self._redundant = redundant
+        self._known: dict[Any, BoundSymbol] = {}
+        self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
+
+    def left_of(self, bsym: BoundSymbol) -> BoundSymbol | None:
+        """What is left of a statement, as Thunder finds it."""
+        if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
+            return bsym
+        made = bsym.from_bsym_swap_proxies(self._redundant, skip_output=True)
+        if draws_inside(bsym):  # Thunder takes two equal draws for one, but for those of `uniform`
+            return made
+        key = bsym.sym.name, frozenset(read_names(made))
+        if key not in self._alone:
+            self._alone[key] = (made, bsym) if bsym.sym.id != prims.PrimIDs.GET_GRAD else None
+            return made
+        first, self._alone[key] = self._alone[key], None
+        if first is not None:
+            self._known[first[0].rhs] = first[1]
+        left: BoundSymbol | None = dead_code.cse_single_bsym(self._redundant, self._known, bsym)
+        return left
+
+
+class _Found(dict[Any, BoundSymbol]):
+    """Statements by what they compute; notes the one that was found last."""
+
+    last: BoundSymbol | None = None
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.last = super().get(key, default)
+        return self.last
+
+
+def _without_repeats(
+    fusion: BoundSymbol, redundant: Mapping[Any, Any], repeats: dict[int, int | None]
+) -> tuple[BoundSymbol, dict[Any, Any]]:
+    """A fusion without common subexpressions, and what stands for what it does not make any more.
+
+    `repeats` tells which earlier statement computes what each does; where it is empty, that is found and put there.
+    """
+    # After rematerialization, what stands for a value may not be handed to this fusion.
+    here = {v: redundant[v] for v in map(variableify, fusion.args) if v in redundant}
+    members, left = fusion.subsymbols, list[BoundSymbol]()
+    if repeats:
+        for at, member in enumerate(members):
+            prior = repeats[at]
+            if prior is None:
+                looked_at = member.sym.id not in dead_code.NON_FUNCTIONAL_OPS
+                left.append(member.from_bsym_swap_proxies(here, skip_output=True) if looked_at else member)
+                continue
+            for mine, its in zip(member.flat_outs, members[prior].flat_outs, strict=False):
+                if variableify(mine) != variableify(its):
+                    here[variableify(mine)] = its
+    else:
+        places, known = {identity(member): at for at, member in enumerate(members)}, _Found()
+        for at, member in enumerate(members):
+            if draws_inside(member):
+                repeats[at] = None
+                left.append(member.from_bsym_swap_proxies(here, skip_output=True))
+                continue
+            stays = dead_code.cse_single_bsym(here, known, member)
+            repeats[at] = None if stays is not None else places[identity(known.last)]
+            if stays is not None:
+                left.append(stays)
+    inside = dead_code.replace_redundant_inputs(here, tuple(left))
+    whole = {**redundant, **here}
+    args, output = _distinct(_mapped(fusion.args, whole)), _distinct(_mapped(fusion.output, whole))
+    return dataclasses.replace(fusion, args=args, subsymbols=inside, output=output), here
+
+
+def _mapped(tree: Any, redundant: Mapping[Any, Any]) -> Any:
+    return tree_map(lambda leaf: redundant.get(variableify(leaf), leaf) if isinstance(leaf, Proxy) else leaf, tree)
+
+
+def _distinct(proxies: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple({variableify(proxy): proxy for proxy in proxies}.values())

@@ -1,0 +1,130 @@
+"""The code of a fusion: the definition that nvFuser is given, or the statements that torch.compile is given."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.devices import nvfuser_module
+from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, prims, utils
+from workbench.compiler.trace import inplace_copies
+from workbench.errors import PlanError, nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class FusionCode:
+    """What a fusion is made of, as its compiler is given it; nothing is compiled for it.
+
+    Attributes
+    ----------
+    name : str
+        Of the fusion in the trace.
+    kind : str
+        Whose code it is.
+    text : str
+    """
+
+    name: str
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.kind}\n{self.text}"
+
+
+def code_of(traces: tuple[TraceCtx, ...], name: str) -> FusionCode:
+    """The code of one fusion.
+
+    Parameters
+    ----------
+    traces : tuple of TraceCtx
+        Those that run, fused.
+    name : str
+
+    Raises
+    ------
+    PlanError
+        If there is no such fusion, or nvFuser refuses it.
+    """
+    fusions = {bsym.sym.name: bsym for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion}
+    if name not in fusions:
+        if not fusions:
+            raise PlanError(f"there is no fusion {name!r}: nothing is fused in this plan")
+        raise PlanError(f"there is no fusion {name!r} in this plan{nearest(name, list(fusions))}")
+    fusion = fusions[name]
+    if fusion.sym.executor.name == "nvfuser":
+        return FusionCode(name, "nvFuser's definition", definition(fusion).strip())
+    lines = [line for member in fusion.subsymbols for line in member.python(indent=0, print_depth=1)]
+    return FusionCode(name, "the statements that torch.compile is given", "\n".join(lines))
+
+
+def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
+    """Build the definition that nvFuser gets for a fusion, with contiguous inputs; compile nothing.
+
+    Parameters
+    ----------
+    fusion : BoundSymbol
+        Of a plan under nvFuser.
+    policy : str, optional
+        Take this `set` policy unchecked for every copy, safe or not. By default as planned.
+
+    Returns
+    -------
+    str
+        Its math, as nvFuser prints it.
+
+    Raises
+    ------
+    PlanError
+        If nvFuser refuses it; with nvFuser's reason.
+    """
+    if policy is None:
+        return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
+    word = {fact.output: policy for fact in inplace_copies.facts(fusion)}
+    with inplace_copies.skip_set(inplace_copies.without_set(fusion, word, unchecked=True)):
+        return _math(fusion, _build(fusion, fusion.subsymbols))
+
+
+def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
+    """How many `set` nodes a fusion's definition has for its copies, those that nvFuser puts in by itself included.
+
+    Clones, and broadcasts that change nothing, are sets too: they are in the same definition without the copies.
+    """
+    plain = [
+        prims.shallow_copy.bind(member.args[0], output=member.output) if inplace_copies.is_copy(member) else member
+        for member in fusion.subsymbols
+    ]
+    return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(_math(fusion, _build(fusion, plain))))
+
+
+# `str(definition)` shows a set as a cast to the same type; the math shows it as what it is.
+_SET = re.compile(r"= Set\(")
+
+
+def _build(fusion: BoundSymbol, members: Sequence[BoundSymbol]) -> Callable[[Any], Any]:
+    outputs = [out for out in utils.sequencify(fusion.output) if out is not None]
+    return lambda descriptors: nvfuser_module().create_fd(list(members), descriptors, list(fusion.args), outputs)
+
+
+def _math(fusion: BoundSymbol, build: Callable[[Any], Any]) -> str:
+    compute_contiguity = nvfuser_module().compute_contiguity
+    descriptors = tuple(
+        (*compute_contiguity(tuple(a.shape), torch.empty(tuple(a.shape), device="meta").stride()), ())
+        if isinstance(a, TensorProxy)
+        else None
+        for a in fusion.args
+    )
+    # On a refusal nvFuser prints its C++ trace and its Python one.
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            return str(build(descriptors).fusion.print_math())
+        except RuntimeError as error:
+            lines = str(error).strip().splitlines()
+            reason = next((line for line in lines if line.startswith("Expected")), lines[0])
+            raise PlanError(f"nvFuser refuses {fusion.sym.name}: {reason.strip()}") from error

@@ -1,0 +1,221 @@
+"""Copies in place that Inductor gets wrong inside a region: it reads memory after another copy has written it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, NumberProxy, Proxy, TensorProxy, dtypes, prims
+from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, leaves
+
+_ids = prims.PrimIDs
+
+_TRANSCENDENTAL = frozenset(
+    {
+        *(_ids.ACOS, _ids.ACOSH, _ids.ASIN, _ids.ASINH, _ids.ATAN, _ids.ATANH, _ids.COS, _ids.COSH, _ids.DIGAMMA),
+        *(_ids.ERF, _ids.ERFC, _ids.ERFCINV, _ids.ERFINV, _ids.EXP, _ids.EXP2, _ids.EXPM1, _ids.LGAMMA, _ids.LOG),
+        *(_ids.LOG10, _ids.LOG1P, _ids.LOG2, _ids.NDTRI, _ids.RECIPROCAL, _ids.RSQRT, _ids.SIN, _ids.SINH),
+        *(_ids.SQRT, _ids.TAN, _ids.TANH, _ids.ATAN2),
+    }
+)
+_ARITHMETIC = frozenset({_ids.ADD, _ids.SUB, _ids.MUL, _ids.DIV, _ids.POW, _ids.LERP})
+_COMPARISONS = frozenset({_ids.EQ, _ids.NE, _ids.LT, _ids.LE, _ids.GT, _ids.GE})
+_SUMS = frozenset({_ids.SUM, _ids.PROD, _ids.VAR, _ids.VAR_MEAN, _ids.STD})
+_PRODUCTS = frozenset({_ids.MATMUL, _ids.LINEAR})
+_KEEP_PLACES = frozenset(
+    {
+        *(_ids.SHALLOW_COPY, _ids.CLONE, _ids.CONVERT_ELEMENT_TYPE, _ids.WHERE, _ids.MAXIMUM, _ids.MINIMUM, _ids.NEG),
+        *(_ids.ABS, _ids.CEIL, _ids.FLOOR, _ids.ROUND, _ids.TRUNC, _ids.SIGN),
+        *_ARITHMETIC,
+    }
+)
+"""Ops whose results, where they are nothing but what they read, hold each element where it was."""
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptOut:
+    """A copy that has to stay out of regions.
+
+    Attributes
+    ----------
+    output : str
+        The copy's result.
+    why : str
+        The reason, for a person.
+    """
+
+    output: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Content:
+    """What a tensor held when the region began: its memory, and its name where no element has moved."""
+
+    memory: str
+    place: str
+
+
+def kept_out(bsyms: Iterable[BoundSymbol]) -> list[KeptOut]:
+    """Copies that Inductor would get wrong beside the copies before them, were all of them in one region.
+
+    AOTAutograd makes a region a function without side effects, followed by one copy into each input that is written.
+    If Inductor finds that what is copied is nothing but another input, it reads that input when its turn comes: by then
+    it may be written. ``t = a.clone(); a.copy_(b); b.copy_(t)`` comes out wrong, and so does ``a.copy_(b); b.copy_(c)``
+    where the copies are put in another order. Which ops are found to be nothing changes from one PyTorch to the next
+    (2.10: clones, casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])``, empty padding). So this
+    asks the other way: every value is taken for what it reads, but for results of ops that compute for certain.
+
+    A copy kept out ends the region, so that those after it begin anew. It can go when `tests/levers/test_exhibits.py`
+    finds plain ``torch.compile`` right.
+    """
+    walk = _Walk()
+    return [found for bsym in leaves(bsyms) if (found := walk.statement(bsym)) is not None]
+
+
+def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
+    """The memory that a region writes into and that several of its inputs are views of; empty where there is none.
+
+    AOTAutograd puts one base in the place of such inputs, and makes outputs anew as views of that: PyTorch 2.10 takes
+    the wrong views, an error where shapes differ and a wrong result where they do not. It can go when
+    `tests/levers/test_seen_twice.py` finds plain ``torch.compile`` right.
+    """
+    walk = _Walk()
+    written = []
+    for bsym in leaves(bsyms):
+        walk.statement(bsym)
+        if is_copy(bsym):
+            written.append(bsym.args[1].name)
+    given = Counter(walk.memory(proxy.name) for proxy in inputs)
+    return next((memory for name in written if given[memory := walk.memory(name)] > 1), "")
+
+
+class _Walk:
+    """Follows a trace, region by region: what each value may be a view of."""
+
+    def __init__(self) -> None:
+        self.memory_of: dict[str, str] = {}
+        self.place_of: dict[str, str] = {}
+        self.constant: set[str] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.may_be: dict[str, frozenset[_Content]] = {}
+        # What each memory written so far was made of.
+        self.written: dict[str, frozenset[_Content]] = {}
+
+    def memory(self, name: str) -> str:
+        while (next_name := self.memory_of.get(name, name)) != name:
+            name = next_name
+        return name
+
+    def contents(self, name: str) -> frozenset[_Content]:
+        if name in self.constant:
+            return frozenset()
+        if name not in self.may_be:
+            self.may_be[name] = frozenset({_Content(self.memory(name), self.place_of.get(name, name))})
+        return self.may_be[name]
+
+    def statement(self, bsym: BoundSymbol) -> KeptOut | None:
+        if is_copy(bsym):
+            return self._copy(bsym)
+        tensors = [a for a in bsym.flat_proxy_args if isinstance(a, TensorProxy)]
+        if is_fence(bsym):
+            for given, out in zip(tensors, bsym.flat_proxy_outs, strict=False):
+                # Named in one fence: what is written through one may be seen through the other.
+                self.memory_of[self.memory(given.name)] = self.memory(tensors[0].name)
+                self._same(out.name, given.name)
+            return None
+        given = {a.name for a in bsym.flat_proxy_args}
+        for out in bsym.flat_proxy_outs:
+            if out.name not in given and bsym.sym.id is not _ids.UNPACK_TRIVIAL:
+                self._made(bsym, out, tensors)
+        return None
+
+    def _same(self, name: str, given: str) -> None:
+        self.may_be[name] = self.contents(given)
+        self.memory_of[name] = self.memory(given)
+        self.place_of[name] = self.place_of.get(given, given)
+        if given in self.constant:
+            self.constant.add(name)
+
+    def _made(self, bsym: BoundSymbol, out: TensorProxy, tensors: list[TensorProxy]) -> None:
+        # What draws random numbers reads nothing either, and is no constant; nobody takes it for one.
+        if all(t.name in self.constant for t in tensors):
+            self.constant.add(out.name)
+        found: set[_Content] = set()
+        if not computes(bsym, self.constant):
+            for t in tensors:
+                kept = bsym.sym.id in _KEEP_PLACES and tuple(t.shape) == tuple(out.shape)
+                found.update(c if kept else _Content(c.memory, "") for c in self.contents(t.name))
+        self.may_be[out.name] = frozenset(found)
+        if bsym.sym.id in VIEWS and tensors:
+            self.memory_of[out.name] = self.memory(tensors[0].name)
+            self.place_of[out.name] = ""
+
+    def _copy(self, bsym: BoundSymbol) -> KeptOut | None:
+        source, destination, output = bsym.args[0].name, bsym.args[1].name, bsym.output.name
+        memory, place = self.memory(destination), self.place_of.get(destination, destination)
+        contents = self.contents(source)
+        why = self._why_not(contents, memory, place)
+        if why:
+            self._begin()
+        else:
+            self.written[memory] = self.written.get(memory, frozenset()) | contents
+        self.memory_of[output], self.place_of[output] = memory, place
+        if not why:
+            self.may_be[output] = contents
+        return KeptOut(output, why) if why else None
+
+    def _why_not(self, contents: frozenset[_Content], memory: str, place: str) -> str:
+        for content in sorted(contents, key=dataclasses.astuple):
+            old = self.memory(content.memory)
+            if old != memory and old in self.written:
+                return (
+                    f"it may write nothing but what {old} held before {old} was written: inside one region Inductor "
+                    f"reads {old} after that write and gets the new content"
+                )
+            if old == memory and (not place or content.place != place):
+                return (
+                    f"it may do nothing but move what {old} holds to another place in it: inside one region Inductor "
+                    "reads what it has overwritten already"
+                )
+        for other, made_of in self.written.items():
+            if other != memory and any(self.memory(content.memory) == memory for content in made_of):
+                return (
+                    f"it overwrites {memory}, and what {memory} held before may be all that {other} is given: inside "
+                    f"one region Inductor may do that after this write and give {other} the new content"
+                )
+        return ""
+
+
+def computes(bsym: BoundSymbol, constant: Iterable[str] = ()) -> bool:
+    """Whether the result of a primitive is never just what it was given, in its place or another.
+
+    Parameters
+    ----------
+    bsym : BoundSymbol
+    constant : iterable of str
+        Names of values that no input goes into: a compiler knows them.
+    """
+    id, known = bsym.sym.id, frozenset(constant)
+    tensors = [a for a in bsym.flat_args if isinstance(a, TensorProxy)]
+    if not tensors or not all(dtypes.is_inexact_dtype(t.dtype) for t in tensors):
+        # Whole numbers: what is added and taken away again is the same, and a compiler may know it.
+        return False
+    if id in _TRANSCENDENTAL or id in _COMPARISONS:
+        return True
+    if id in _SUMS:
+        return all(_numel(out) < max(_numel(t) for t in tensors) for out in bsym.flat_proxy_outs)
+    if id not in _ARITHMETIC | _PRODUCTS or any(isinstance(a, NumberProxy) for a in bsym.flat_args):
+        return False
+    numbers = [a for a in bsym.flat_args if isinstance(a, int | float | complex)]
+    return not any(t.name in known for t in tensors) and all(abs(number) not in (0, 1) for number in numbers)
+
+
+def _numel(tensor: TensorProxy) -> int:
+    count = 1
+    for length in tensor.shape:
+        count *= int(length)
+    return count

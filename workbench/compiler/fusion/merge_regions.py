@@ -1,0 +1,203 @@
+"""Regions that nothing but the order of statements keeps apart, made one.
+
+Thunder ends a region at each statement that is in none, such as a matmul, whether what follows needs its result or not.
+So a value that is made before it and read behind it goes through memory, and so does what two regions make again or
+read on both sides of it. Here a region is put into an earlier one, or an earlier one into it, where one makes what the
+other reads or both read the same value, and where this keeps to what each statement needs.
+
+At no statement between the two are more bytes alive than before, and with the one region no more than where most
+were: counted of what goes through memory once fusions are cut (`remat`). What is only inside of a region, or made
+again in it, is no memory. Larger regions may be cut otherwise than these were; tests hold peaks to those of regions
+that stay apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, prims
+from workbench.compiler.trace.inplace_copies import Memory, inside_of
+from workbench.compiler.trace.proxy_traits import bytes_of
+
+
+@dataclasses.dataclass(eq=False)
+class _Group:
+    """Statements that stay together.
+
+    Attributes
+    ----------
+    bsyms : list of BoundSymbol
+    place : int
+        Where it stands among the groups.
+    region : bool
+        Whether it may be made one with another.
+    backward : bool
+    fixed : bool
+        Whether nothing moves past it: it writes into memory that others read.
+    reads, makes : set of str
+        Names of values from outside, and of its own.
+    held : set of str
+        Names of values in memory that it reads or writes.
+    bytes : int
+        Alive while it runs, by what values tell.
+    """
+
+    bsyms: list[BoundSymbol]
+    place: int
+    region: bool
+    backward: bool
+    fixed: bool
+    reads: set[str]
+    makes: set[str]
+    held: set[str]
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, bsyms: list[BoundSymbol], place: int, region: bool, held: Iterable[str]) -> _Group:
+        """A group as it was found."""
+        makes = {out.name for bsym in bsyms for out in bsym.flat_proxy_outs}
+        reads = {arg.name for bsym in bsyms for arg in bsym.flat_proxy_args} - makes
+        sides = {BoundSymbolTag.BACKWARD in bsym.tags for bsym in bsyms}
+        fixed = any(any(inside_of(bsym)) for bsym in bsyms)
+        return cls(
+            bsyms, place, region and len(sides) == 1 and not fixed, True in sides, fixed, reads, makes, set(held)
+        )
+
+
+class _Groups:
+    """Groups in order, and the memory that their values are in.
+
+    Memory is named by the first value in it. What is given to the program is not counted: it stays.
+    """
+
+    def __init__(self, groups: Sequence[_Group]) -> None:
+        self.order: list[_Group | None] = list(groups)
+        memory = Memory(bsym for group in groups for bsym in group.bsyms)
+        self._base = memory.base
+        self.bytes: dict[str, int] = {}
+        self.maker: dict[str, _Group] = {}
+        self.readers: dict[str, set[_Group]] = {}
+        self.touched: dict[str, set[_Group]] = {}
+        for group in groups:
+            given = any(bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL for bsym in group.bsyms)
+            for bsym in group.bsyms:
+                for out in bsym.flat_proxy_outs:
+                    self.maker.setdefault(out.name, group)
+                    # The memory's own name may be that of a value inside of a statement.
+                    self.bytes.setdefault(self._base(out.name), 0 if given else bytes_of(out))
+            for name in group.reads:
+                self.readers.setdefault(name, set()).add(group)
+            for name in group.held:
+                self.touched.setdefault(self._base(name), set()).add(group)
+        changes = [0] * (len(groups) + 1)
+        for base, touching in self.touched.items():
+            places = [group.place for group in touching]
+            changes[min(places)] += self.bytes.get(base, 0)
+            changes[max(places) + 1] -= self.bytes.get(base, 0)
+        alive = 0
+        for group, change in zip(groups, changes, strict=False):
+            alive += change
+            group.bytes = alive
+        self.most = max((group.bytes for group in groups), default=0)
+
+    def near(self, group: _Group) -> list[_Group]:
+        """Earlier regions of the same side that a region shares values with, the nearest first."""
+        found: set[_Group] = set()
+        for name in group.reads:
+            if self.bytes.get(self._base(name), 0):
+                found |= {self.maker[name], *self.readers[name]} if name in self.maker else self.readers[name]
+        return sorted(
+            (one for one in found if one.region and one.backward == group.backward and one.place < group.place),
+            key=lambda one: -one.place,
+        )
+
+    def join(self, first: _Group, second: _Group) -> bool:
+        """Make two regions one at the place of either, where that is right and costs no memory."""
+        between = [one for one in self.order[first.place + 1 : second.place] if one is not None]
+        if any(one.fixed for one in between):
+            return False
+        made_between = {name for one in between for name in one.makes}
+        if not second.reads & made_between and self._fits(first, second, between, at=first):
+            return True
+        read_between = {name for one in between for name in one.reads}
+        return not first.makes & read_between and self._fits(first, second, between, at=second)
+
+    def _fits(self, first: _Group, second: _Group, between: list[_Group], at: _Group) -> bool:
+        """Whether no more bytes are alive anywhere than may be; the groups are as asked for then."""
+        both = {first, second}
+        place = at.place
+        change = dict.fromkeys((*between, at), 0)
+        bases = {self._base(name) for group in both for name in group.held}
+        for base in bases:
+            touching, nbytes = self.touched[base], self.bytes.get(base, 0)
+            before = [group.place for group in touching]
+            after = [place if group in both else group.place for group in touching]
+            inside = touching <= both and base in first.makes | second.makes
+            for group in change:
+                was = min(before) <= group.place <= max(before)
+                # What one makes for the other alone goes through no memory.
+                is_now = not inside and min(after) <= group.place <= max(after)
+                change[group] += nbytes * (is_now - was)
+        if any(change[group] > 0 for group in between) or at.bytes + change[at] > self.most:
+            return False
+        for group, nbytes in change.items():
+            group.bytes += nbytes
+        self._made_one(first, second, at)
+        return True
+
+    def _made_one(self, first: _Group, second: _Group, at: _Group) -> None:
+        gone = second if at is first else first
+        at.bsyms = [*first.bsyms, *second.bsyms]
+        at.makes = first.makes | second.makes
+        at.reads = (first.reads | second.reads) - at.makes
+        self.order[gone.place] = None
+        for name in gone.makes:
+            self.maker[name] = at
+        for users in (self.readers.get(name) for name in gone.reads):
+            if users is not None:
+                users.discard(gone)
+                users.add(at)
+        for name in at.makes:
+            self.readers.get(name, set()).discard(at)
+        for base in {self._base(name) for name in gone.held}:
+            self.touched[base].discard(gone)
+            self.touched[base].add(at)
+        at.held |= gone.held
+
+
+def made_one(
+    groups: Sequence[list[BoundSymbol]],
+    is_region: Callable[[list[BoundSymbol]], bool],
+    held: Sequence[Iterable[str]],
+) -> list[list[BoundSymbol]]:
+    """Groups of a partition, regions put into each other where nothing but their order keeps them apart.
+
+    Parameters
+    ----------
+    groups : sequence of list of BoundSymbol
+        In the order in which they run, as Thunder's partition gives them.
+    is_region : callable
+        Whether a group is to be fused.
+    held : sequence of iterable of str
+        Of each group the names of what it reads from memory and writes to it once all are cut.
+
+    Returns
+    -------
+    list of list of BoundSymbol
+        In an order in which they can run; all groups that are no regions in the order that they had.
+    """
+    given = zip(groups, held, strict=True)
+    found = _Groups([_Group.of(bsyms, place, is_region(bsyms), names) for place, (bsyms, names) in enumerate(given)])
+    for place in range(len(groups)):
+        group = found.order[place]
+        while group is not None and group.region:
+            group = next((at for one in found.near(group) if (at := _joined(found, one, group)) is not None), None)
+    return [group.bsyms for group in found.order if group is not None]
+
+
+def _joined(groups: _Groups, first: _Group, second: _Group) -> _Group | None:
+    """The region that two were made, to be looked at again; None where they stay apart."""
+    if not groups.join(first, second):
+        return None
+    return second if groups.order[second.place] is second else first

@@ -1,0 +1,83 @@
+"""Clones that nvFuser may not make: it hands out a view of what it is asked to clone."""
+
+from __future__ import annotations
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, prims
+from workbench.compiler.trace.bsym_memo import structure_of
+from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, leaves
+
+
+class _Alike:
+    """Names that are put together, by the first of each group."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, str] = {}
+
+    def first(self, name: str) -> str:
+        while name in self._of:
+            name = self._of[name]
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        one, other = self.first(one), self.first(other)
+        if one != other:
+            self._of[other] = one
+
+
+def _clones(bsym: BoundSymbol) -> bool:
+    """Whether a statement, or something inside, clones: found once for its structure."""
+    return bool(structure_of(bsym).once("clones", lambda: any(map(_is_clone, leaves([bsym])))))
+
+
+def _is_clone(leaf: BoundSymbol) -> bool:
+    return leaf.sym.id is prims.PrimIDs.CLONE
+
+
+def made_by_pytorch(trace: TraceCtx) -> frozenset[str]:
+    """Outputs of statements whose clones need memory of their own.
+
+    nvFuser takes a clone for a view (`workbench.compiler.memory.nvfuser_aliasing`). That shows where the memory of
+    either is written after the first clone, and where a caller has both and may write to one.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        Before fusion.
+    """
+    if not any(map(_clones, trace.bound_symbols)):
+        return frozenset()
+    memories, cloned = _Alike(), _Alike()
+    clones: list[tuple[int, str, tuple[str, ...]]] = []
+    written: list[tuple[int, str]] = []
+    at = 0
+    for statement in trace.bound_symbols[:-1]:
+        for leaf in leaves([statement]):
+            at += 1
+            given = [proxy.name for proxy in leaf.flat_proxy_args if isinstance(proxy, TensorProxy)]
+            made = [proxy.name for proxy in leaf.flat_proxy_outs if isinstance(proxy, TensorProxy)]
+            if is_copy(leaf):
+                written.append((at, given[-1]))
+                pairs = [(given[-1], made[0])]
+            elif is_fence(leaf):
+                # Its arguments are names of one memory, or may be.
+                pairs = [*((given[0], other) for other in given[1:]), *zip(given, made, strict=False)]
+            elif leaf.sym.id in VIEWS and given:
+                pairs = [(given[0], made[0])]
+            elif _is_clone(leaf):
+                clones.append((at, given[0], tuple(proxy.name for proxy in statement.flat_proxy_outs)))
+                cloned.join(given[0], made[0])
+                continue
+            else:
+                continue
+            for one, other in pairs:
+                memories.join(one, other)
+                cloned.join(one, other)
+    seen: dict[str, set[str]] = {}
+    for end in (*trace.args, *trace.bound_symbols[-1].flat_proxy_args):
+        seen.setdefault(cloned.first(end.name), set()).add(memories.first(end.name))
+    shows = {group for group, several in seen.items() if len(several) > 1}
+    begun: dict[str, int] = {}
+    for index, source, _ in clones:
+        begun.setdefault(cloned.first(source), index)
+    shows |= {group for index, name in written if (group := cloned.first(name)) in begun and index > begun[group]}
+    return frozenset(name for _, source, outputs in clones if cloned.first(source) in shows for name in outputs)

@@ -1,0 +1,583 @@
+"""Rematerialization between fusions, with the cut in our hands: legality read off first, then a minimum cut per pair.
+
+The pass gives what `thunder.core.rematerialization.rematerialize` gives, to the order of statements, but weights and
+pins are inputs. Of all cuts of least cost the one nearest to the consumer is taken, as Thunder does.
+
+It is fast because a statement is flattened once a pass, not once a pair; because what is inside a fusion is indexed by
+name, and anew only when it changes; and because a search for a cut begins at what the consumer reads and ends at what
+the producer has to hand out or is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from workbench.compiler.fusion.fusion_boundaries import tagged, tagged_by_thunder
+from workbench.compiler.fusion.min_cut import Network
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    NumberProxy,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    from_trace,
+    prims,
+)
+from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, read_names
+from workbench.compiler.trace.inplace_copies import Writes, inside_of, is_copy, leaves
+
+STOCK_ARGUMENT_WEIGHT = 0.5
+"""Thunder weighs a producer's own argument half: it is in memory anyway."""
+
+
+_UNIT = 1 << 12
+"""Capacities are whole numbers of 1/4096 byte."""
+
+
+_RELUCTANT = 1 << 24
+"""Capacity of a variable that shall not be saved: above any sum of real weights, below `cuts.INFINITE`."""
+
+
+type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]
+"""As `workbench.compiler.trace.bsym_memo.Kept.once`."""
+
+
+def _once(key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+    """Where nothing is kept."""
+    return make()
+
+
+_READS_NOTHING = {prims.PrimIDs.DEL, prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK_TRIVIAL}
+
+
+@dataclasses.dataclass(frozen=True)
+class RematOptions:
+    """What the cuts shall be.
+
+    Attributes
+    ----------
+    enabled : bool
+        False leaves every fusion as partitioned.
+    argument_weight : float
+        Weight of a producer's own argument against 1 for what it computes.
+    pins : mapping of str to str
+        Variable name to ``save`` or ``recompute``.
+    repeats_draws : bool
+        True repeats random draws where Thunder's own pass does, which has no tag on `randn` and `randint`.
+    """
+
+    enabled: bool = True
+    argument_weight: float = STOCK_ARGUMENT_WEIGHT
+    pins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    repeats_draws: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for the same cuts."""
+        return self.enabled, self.argument_weight, tuple(self.pins.items()), self.repeats_draws
+
+
+@dataclasses.dataclass
+class Report:
+    """What a pass found beside the trace.
+
+    Attributes
+    ----------
+    ties : dict of str to str
+        Variable of a cut to another cut of the same cost, where there is one.
+    failed : dict of str to str
+        Variable pinned to recompute to the reason why it had to be saved all the same.
+    """
+
+    ties: dict[str, str] = dataclasses.field(default_factory=dict)
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Member:
+    """A statement inside a fusion, flattened.
+
+    `key` is the same for statements that Thunder takes for equal; `made` are the names of `outs` that the statement
+    does not merely pass on; `names` all names in it, those of its own statements first, as `order_proxies` counts;
+    `copied` what copies in it make.
+    """
+
+    bsym: BoundSymbol
+    key: int
+    args: tuple[str, ...]
+    outs: tuple[Proxy, ...]
+    made: tuple[str, ...]
+    names: tuple[str, ...]
+    tagged: bool
+    copied: tuple[str, ...]
+
+
+class Members:
+    """Each statement flattened once, however many fusions it comes to be in."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Member] = {}
+        self._alike: defaultdict[tuple[str, ...], list[_Member]] = defaultdict(list)
+
+    def of(self, fusion: BoundSymbol) -> list[_Member]:
+        """The statements inside a fusion."""
+        return [self._known.get(identity(bsym)) or self._add(bsym) for bsym in fusion.subsymbols]
+
+    def _add(self, bsym: BoundSymbol) -> _Member:
+        args = read_names(bsym)
+        outs = bsym.flat_proxy_outs
+        alike = self._alike[made_names(bsym)]
+        key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), identity(bsym))
+        made = tuple(out.name for out in outs if out.name not in args)
+        copied = tuple(leaf.output.name for leaf in leaves([bsym]) if is_copy(leaf)) if inside_of(bsym)[0] else ()
+        member = _Member(bsym, key, args, outs, made, names_in(bsym), tagged(bsym), copied)
+        alike.append(member)
+        self._known[identity(bsym)] = member
+        return member
+
+
+class _Inside:
+    """What is inside a fusion, by name; valid as long as its statements stay the same."""
+
+    def __init__(self, members: Sequence[_Member]) -> None:
+        self.members = members
+        self.produced = [out for member in members for out in member.outs]
+        self.proxies = {out.name: out for out in self.produced}
+        self.makers: defaultdict[str, list[_Member]] = defaultdict(list)
+        """Every statement with the name among its outputs."""
+        self.producer: dict[str, _Member] = {}
+        """The first statement that makes the name and is not given it."""
+        for member in members:
+            for out in member.outs:
+                self.makers[out.name].append(member)
+            for name in member.made:
+                self.producer.setdefault(name, member)
+
+    @functools.cached_property
+    def written(self) -> list[str]:
+        """What its copies make, which write into memory from outside."""
+        return [name for member in self.members for name in member.copied]
+
+    @functools.cached_property
+    def order(self) -> dict[str, int]:
+        """Names by first appearance."""
+        names = dict.fromkeys(chain.from_iterable(member.names for member in self.members))
+        return {name: i for i, name in enumerate(names)}
+
+    def leading_to(self, names: Iterable[str], stops: Collection[str]) -> dict[int, _Member]:
+        """Statements by key that the names are made of, without what the stops are made of."""
+        found: dict[int, _Member] = {}
+        queue, seen = list(names), set(stops)
+        while queue:
+            member = self.producer.get(queue.pop())
+            if member is None or member.key in found:
+                continue
+            found[member.key] = member
+            for name in member.args:
+                if name not in seen:
+                    seen.add(name)
+                    queue.append(name)
+        return found
+
+    def in_order(self, members: Collection[int]) -> list[_Member]:
+        """Those of the statements, given by key, each once."""
+        left, found = set(members), []
+        for member in self.members:
+            if member.key in left:
+                left.remove(member.key)
+                found.append(member)
+        return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Fusion:
+    """A fusion between two cuts: what it takes, what is inside, what it hands out."""
+
+    bsym: BoundSymbol
+    args: tuple[Proxy, ...]
+    outs: tuple[Proxy, ...]
+    inside: _Inside
+    _takes_other: bool = False
+    _gives_other: bool = False
+
+    @classmethod
+    def of(cls, bsym: BoundSymbol, members: Members) -> _Fusion:
+        """As it was partitioned."""
+        return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _Inside(members.of(bsym)))
+
+    def giving(self, outs: Iterable[Proxy]) -> _Fusion:
+        """The one that hands out other variables."""
+        return dataclasses.replace(self, outs=tuple(outs), _gives_other=True)
+
+    def taking(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _Fusion:
+        """The one that takes other variables, in the order in which they appear inside, and has other statements."""
+        inside = _Inside(members)
+        taken = tuple(sorted(args, key=lambda a: inside.order[a.name]))
+        return dataclasses.replace(self, args=taken, inside=inside, _takes_other=True)
+
+    @functools.cached_property
+    def is_equal_to_its_original(self) -> bool:
+        """Whether Thunder takes it for the statement that it was: what is inside does not count; a list is no tuple."""
+        if self._takes_other and _names(self.args) != _names(self.bsym.flat_proxy_args):
+            return False
+        return not self._gives_other or (
+            isinstance(self.bsym.output, tuple) and _names(self.outs) == _names(self.bsym.flat_proxy_outs)
+        )
+
+    def wanted(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
+        """Names that are inside for the sake of its outputs, or come from `outside`; and what is read to make them."""
+        if any(name in self.inside.makers for name in outside):
+            return self._path(outside)
+        wanted, reads = self._wanted
+        return wanted.union(outside), reads
+
+    @functools.cached_property
+    def _wanted(self) -> tuple[set[str], set[str]]:
+        return self._path(())
+
+    def _path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
+        # What copies write is wanted as outputs are, read by that name or not.
+        outs, makers = [*_names(self.outs), *self.inside.written], self.inside.makers
+        path = self.inside.leading_to(outs, outside).values()
+        wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
+        return wanted, {a for name in wanted for member in makers.get(name, ()) for a in member.args}
+
+    @functools.cached_property
+    def names(self) -> dict[str, None]:
+        """Of all that it takes and makes."""
+        return dict.fromkeys(chain(_names(self.args), self.inside.proxies))
+
+    @functools.cached_property
+    def statement(self) -> BoundSymbol:
+        """The fusion as Thunder has it."""
+        changes: dict[str, Any] = {"output": self.outs} if self._gives_other else {}
+        if self._takes_other:
+            changes |= {"args": self.args, "subsymbols": [member.bsym for member in self.inside.members]}
+        return dataclasses.replace(self.bsym, **changes) if changes else self.bsym
+
+
+def _names(proxies: Iterable[Proxy]) -> list[str]:
+    return [proxy.name for proxy in proxies]
+
+
+def _bytes_of(variable: Proxy) -> float:
+    if isinstance(variable, TensorProxy):
+        return float(variable.dtype.bytes)
+    return 0.0 if isinstance(variable, NumberProxy) else 1.0
+
+
+class _Producer:
+    """A fusion whose readers are dealt with, one after the other."""
+
+    def __init__(self, fusion: _Fusion) -> None:
+        self.fusion = fusion
+        self.inside = fusion.inside
+        self.tagged = {out.name for member in self.inside.members if member.tagged for out in member.outs}
+        self.arguments = {a.name: a for a in fusion.args}
+        self._known = {*self.arguments, *self.inside.proxies}
+        self._kept: set[str] = set()
+
+    def outside(self, consumer: _Fusion) -> list[Proxy]:
+        """What others give the consumer."""
+        given = {out.name for out in self.fusion.outs}
+        return [a for a in consumer.args if a.name not in self._known and a.name not in given]
+
+    def find_cut(
+        self,
+        consumer: _Fusion,
+        external: Collection[str],
+        options: RematOptions,
+        overwritten: Collection[str],
+        report: Report | None,
+    ) -> tuple[str, ...]:
+        """See `find_cut`."""
+        tagged = self.tagged
+        if options.repeats_draws:
+            tagged = {
+                out.name for member in self.inside.members if tagged_by_thunder(member.bsym) for out in member.outs
+            }
+        required = {*self.arguments, *external, *tagged}
+        required.update(self._not_to_be_repeated(consumer.bsym.sym.executor, overwritten))
+        wanted, reads = consumer.wanted(_names(self.outside(consumer)))
+        if not wanted or not required.isdisjoint(wanted):
+            return ()
+        saved = {
+            name
+            for name in {out.name for out in self.fusion.outs}.intersection(_names(consumer.args))
+            if options.pins.get(name) == "save"
+        }
+
+        def capacity(name: str) -> int:
+            if name in self.arguments:
+                return round(_bytes_of(self.arguments[name]) * options.argument_weight * _UNIT)
+            if options.pins.get(name) == "recompute":
+                return _RELUCTANT
+            made = self.inside.proxies if name in self.inside.proxies else consumer.inside.proxies
+            return round(_bytes_of(made[name]) * _UNIT)
+
+        network = self._between(consumer, required | saved, wanted - saved, reads | saved, capacity)
+        cut, other = network.cuts()
+        if report is not None:
+            # What costs nothing may be handed over even if nothing that the consumer wants is made of it.
+            other.update(name for name in required if name not in network.capacity and not capacity(name))
+            if other != cut:
+                tie = f"{{{', '.join(sorted(cut))}}} and {{{', '.join(sorted(other))}}} cost the same"
+                report.ties.update(dict.fromkeys(cut, tie))
+        return tuple(sorted(cut))
+
+    def _not_to_be_repeated(self, executor: Any, overwritten: Collection[str]) -> Iterator[str]:
+        foreign = executor != self.fusion.bsym.sym.executor
+        if not foreign and not overwritten:
+            return
+        for member in self.inside.members:
+            if (foreign and not executor.can_fuse(member.bsym)) or any(a in overwritten for a in member.args):
+                yield from _names(member.outs)
+
+    def _between(
+        self,
+        consumer: _Fusion,
+        required: Collection[str],
+        wanted: Collection[str],
+        reads: Collection[str],
+        capacity: Callable[[str], int],
+    ) -> Network:
+        """What the wanted is made of, back to what is required."""
+        drained = {*reads, *(a for name in wanted for member in self.inside.makers.get(name, ()) for a in member.args)}
+        drained.difference_update(wanted)
+        queue = list(drained)
+        found = set(queue)
+        edges = set()
+        while queue:
+            name = queue.pop()
+            if name in required:
+                continue
+            for member in chain(self.inside.makers.get(name, ()), consumer.inside.makers.get(name, ())):
+                for arg in member.args:
+                    edges.add((arg, name))
+                    if arg not in found:
+                        found.add(arg)
+                        queue.append(arg)
+        capacities = {name: capacity(name) for name in found}
+        return Network(capacities, edges, found.intersection(required), drained, self.inside.order)
+
+    def hand_over(self, consumer: _Fusion, cut: Collection[str], external: Collection[str]) -> _Fusion:
+        """The consumer that takes the cut, and makes the rest of what it took before again."""
+        outside = self.outside(consumer)
+        taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
+        names = {a.name for a in taken}
+        missing = [a.name for a in consumer.args if a.name not in names]
+        if missing:
+            again = self.inside.in_order(self.inside.leading_to(missing, cut))
+            members = [*again, *consumer.inside.members]
+            made = {out.name for member in members for out in member.outs}
+            read = set().union(*(member.args for member in members))
+            taken += [a for a in self.fusion.args if a.name in read and a.name not in names and a.name not in made]
+            consumer = consumer.taking(taken, _sorted(members))
+        self._kept.update(cut)
+        given = {*external, *self._kept}.difference(self.arguments)
+        order = self.inside.order
+        outs = sorted((p for p in self.inside.produced if p.name in given), key=lambda p: order[p.name])
+        self.fusion = self.fusion.giving(outs)
+        return consumer
+
+
+def _sorted(members: Sequence[_Member]) -> list[_Member]:
+    """The statements in the order of Thunder's `toposort_bsym_dag`, bottom up from those that nothing reads."""
+    maker: dict[str, int] = {}
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for i, member in enumerate(members):
+        for name in member.made:
+            maker.setdefault(name, i)
+        for name in member.args:
+            readers[name].append(i)
+    keys = [member.key for member in members]
+    after = [{keys[i] for name in member.made for i in readers.get(name, ())} for member in members]
+    eligible = deque(i for i, following in enumerate(after) if not following)
+    done: set[int] = set()
+    found = []
+    while eligible:
+        member = members[eligible.popleft()]
+        found.append(member)
+        done.add(member.key)
+        for i in dict.fromkeys(maker[name] for name in member.args if name in maker):
+            if after[i] <= done:
+                eligible.append(i)
+    found.reverse()
+    return found
+
+
+def find_cut(
+    external: Sequence[Proxy],
+    producer: BoundSymbol,
+    consumer: BoundSymbol,
+    options: RematOptions,
+    overwritten: Collection[str] = (),
+    report: Report | None = None,
+) -> tuple[str, ...]:
+    """Names of the variables to hand from producer to consumer; the rest between them is computed again.
+
+    Parameters
+    ----------
+    external : sequence of Proxy
+        Outputs of the producer that others need too.
+    producer, consumer : BoundSymbol
+        Two fusions.
+    options : RematOptions
+        Weights and pins.
+    overwritten : collection of str
+        Values whose memory is written between the two: what is made of them cannot be made again later.
+    report : Report, optional
+        Told of ties.
+
+    Returns
+    -------
+    tuple of str
+        Sorted; empty where the pair cannot be cut.
+    """
+    members = Members()
+    return _Producer(_Fusion.of(producer, members)).find_cut(
+        _Fusion.of(consumer, members), _names(external), options, overwritten, report
+    )
+
+
+def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None = None, once: Once = _once) -> TraceCtx:
+    """Recompute in each consumer fusion what a minimum cut says is cheaper than to hand over.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        Partitioned, before any rematerialization.
+    options : RematOptions
+        With the defaults the result is what Thunder's own pass gives, except where that repeats a random draw; where it
+        moves a read past an in-place write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser reads ``a`` too
+        late; and where nothing reads by name what a copy in the consumer writes, as after a batch norm: Thunder makes
+        again whatever such a copy reads, earlier copies too. That can go when Thunder's pass looks at writes.
+    report : Report, optional
+        Filled with ties, and with pins that could not be kept.
+    once : callable, optional
+        Knows what earlier plans of the program found; see `workbench.compiler.trace.bsym_memo.Kept.once`.
+    """
+    if not options.enabled:
+        return trace
+    report = report if report is not None else Report()
+    while True:
+        done = _rematerialize(trace, options, report, once)
+        lost = _undefined(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
+        if not lost:
+            return done
+        # A pair that cannot be cut goes on reading what the others made superfluous.
+        for name in lost:
+            report.failed[name] = "consumer: one of the fusions that read it cannot be given what it would need instead"
+        options = dataclasses.replace(options, pins={n: pin for n, pin in options.pins.items() if n not in lost})
+
+
+def _undefined(trace: TraceCtx) -> set[str]:
+    """Names that fusions read and nothing makes."""
+    made = {out.name for bsym in trace.bound_symbols for out in bsym.flat_proxy_outs}
+    return {a.name for b in trace.bound_symbols if b.sym.is_fusion for a in b.flat_proxy_args if a.name not in made}
+
+
+def _readers(trace: TraceCtx) -> dict[str, list[int]]:
+    """Positions of the statements that read each name."""
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for i, bsym in enumerate(trace.bound_symbols):
+        if bsym.sym.id not in _READS_NOTHING:
+            for name in dict.fromkeys(_names(bsym.flat_proxy_args)):
+                readers[name].append(i)
+    return readers
+
+
+def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report, once: Once) -> TraceCtx:
+    readers = _readers(trace)
+    writes = Writes(trace)
+    members = once("members", None, Members)
+    fusions: dict[int, _Fusion] = {
+        i: once(("to be cut", identity(bsym)), bsym, functools.partial(_Fusion.of, bsym, members))
+        for i, bsym in enumerate(trace.bound_symbols)
+        if bsym.sym.is_fusion
+    }
+    for at in fusions:
+        fusion = fusions[at]
+        reading = sorted({i for out in fusion.outs for i in readers.get(out.name, ()) if i in fusions})
+        if not reading:
+            continue
+        number = {i: n for n, i in enumerate(reading)}
+        pair = _Pairs(
+            fusion,
+            tuple([fusions[i] for i in reading]),
+            {name: frozenset([number.get(i, -1) for i in readers[name]]) for name in fusion.names if name in readers},
+            tuple([writes.between(fusion.bsym, fusions[i].bsym) for i in reading]),
+        )
+        fusions[at], consumers, ties = once(*pair.key(options), functools.partial(pair.cut, options))
+        fusions.update(zip(reading, consumers, strict=True))
+        report.ties.update(ties)
+    done = from_trace(trace)
+    done.bound_symbols = [fusions[i].statement if i in fusions else bsym for i, bsym in enumerate(trace.bound_symbols)]
+    done.set_provenance(TraceProvenance("Rematerialization"))
+    return done
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pairs:
+    """A fusion and those that read from it, in program order, before anything is cut between them.
+
+    Attributes
+    ----------
+    fusion : _Fusion
+    consumers : tuple of _Fusion
+    readers : dict of str to frozenset of int
+        By name of what it makes, or is given, the consumers that read it, by number; -1 for any other statement.
+    overwritten : tuple of frozenset of str
+        Per consumer the values whose memory is written between the two.
+    """
+
+    fusion: _Fusion
+    consumers: tuple[_Fusion, ...]
+    readers: Mapping[str, frozenset[int]]
+    overwritten: tuple[frozenset[str], ...]
+
+    def key(self, options: RematOptions) -> tuple[Hashable, Any]:
+        """What the cuts depend on, and what has to be there for that to be the same."""
+        together = (self.fusion, *self.consumers)
+        pins = options.pins
+        concerned = [pins.keys() & fusion.names.keys() for fusion in together] if pins else []
+        pinned = frozenset([(name, pins[name]) for name in frozenset().union(*concerned)])
+        around = tuple(self.readers.items()), self.overwritten
+        return (
+            "cuts",
+            *map(identity, together),
+            *around,
+            options.argument_weight,
+            pinned,
+            options.repeats_draws,
+        ), together
+
+    def cut(self, options: RematOptions) -> tuple[_Fusion, list[_Fusion], dict[str, str]]:
+        """The fusion and its consumers with the cuts made, and ties: see `Report`."""
+        producer, report, found = _Producer(self.fusion), Report(), []
+        times_read = Counter(_names(chain(self.fusion.args, *(consumer.args for consumer in self.consumers))))
+        # Thunder does not know a consumer again whose arguments have changed, and takes it for another one.
+        known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
+
+        def is_external(name: str, given: Collection[str]) -> bool:
+            # A variable that several fusions read is external to each pair, unless all of them shall make it again.
+            if options.pins.get(name) == "recompute":
+                return False
+            if times_read[name] > 1 or not known.issuperset(self.readers.get(name, ())):
+                return True
+            return times_read[name] == 1 and name not in given
+
+        for number, consumer in enumerate(self.consumers):
+            given = _names(consumer.args)
+            external = [name for name in _names(producer.fusion.outs) if is_external(name, given)]
+            cut = producer.find_cut(consumer, external, options, self.overwritten[number], report)
+            found.append(producer.hand_over(consumer, cut, external) if cut else consumer)
+            times_read.subtract(given)
+            known.discard(number)
+        return producer.fusion, found, report.ties

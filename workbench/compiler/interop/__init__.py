@@ -1,0 +1,1 @@
+"""Private API of Thunder, nvFuser and PyTorch, and the patches of them."""

@@ -1,0 +1,48 @@
+"""Where the time goes while one torch.compile region compiles, read off PyTorch's own compile-time metrics."""
+
+from __future__ import annotations
+
+from workbench.interop.torch_private import dynamo_utils
+
+_FRAME = "_compile.compile_inner"
+_BACKEND = "OutputGraph.call_user_compiler"
+_INDUCTOR = ("compile_fx.<locals>.fw_compiler_base", "AOTAutogradCache.inductor_load")
+_KERNELS = "PyCodeCache.load_by_key_path"
+
+
+class RegionTimes:
+    """What PyTorch's compilers spend from now on.
+
+    The metrics nest: Dynamo calls its backend, AOTAutograd, which calls Inductor, which compiles and loads kernels.
+    """
+
+    def __init__(self) -> None:
+        self._before = {key: sum(seconds) for key, seconds in dynamo_utils.compilation_time_metrics.items()}
+        self._hits_before = _hits()
+
+    def parts(self) -> dict[str, float]:
+        """Seconds since then, by compiler, without what the ones inside it spent; empty where none was at work."""
+        frame, backend, kernels = (self._spent(key) for key in (_FRAME, _BACKEND, _KERNELS))
+        inductor = sum(self._spent(key) for key in _INDUCTOR)
+        if not frame:
+            return {}
+        kernels = min(kernels, inductor)
+        return {
+            "Dynamo": max(0.0, frame - backend),
+            "AOTAutograd": max(0.0, backend - inductor),
+            "Inductor": inductor - kernels,
+            "kernels": kernels,
+        }
+
+    def cached(self) -> bool:
+        """Whether what AOTAutograd or Inductor would have made since then was found in their caches."""
+        return _hits() > self._hits_before
+
+    def _spent(self, key: str) -> float:
+        now = sum(dynamo_utils.compilation_time_metrics.get(key, ()))
+        return float(now - self._before.get(key, 0.0))
+
+
+def _hits() -> int:
+    counters = dynamo_utils.counters
+    return int(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"])

@@ -1,0 +1,46 @@
+"""The one seam to nvFuser, which is reached through Thunder's executor for it; checked like `thunder_api`.
+
+To be used inside `workbench.compiler.interop.devices.nvfuser_module` first: without a GPU Thunder imports these only
+where it believes that there is one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.interop.private_api import Seam
+
+SEAM = Seam(
+    package="nvFuser, with Thunder's executor for it,",
+    distributions=("nvfuser-cu128-torch210",),
+    wanted="0.2.36.dev20260301",
+    names={
+        "nvfuserex": "thunder.executors.nvfuserex",
+        "nvfuserex_impl": "thunder.executors.nvfuserex_impl",
+    },
+    members={
+        "nvfuserex": ("nvfuser_version",),
+        "nvfuserex_impl": (
+            "_translation_map",
+            "all_tagged",
+            "compute_contiguity",
+            "create_fd",
+            "ex",
+            "getnv",
+            "nvFuserExecutor._dce_bsyms",
+            "nvFuserExecutor.can_fuse",
+            "nvFuserExecutor.cse",
+            "nvFuserExecutor.flatten",
+            "nvFuserExecutor.fuse",
+            "nvFuserExecutor.fusion_pass",
+            "nvFuserExecutor.get_fuel",
+            "nvFuserExecutor.has_cuda_input_or_output",
+            "nvfuser_version",
+            "remove_redundant_casts",
+        ),
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    return SEAM.get(name)

@@ -1,0 +1,1 @@
+"""Repeated layers: detect them, differentiate a reduced model, expand the trace."""

@@ -1,0 +1,343 @@
+"""Layers of a program that are one as the other: for a few of them gradients are taken and executors claim.
+
+Between the program as traced and the joint trace as claimed, Thunder goes over all statements some ten times. Here a
+run of layers in which each does to the one before what all others do is found, and all but two at each end of the run
+are left out; see `unfolded.py` for how their statements are written when it is done. Where anything is otherwise,
+nothing is left out.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import (
+    FutureTensorProxy,
+    PrimIDs,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    from_trace,
+    variableify,
+)
+from workbench.compiler.trace.bsym_memo import identity, structure_of
+from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
+from workbench.compiler.trace.stable_ids import origin_of
+from workbench.core.graph import Origin
+
+KEPT = 2
+"""Layers of a run that stay at each of its ends: one whose neighbours are all alike, and its neighbour."""
+
+LEAST = 2
+"""Layers to leave out that are worth it."""
+
+MOST_IN_TURNS = 8
+"""Kinds of layers that take turns, as with attention that sees a window in all but every sixth."""
+
+
+class OtherwiseError(Exception):
+    """A layer is not as the others are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Layers one after the other, each of which does to the one before it what the others do.
+
+    Where kinds of layers take turns, one of each together is a layer here.
+
+    Attributes
+    ----------
+    container : str
+        Path of what holds them.
+    layers : tuple of (tuple of BoundSymbol)
+        Statements of each, in the order in which they run.
+    private : tuple of (tuple of str)
+        Arguments that each has for itself, those at one place being alike.
+    turns : int
+        How many of the container's layers each is.
+    all : int
+        How many layers the container has.
+    """
+
+    container: str
+    layers: tuple[tuple[Any, ...], ...]
+    private: tuple[tuple[str, ...], ...]
+    turns: int
+    all: int
+
+    @property
+    def left_out(self) -> range:
+        """Which of them are left out."""
+        return range(KEPT, len(self.layers) - KEPT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduced:
+    """A program without the layers that are left out.
+
+    Attributes
+    ----------
+    program : TraceCtx
+        All of it.
+    trace : TraceCtx
+        Without them.
+    run : Run
+    """
+
+    program: TraceCtx
+    trace: TraceCtx
+    run: Run
+
+    def __str__(self) -> str:
+        return f"{len(self.run.left_out) * self.run.turns} of {self.run.all} {self.run.container}"
+
+
+def reduced(program: TraceCtx, origins: Sequence[Origin]) -> Reduced | None:
+    """A program as traced, with origins, without layers that are as others; None where there are none to leave out.
+
+    Parameters
+    ----------
+    program : TraceCtx
+        With origins, as `tag_origins` gives it.
+    origins : sequence of Origin
+    """
+    if not all(type(proxy) is TensorProxy for bsym in program.bound_symbols for proxy in bsym.flat_proxy_outs):
+        return None
+    readers = _readers(program)
+    for container, layers in _containers(program, origins):
+        for run in _runs(container, layers, readers):
+            try:
+                return Reduced(program, _without(program, run), run)
+            except OtherwiseError:
+                continue
+    return None
+
+
+def _runs(container: str, layers: Sequence[list[Any]], readers: Mapping[str, list[int]]) -> list[Run]:
+    """Runs of layers, those with most to leave out first."""
+    found: list[Run] = []
+    for turns in range(1, MOST_IN_TURNS + 1):
+        # From each of the first layers on, which may be special.
+        for begun in range(turns):
+            groups = [layers[:begun], *(layers[at : at + turns] for at in range(begun, len(layers), turns))]
+            joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
+            if len(joined) < 2 * KEPT + LEAST:
+                continue
+            run = _longest(container, joined, readers, turns, len(layers))
+            if run is not None:
+                found.append(run)
+        if any(2 * len(run.left_out) * run.turns > len(layers) for run in found):
+            break
+    return sorted(found, key=lambda run: -len(run.left_out) * run.turns)
+
+
+def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
+    """The `identity` of the statements that read each value, less what returns."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for bsym in program.bound_symbols:
+        if bsym.sym.id is not PrimIDs.RETURN:
+            for arg in bsym.flat_proxy_args:
+                found[arg.name].append(identity(bsym))
+    return found
+
+
+def _containers(program: TraceCtx, origins: Sequence[Origin]) -> Iterator[tuple[str, list[list[Any]]]]:
+    """Paths with numbered parts and the statements of each part, those that may have most to leave out first.
+
+    What stands between two parts is taken to belong to the one before it.
+    """
+    statements = [bsym for bsym in program.bound_symbols if origin_of(bsym) >= 0]
+    parts = [origins[origin_of(bsym)].scope.split(".") for bsym in statements]
+    counts: Counter[str] = Counter()
+    for path in parts:
+        counts.update(".".join(path[:at]) for at, part in enumerate(path) if part.isdecimal())
+    for container, _ in counts.most_common():
+        depth = container.count(".") + 1 if container else 0
+        prefix = container.split(".") if container else []
+        layers: list[list[Any]] = []
+        seen: dict[str, int] = {}
+        since: list[Any] = []
+        for bsym, path in zip(statements, parts, strict=True):
+            inside = len(path) > depth and path[:depth] == prefix and path[depth].isdecimal()
+            if not inside:
+                if layers:
+                    since.append(bsym)
+                continue
+            number = path[depth]
+            if number not in seen:
+                seen[number] = len(layers)
+                if layers:
+                    layers[-1].extend(since)
+                layers.append([])
+            elif seen[number] != len(layers) - 1:
+                break  # called again, or in turns with others
+            else:
+                layers[-1].extend(since)
+            since = []
+            layers[-1].append(bsym)
+        else:
+            if len(layers) >= 2 * KEPT + LEAST:
+                yield container, layers
+
+
+def _longest(
+    container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]], turns: int, of_all: int
+) -> Run | None:
+    """The most layers in a row that are alike, where there are enough of them."""
+    home = {
+        out.name: (at, place)
+        for at, layer in enumerate(layers)
+        for place, out in enumerate(out for bsym in layer for out in bsym.flat_proxy_outs)
+    }
+    best: tuple[int, list[dict[str, str]]] = (0, [])
+    begun, pairs = 0, list[dict[str, str]]()
+    for at in range(len(layers) - 1):
+        given = _alike(layers[at], layers[at + 1], at, home, readers)
+        if given is None or (pairs and list(given) != list(pairs[-1].values())):
+            begun, pairs = (at, [given]) if given is not None else (at + 1, [])
+        else:
+            pairs.append(given)
+        if len(pairs) > len(best[1]):
+            best = begun, list(pairs)
+    begun, pairs = best
+    if len(pairs) + 1 < 2 * KEPT + LEAST:
+        return None
+    return Run(
+        container=container,
+        layers=tuple(tuple(layer) for layer in layers[begun : begun + len(pairs) + 1]),
+        private=(tuple(pairs[0]), *(tuple(pair.values()) for pair in pairs)),
+        turns=turns,
+        all=of_all,
+    )
+
+
+def _alike(
+    one: Sequence[Any],
+    other: Sequence[Any],
+    at: int,
+    home: Mapping[str, tuple[int, int]],
+    readers: Mapping[str, list[int]],
+) -> dict[str, str] | None:
+    """What two layers, one after the other, have for themselves, if they are alike; else None."""
+    if len(one) != len(other):
+        return None
+    first, given = origin_of(one[0]), dict[str, str]()
+    shift = origin_of(other[0]) - first
+    inside = set(map(identity, one)), set(map(identity, other))
+    for a, b in zip(one, other, strict=True):
+        if origin_of(b) - origin_of(a) != shift or not like(a, b):
+            return None
+        for x, y in zip(a.flat_proxy_args, b.flat_proxy_args, strict=True):
+            there, here = home.get(x.name), home.get(y.name)
+            if there is not None and there[0] in (at - 1, at):
+                if here != (there[0] + 1, there[1]):
+                    return None
+            elif x.name != y.name:
+                # Arguments of the program, that no other layer reads.
+                alone = inside[0].issuperset(readers[x.name]) and inside[1].issuperset(readers[y.name])
+                if there is not None or here is not None or given.setdefault(x.name, y.name) != y.name or not alone:
+                    return None
+    return given if len(set(given.values())) == len(given) else None
+
+
+def like(a: Any, b: Any) -> bool:
+    """Whether two statements differ in nothing but what their values, and those inside of them, are called."""
+    if a is b:
+        return True
+    if a.sym is not b.sym and a.sym != b.sym:
+        return False
+    given, made = (a.flat_proxy_args, b.flat_proxy_args), (a.flat_proxy_outs, b.flat_proxy_outs)
+    for these, those in (given, made):
+        if len(these) != len(those) or not all(map(_like_proxies, these, those)):
+            return False
+    if structure_of(a) is structure_of(b):
+        return True
+    return (
+        _like_trees(a.args, b.args)
+        and _like_trees(a.kwargs, b.kwargs)
+        and _like_trees(a.output, b.output)
+        and len(a.subsymbols) == len(b.subsymbols)
+        and all(map(like, a.subsymbols, b.subsymbols))
+    )
+
+
+def _like_proxies(x: Any, y: Any) -> bool:
+    if type(x) is not type(y) or type(x) not in (TensorProxy, FutureTensorProxy):
+        return False
+    return all(x.__dict__.get(name) == y.__dict__.get(name) for name in TOLD_APART_BY)
+
+
+def _like_trees(x: Any, y: Any) -> bool:
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, Proxy):
+        return True  # compared before
+    if isinstance(x, tuple | list):
+        return len(x) == len(y) and all(map(_like_trees, x, y))
+    if isinstance(x, dict):
+        return list(x) == list(y) and all(_like_trees(x[name], y[name]) for name in x)
+    if isinstance(x, float | complex):
+        return repr(x) == repr(y)
+    return x is y or bool(x == y)
+
+
+def _without(program: TraceCtx, run: Run) -> TraceCtx:
+    """The program without what is left out; the layer after it reads the one before it.
+
+    Raises
+    ------
+    OtherwiseError
+        If anything else reads what is left out.
+    """
+    gone = {identity(bsym) for at in run.left_out for bsym in run.layers[at]}
+    lost = {out.name for at in run.left_out for bsym in run.layers[at] for out in bsym.flat_proxy_outs}
+    private = {name for at in run.left_out for name in run.private[at]}
+    # The layer after what is left out reads the one before that.
+    after = run.left_out.stop
+    pairs = zip(_outs(run.layers[after - 1]), _outs(run.layers[KEPT - 1]), strict=True)
+    renamed = {variableify(old): new for old, new in pairs}
+    reader = {identity(bsym) for bsym in run.layers[after]}
+    left = from_trace(program)
+    for bsym in program.bound_symbols:
+        if identity(bsym) in gone:
+            continue
+        if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL and any(out.name in private for out in bsym.flat_proxy_outs):
+            continue
+        if bsym.sym.id is PrimIDs.RETURN:
+            bsym = returned(bsym, private)
+        if identity(bsym) in reader:
+            bsym = bsym.from_bsym_swap_proxies(renamed)
+        if any(arg.name in lost or arg.name in private for arg in bsym.flat_proxy_args):
+            raise OtherwiseError
+        left.bound_symbols.append(bsym)
+    left.args = tuple(arg for arg in program.args if arg.name not in private)
+    left._siginfo = copy.copy(program.siginfo())
+    left._siginfo.args = [arg for arg in left._siginfo.args if arg[0] not in private]
+    return left
+
+
+def _outs(layer: Sequence[Any]) -> list[Any]:
+    return [out for bsym in layer for out in bsym.flat_proxy_outs]
+
+
+def returned(bsym: Any, private: Set[str]) -> Any:
+    """What returns, less the arguments that are gone and their gradients.
+
+    Raises
+    ------
+    OtherwiseError
+        If it is not written as Thunder writes it.
+    """
+    if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
+        raise OtherwiseError
+    given = bsym.args[0]
+    stay = [getattr(arg, "name", None) not in private for arg in given["flat_args"]]
+    left = dict(given)
+    left["flat_args"] = [arg for arg, here in zip(given["flat_args"], stay, strict=True) if here]
+    if "fw_flat_out" in given:
+        # A gradient for each argument.
+        left["output"] = tuple(each for each, here in zip(given["output"], stay, strict=True) if here)
+    return bsym.from_bsym(args=(left,))

@@ -1,0 +1,481 @@
+"""Statements of the layers that were left out, written into a trace that was made without them.
+
+What Thunder made of the two layers that the others belong between is held to each other, statement by statement: that
+each reads of its own layer, of the one before, of the one after and of all else what the other does. Then so would
+those between, had they been there, and theirs are written, names included: names are numbered as they are made, and how
+many numbers a layer takes is seen from one to the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from workbench.compiler.fastpath.bsym_templates import Mark, Recipe, Recipes, Values
+from workbench.compiler.fastpath.call_memo import renamed
+from workbench.compiler.interop.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
+from workbench.compiler.layers.detect import KEPT, OtherwiseError, Reduced, like
+from workbench.compiler.layers.name_sequences import Numbering, inserted, number_of
+from workbench.compiler.trace.bsym_memo import MADE, NAMES, READ, identity, made_names, names_in, read_names
+from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.stable_ids import OriginTag, origin_of
+
+
+@dataclasses.dataclass
+class _Both:
+    """What a trace has of the two layers that the others belong between.
+
+    Attributes
+    ----------
+    rows : tuple of (list of int, list of int)
+        Where their statements are.
+    pairs : dict of str to str
+        What one made, by name, and what the other did.
+    before : dict of str to str
+        What the first reads of the layer before it, and the other of the first.
+    after : dict of str to str
+        What the other reads of the layer after it, by what the first reads of the other.
+    """
+
+    rows: tuple[list[int], list[int]]
+    pairs: dict[str, str]
+    before: dict[str, str]
+    after: dict[str, str]
+
+
+class Unfolder:
+    """Writes what was left out into one trace after the other, each made of the one before.
+
+    Parameters
+    ----------
+    given : Reduced
+    """
+
+    def __init__(self, given: Reduced) -> None:
+        run = given.run
+        self._program, self._run = given.program, run
+        self._gap = len(run.left_out)
+        self._here, self._there = KEPT - 1, len(run.layers) - KEPT
+        """The layers before and after what is left out."""
+        self._begun, self._length = origin_of(run.layers[0][0]), len(run.layers[0])
+        # All names in the program stay; what is made later takes numbers, of which there are more.
+        self._names = {name: name for bsym in given.program.bound_symbols for name in names_in(bsym)}
+        self._moved = 0
+        self._copies = [self._pairs_of(at) for at in run.left_out]
+        self._places = {
+            origin_of(bsym): (bsym.source_filename, bsym.source_positions)
+            for bsym in given.program.bound_symbols
+            if origin_of(bsym) >= 0
+        }
+        self._arguments = {
+            out.name: out
+            for bsym in given.program.bound_symbols
+            if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL
+            for out in bsym.flat_proxy_outs
+        }
+
+    def _pairs_of(self, at: int) -> dict[str, str]:
+        """What the layer before the gap made in the program or has for itself, and another layer."""
+        run = self._run
+        pairs = dict(zip(run.private[self._here], run.private[at], strict=True))
+        for one, other in zip(run.layers[self._here], run.layers[at], strict=True):
+            given = {arg.name for arg in one.flat_proxy_args}
+            pairs.update((x, y) for x, y in zip(names_in(one), names_in(other), strict=True) if x not in given)
+        return pairs
+
+    @property
+    def program(self) -> TraceCtx:
+        """All of the program, as traced."""
+        return self._program
+
+    def unfolded(self, trace: TraceCtx) -> TraceCtx:
+        """The trace that Thunder makes where nothing is left out.
+
+        Raises
+        ------
+        OtherwiseError
+            If the layers that stayed are not one as the other in this trace.
+        """
+        try:
+            return self._prepared(trace)(range(1, self._gap + 1))
+        except KeyError as error:  # a value that no layer that stayed has
+            raise OtherwiseError from error
+
+    def later(self, trace: TraceCtx) -> Later[TraceCtx]:
+        """As `unfolded`, written once it is asked for; what could be wrong is found now.
+
+        Raises
+        ------
+        OtherwiseError
+            If the layers that stayed are not one as the other in this trace.
+        """
+        try:
+            write = self._prepared(trace)
+            write((1, self._gap))  # the first and the last: those between are written as they are
+        except KeyError as error:
+            raise OtherwiseError from error
+        return Later(lambda: write(range(1, self._gap + 1)))
+
+    def check(self, trace: TraceCtx) -> None:
+        """Hold the layers on both sides of the gap to each other, and write nothing.
+
+        Raises
+        ------
+        OtherwiseError
+            If they are not one as the other in this trace.
+        """
+        self._both(trace, self._parts(trace))
+
+    def _prepared(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
+        """What writes the trace with as many of those that were left out as it is given, and takes as long as that."""
+        parts = self._parts(trace)
+        both = self._both(trace, parts)
+        self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
+        name_ctr = trace.name_ctr + self._moved
+        # Kept from what is written to find what is wrong to what is written later.
+        books = _Book(), _Book()
+
+        def write(left_out: Sequence[int]) -> TraceCtx:
+            made = from_trace(trace)
+            made.args, made._siginfo = self._program.args, self._program.siginfo()
+            made.name_ctr = name_ctr
+            made._provenance = trace._provenance
+            made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
+            self._write(trace, both, left_out, books, made.bound_symbols)
+            made.names = trace.names.union(*map(names_in, made.bound_symbols))
+            return made
+
+        return write
+
+    def _parts(self, trace: TraceCtx) -> list[int]:
+        """Which layer of the run each statement belongs to; -1 for none of them.
+
+        One that has no origin, as where gradients are summed up, belongs where the last of what it reads was made; one
+        that reads nothing, as the zeros that they are summed up from, where it is read first.
+        """
+        parts: list[int] = []
+        made_at: dict[str, int] = {}
+        of_nothing: dict[str, int] = {}
+        for row, bsym in enumerate(trace.bound_symbols):
+            origin, returns = origin_of(bsym), bsym.sym.id is PrimIDs.RETURN
+            if origin >= 0:
+                part = (origin - self._begun) // self._length
+                parts.append(part if 0 <= part < len(self._run.layers) else -1)
+            else:
+                last = max((made_at[arg.name] for arg in bsym.flat_proxy_args if arg.name in made_at), default=-1)
+                parts.append(parts[last] if last >= 0 and not returns else -1)
+            for arg in bsym.flat_proxy_args:
+                made = of_nothing.pop(arg.name, -1)
+                if made >= 0:
+                    parts[made] = parts[row]
+            if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+                where = of_nothing if origin < 0 and not bsym.flat_proxy_args else made_at
+                for out in bsym.flat_proxy_outs:
+                    where.setdefault(out.name, row)
+        return parts
+
+    def _both(self, trace: TraceCtx, parts: Sequence[int]) -> _Both:
+        """The layers on both sides of the gap, one as the other.
+
+        Raises
+        ------
+        OtherwiseError
+            If they are not.
+        """
+        home = _homes(trace, parts)
+        one, other = ([row for row, part in enumerate(parts) if part == at] for at in (self._here, self._there))
+        if len(one) != len(other):
+            raise OtherwiseError
+        both = _Both((one, other), {}, {}, {})
+        fixed: set[str] = set()
+        for x, y in zip(one, other, strict=True):
+            self._pair(trace.bound_symbols[x], trace.bound_symbols[y], home, both, fixed)
+        made, others = both.pairs.keys(), set(both.pairs.values())
+        if len(others) != len(made) or not (both.after.keys() <= others and made >= set(both.before.values())):
+            raise OtherwiseError
+        if fixed & (both.before.keys() | both.after.keys()):
+            raise OtherwiseError
+        self._let_alone(trace, parts, home)
+        return both
+
+    def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _Both, fixed: set[str]) -> None:
+        """Two statements, one of each layer, that read and make what belongs together."""
+        here, there = self._here, self._there
+        if not like(a, b):
+            raise OtherwiseError
+        private = dict(zip(self._run.private[here], self._run.private[there], strict=True))
+        given = [arg.name for arg in a.flat_proxy_args]
+        for x, y in zip(given, (arg.name for arg in b.flat_proxy_args), strict=True):
+            at, to = home.get(x, -1), home.get(y, -1)
+            if x == y:
+                expected = at not in (here, there, there + 1)
+                fixed.add(x)
+            elif at == here:
+                expected = both.pairs.get(x) == y
+            elif at == here - 1:
+                expected = to == here and both.before.setdefault(x, y) == y
+            elif at == there:
+                expected = to == there + 1 and both.after.setdefault(x, y) == y
+            else:
+                expected = x not in home and private.get(x) == y
+            if not expected:
+                raise OtherwiseError
+        for x, y in zip(names_in(a), names_in(b), strict=True):
+            if x not in given and (x == y or both.pairs.setdefault(x, y) != y):
+                raise OtherwiseError
+
+    def _let_alone(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
+        """Nothing but its neighbours reads what a layer makes: what else did would read of those between, too."""
+        here, there = self._here, self._there
+        for part, bsym in zip(parts, trace.bound_symbols, strict=True):
+            if bsym.sym.id is PrimIDs.RETURN:
+                continue
+            read = {home.get(arg.name, -1) for arg in bsym.flat_proxy_args}
+            if here in read and part not in (here - 1, here, there):
+                raise OtherwiseError
+            if there in read and part not in (here, there, there + 1):
+                raise OtherwiseError
+
+    def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
+        """What new names become, where the layers that are left out take numbers as those that stayed.
+
+        Parameters
+        ----------
+        names : iterable of str
+            All that there are.
+        pairs : mapping of str to str
+            What the layer before the gap made, and what the one after it did.
+
+        Raises
+        ------
+        OtherwiseError
+            If names are not numbered one layer after the other.
+        """
+        numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
+        early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
+        for name in early:
+            # Numbered when the program was traced, all layers being there: inside of what is checkpointed.
+            self._names[name] = name
+            prefix, one = numbered.pop(name)
+            if name in pairs:
+                step, rest = divmod(number_of(pairs[name])[1] - one, self._gap + 1)
+                if rest:
+                    raise OtherwiseError
+                for at, copy in enumerate(self._copies, 1):
+                    copy[name] = f"{prefix}{one + at * step}"
+        numbering = Numbering.of([(numbered[x][1], numbered[y][1]) for x, y in pairs.items() if x in numbered])
+        for x, y in pairs.items():
+            if x not in numbered:
+                continue
+            (prefix, one), (_, other) = numbered[x], numbered[y]
+            for copy, number in zip(self._copies, numbering.between(one, other, self._gap, self._moved), strict=True):
+                copy[x] = f"{prefix}{number}"
+        for name, (prefix, number) in numbered.items():
+            self._names[name] = f"{prefix}{numbering.moved(number, self._gap, self._moved)}"
+        self._moved += numbering.moved_in_all(self._gap)
+        made = [copy[x] for copy in self._copies for x in (*numbered, *early) if x in copy]
+        all_names = [*self._names.values(), *made]
+        if len(set(all_names)) != len(all_names):
+            raise OtherwiseError
+
+    def _write(
+        self, trace: TraceCtx, both: _Both, left_out: Sequence[int], books: tuple[_Book, _Book], into: list[Any]
+    ) -> None:
+        """All statements but those that unpack."""
+        bsyms = trace.bound_symbols
+        back = {y: x for x, y in both.pairs.items()}
+        values, (between, around) = dict(self._arguments), books
+        chain = [self._names, *self._copies, {x: self._names[y] for x, y in both.pairs.items()}]
+        copies = []
+        for at in range(1, self._gap + 1):
+            below = {x: chain[at - 1][y] for x, y in both.before.items()}
+            above = {x: chain[at + 1][back[x]] for x in both.after}
+            names = _Names(self._names, {**chain[at], **below, **above})
+            copies.append(_Writer(between, names, values, self._places, at * self._length))
+        first, last = chain[1], chain[-2]
+        stays = _Writer(around, self._names, values)
+        here = _Writer(around, _Names(self._names, {x: first[back[x]] for x in both.after}), values)
+        there = _Writer(around, _Names(self._names, {y: last[y] for y in both.before.values()}), values)
+        writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
+        written = [copies[at - 1] for at in left_out]
+        added = inserted(*(np.asarray(rows, np.intp) for rows in both.rows))
+        for row, bsym in enumerate(bsyms):
+            if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL:
+                continue
+            if bsym.sym.id is PrimIDs.RETURN:
+                into.append(self._returned(bsym, stays, copies))
+                continue
+            into.append(writers.get(row, stays).statement(bsym))
+            if row in added:
+                backward, rows = added[row]
+                for writer in reversed(written) if backward else written:
+                    into.extend(writer.statement(bsyms[each]) for each in rows.tolist())
+
+    def _returned(self, bsym: Any, stays: _Writer, copies: Sequence[_Writer]) -> Any:
+        """What returns, with the arguments that were left out and their gradients."""
+        given = bsym.args[0]
+        everything = next(b for b in reversed(self._program.bound_symbols) if b.sym.id is PrimIDs.RETURN)
+        arguments = everything.args[0]["flat_args"]
+        returned = {name: stays.tree(each) for name, each in given.items()}
+        returned["flat_args"] = list(arguments)
+        if "fw_flat_out" in given:
+            # A gradient for each argument.
+            names = [getattr(arg, "name", None) for arg in given["flat_args"]]
+            gradients = dict(zip(names, given["output"], strict=True))
+            made = dict(zip(names, returned["output"], strict=True))
+            mine = self._run.private[self._here]
+            for at, writer in zip(self._run.left_out, copies, strict=True):
+                theirs = self._run.private[at]
+                made.update((y, writer.tree(gradients[x])) for x, y in zip(mine, theirs, strict=True))
+            returned["output"] = tuple(made[getattr(arg, "name", None)] for arg in arguments)
+        return bsym.from_bsym(args=(returned,))
+
+
+def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
+    """The layer in which each value is made."""
+    home: dict[str, int] = {}
+    for part, bsym in zip(parts, trace.bound_symbols, strict=True):
+        if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+            for out in bsym.flat_proxy_outs:
+                home.setdefault(out.name, part)
+    return home
+
+
+def _check_leaf(leaf: Any) -> None:
+    if isinstance(leaf, Proxy):
+        raise OtherwiseError
+
+
+class _Names(dict[str, str]):
+    """Names, some of which differ from others: all of them, for each layer, would be as many as their square."""
+
+    def __init__(self, others: Mapping[str, str], own: Mapping[str, str]) -> None:
+        super().__init__(own)
+        self._others = others
+
+    def __missing__(self, name: str) -> str:
+        return self._others[name]
+
+
+type _Get = Callable[[Any], tuple[str, ...]]
+type _Tell = Callable[[Any, tuple[str, ...]], None]
+
+
+class _Book:
+    """Statements of one trace, taken apart as they are met."""
+
+    def __init__(self) -> None:
+        self.recipes = Recipes(_check_leaf)
+        self._known: dict[int, tuple[Recipe, _Get, _Tell]] = {}
+
+    def of(self, bsym: Any) -> tuple[Recipe, _Get, _Tell]:
+        """A statement taken apart, what looks up all names in it, and what tells one that is written of its own."""
+        found = self._known.get(identity(bsym))
+        if found is None:
+            found = self.recipes.statement(bsym), _getter(names_in(bsym)), _teller(bsym)
+            self._known[identity(bsym)] = found
+        return found
+
+
+def _getter(keys: Sequence[Any]) -> _Get:
+    """What gives a tuple of what stands at some keys."""
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    return lambda known: tuple([known[key] for key in keys])
+
+
+def _teller(bsym: Any) -> _Tell:
+    """What tells a statement with other names which they are: found by their places, not by what is in it."""
+    at = {name: place for place, name in enumerate(names_in(bsym))}
+    read, made = (_getter([at[name] for name in names(bsym)]) for names in (read_names, made_names))
+    tell_inside = _inside_teller(bsym)
+
+    def tell(written: Any, names: tuple[str, ...]) -> None:
+        written.__dict__[READ], written.__dict__[MADE] = read(names), made(names)
+        tell_inside(written, names)
+
+    return tell
+
+
+def _inside_teller(bsym: Any) -> _Tell:
+    """The same of all names in a statement, and in those inside of it."""
+    at = {name: place for place, name in enumerate(names_in(bsym))}
+    inside = [(_getter([at[name] for name in names_in(sub)]), _inside_teller(sub)) for sub in bsym.subsymbols]
+
+    def tell(written: Any, names: tuple[str, ...]) -> None:
+        written.__dict__[NAMES] = written.subsymbols, names
+        for sub, (get, tell_sub) in zip(written.subsymbols, inside, strict=True):
+            tell_sub(sub, get(names))
+
+    return tell
+
+
+class _Writer:
+    """Writes statements with other values.
+
+    Parameters
+    ----------
+    book : _Book
+    names : mapping of str to str
+        What the value of each name is called.
+    values : dict of str to TensorProxy
+        Those that there are, by what they are called; those that are met are added.
+    places : mapping of int to (str, Positions), optional
+        Where statements of each origin come from.
+    shift : int, optional
+        How far on the origins are.
+    """
+
+    def __init__(
+        self,
+        book: _Book,
+        names: Mapping[str, str],
+        values: dict[str, Any],
+        places: Mapping[int, tuple[Any, Any]] | None = None,
+        shift: int = 0,
+    ) -> None:
+        self._book, self._names, self._all, self._shift = book, names, values, shift
+        self._places = places or {}
+        self._values = Values(book.recipes.leaves, self._value)
+        self._marks: list[Mark] = []
+
+    def statement(self, bsym: Any) -> Any:
+        """The statement with what is in it."""
+        names = self._names
+        if not self._shift and all(names[name] == name for name in names_in(bsym)):
+            return bsym
+        recipe, names_of, tell = self._book.of(bsym)
+        if len(self._marks) < len(self._book.recipes.marks):
+            self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
+        made = recipe.written(self._values, self._marks)
+        tell(made, names_of(names))
+        return made
+
+    def _mark(self, mark: Mark) -> Mark:
+        if not self._shift:
+            return mark
+        tags, filename, positions = mark
+        moved = tags.copy()
+        for tag in [tag for tag in tags if isinstance(tag, OriginTag)]:
+            moved.remove(tag)
+            moved.add(OriginTag(tag.index + self._shift))
+            if filename is self._places[tag.index][0]:
+                filename, positions = self._places[tag.index + self._shift]
+        return moved, filename, positions
+
+    def _value(self, proxy: Any) -> Any:
+        name = self._names[proxy.name]
+        found = self._all.get(name)
+        if found is None:
+            if name != proxy.name and proxy.__dict__["_grad"] is not None:
+                raise OtherwiseError
+            found = self._all[name] = proxy if name == proxy.name else renamed(proxy, name)
+        return found
+
+    def tree(self, tree: Any) -> Any:
+        """Arguments or results with values in the place of others."""
+        return self._book.recipes.tree(tree)(self._values)

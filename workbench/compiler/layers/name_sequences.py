@@ -1,0 +1,92 @@
+"""How names are numbered from layer to layer, and where the statements of further layers go."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.compiler.layers.detect import OtherwiseError
+
+type Rows = NDArray[np.intp]
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbering:
+    """How numbers go on where layers are left out.
+
+    Attributes
+    ----------
+    steps : tuple of (int, int)
+        From which number on names are moved, and how far by each layer.
+    """
+
+    steps: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> Numbering:
+        """By the numbers that two layers took, one of each."""
+        phases: list[list[tuple[int, int]]] = []
+        for one, other in sorted(pairs):
+            first = phases[-1][0] if phases else (0, 0)
+            # All that one layer made is numbered before all that the other did.
+            if first[1] - first[0] == other - one and min(one, other) < max(first):
+                phases[-1].append((one, other))
+            else:
+                phases.append([(one, other)])
+        return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
+
+    def moved(self, number: int, gap: int, by: int = 0) -> int:
+        """A number where so many layers are left out, and all are so much higher."""
+        return number + by + gap * sum(step for begun, step in self.steps if number >= begun)
+
+    def moved_in_all(self, gap: int) -> int:
+        """How much higher the last is."""
+        return gap * sum(step for _, step in self.steps)
+
+    def between(self, one: int, other: int, gap: int, by: int = 0) -> range:
+        """The numbers of the layers between two, from the one to the other."""
+        low, step = self.moved(min(one, other), gap, by), abs(one - other)
+        # The backward goes through the layers from the last to the first.
+        return range(low + step, low + (gap + 1) * step, step) if one < other else range(low + gap * step, low, -step)
+
+
+def number_of(name: str) -> tuple[str, int]:
+    """A name's number, and what stands before it.
+
+    Raises
+    ------
+    OtherwiseError
+        If it has none.
+    """
+    found = _NUMBERED.fullmatch(name)
+    if found is None:
+        raise OtherwiseError
+    return found[1], int(found[2])
+
+
+def inserted(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
+    """After which row copies of which others go, and whether those of the last layer go first.
+
+    Raises
+    ------
+    OtherwiseError
+        If rows of the layers do not follow each other.
+    """
+    found: dict[int, tuple[bool, Rows]] = {}
+    if not len(here):
+        return found
+    cuts = np.flatnonzero((np.diff(here) != 1) | (np.diff(there) != 1)) + 1
+    for one, other in zip(np.split(here, cuts), np.split(there, cuts), strict=True):
+        if one[-1] + 1 == other[0]:
+            found[int(one[-1])] = False, one
+        elif other[-1] + 1 == one[0]:
+            found[int(other[-1])] = True, one
+        else:
+            raise OtherwiseError
+    return found

@@ -1,0 +1,1 @@
+"""Operator coverage: overrides, decompositions, functionalization and custom operators."""

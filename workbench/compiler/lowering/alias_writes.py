@@ -1,0 +1,458 @@
+"""Writes in place to memory that a graph sees by other names, too: what Thunder misses of them is written again.
+
+Of a write under another name Thunder's gradients know nothing: neither those of what a view was made of, nor those of
+other views. Nor do its values, where Thunder makes a copy of what PyTorch has a view of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.compiler.interop.thunder_api import TensorProxy
+from workbench.compiler.lowering.call_normalization import named_in_place
+from workbench.interop.torch_private import tree_iter
+
+UNDER_NO_GRAD = "Thunder loses the gradient of what is written in place under no_grad"
+COPIED = "Thunder copies what PyTorch has a view of, and the write would be lost"
+STATISTICS = "Thunder updates running statistics that are views in the backward, and the forward would leave them"
+READ_BEHIND = (
+    "what a torch.autograd.Function writes in place is read behind it by its old name, and Dynamo has the gradient of "
+    "what it was"
+)
+
+WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
+WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place what others see"
+
+_GIVEN = ("placeholder", "get_attr")
+"""The kinds of nodes whose memory is not the program's own."""
+_SETS_GRAD = "_set_grad_enabled"
+"""The function by which Dynamo's graphs turn gradients on and off."""
+
+_WRITES = frozenset(
+    getattr(operator, name)
+    for name in (
+        *("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow"),
+        *("iand", "ior", "ixor", "ilshift", "irshift", "imatmul"),
+    )
+)
+_RESHAPED = frozenset({"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"})
+_SAME = frozenset({"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu"})
+"""What gives a tensor itself, or all of it, where there is nothing to do; Thunder may make a copy."""
+_SWAPPED = frozenset({"transpose", "swapaxes", "swapdims", "t", "T", "mT"})
+_SHARED = _RESHAPED | {"transpose", "swapaxes", "swapdims", "t", "permute", "detach"}
+"""Views that Thunder has views of, too, as it has of parts; not of what was written in place before."""
+_WHOLE = _SHARED | _SAME | _SWAPPED
+_PARTS = frozenset({"getitem", "select", "narrow"})
+_SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split"})
+"""Views that are parts; of those that come together eager PyTorch writes none where a gradient goes."""
+KEEPS_STATISTICS = frozenset({"batch_norm", "instance_norm"})
+"""What writes into what it is given as its second and third argument."""
+_DRAWS = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal", "normal_", "random", "uniform")
+"""In names of what draws: what is drawn behind it hangs on it, whoever reads it."""
+_HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn"})
+"""Modules of functions that are no operators of a library."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """Memory that a node writes, and that is read by other names behind it.
+
+    Attributes
+    ----------
+    views : tuple of Node
+        What is written, if that is a view, and what that is a view of, without the owner.
+    owner : Node
+        What owns the memory.
+    others : tuple of Node
+        The views, and all other names of the memory so far that are read later, in the order in which they were made.
+    stored : bool
+        Whether the program itself writes what it wrote into a part into the whole, before that is read: ``y[0] += 1``.
+    """
+
+    views: tuple[fx.Node, ...]
+    owner: fx.Node
+    others: tuple[fx.Node, ...]
+    stored: bool = False
+
+    @property
+    def steps(self) -> Iterator[tuple[fx.Node, fx.Node]]:
+        """Each view with what it is a view of, as they have to be written into the owner."""
+        return iter(()) if self.stored else itertools.pairwise((*self.views, self.owner))
+
+
+def statistics_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The running mean and variance that one of `KEEPS_STATISTICS` is given; None where it is given none."""
+    first, second = (*args[1:3], None, None)[:2]
+    return kwargs.get("running_mean", first), kwargs.get("running_var", second)
+
+
+def writes(node: fx.Node) -> fx.Node | None:
+    """The node whose memory a node writes; None where it writes none."""
+    first = node.args[0] if node.args else None
+    if not isinstance(first, fx.Node) or node.op not in ("call_method", "call_function"):
+        return None
+    # What has such a name and gives other memory writes nothing.
+    named_so = named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
+    in_place = named_so and _memory(node) in (None, _memory(first))
+    return first if in_place or node.target in _WRITES or _asked_in_place(node) else None
+
+
+def _asked_in_place(node: fx.Node) -> bool:
+    if isinstance(node.target, str) or "inplace" not in (names := _parameters(node.target)):
+        return False
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return given.get("inplace") is True
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # built in, without a signature
+        return ()
+
+
+def _name(node: fx.Node) -> str:
+    """Of an operator: that of a method, a function or an attribute."""
+    if node.target is getattr:
+        return str(node.args[1])
+    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", ""))
+
+
+def _chain(node: fx.Node) -> tuple[fx.Node, ...]:
+    """A node, and what it is a view of, step by step, to what owns the memory.
+
+    What a write in place gives is the value that was written, under another name.
+    """
+    found = [node]
+    while (above := writes(found[-1]) or _viewed(found[-1])) is not None:
+        found.append(above)
+    return tuple(found)
+
+
+def _viewed(node: fx.Node) -> fx.Node | None:
+    first = node.args[0] if node.args else None
+    if node.op not in ("call_method", "call_function") or not isinstance(first, fx.Node):
+        return None
+    memory = _memory(node)
+    return first if memory is not None and memory == _memory(first) else None
+
+
+def _memory(node: fx.Node) -> int | None:
+    value = node.meta.get("example_value")
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    if not isinstance(first, torch.Tensor) or first.layout is not torch.strided:
+        return None
+    try:
+        return int(first.untyped_storage()._cdata)
+    except NotImplementedError:  # inside of `torch.vmap`, which Thunder does not trace
+        return None
+
+
+def _draws(node: fx.Node) -> bool:
+    return any(part in _name(node) for part in _DRAWS)
+
+
+def _only_computes(node: fx.Node) -> bool:
+    """Whether a node is known to do nothing but to give a tensor."""
+    if node.op not in ("call_method", "call_function") or _memory(node) is None or _draws(node):
+        return False
+    built_in = isinstance(node.target, str) or getattr(node.target, "__module__", None) in _HOMES
+    return built_in and "_norm" not in _name(node)  # a norm may write statistics
+
+
+def _wants_gradient(node: fx.Node) -> bool:
+    leaves = tree_iter(node.meta.get("example_value"))
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+
+
+class Aliases:
+    """What the nodes of a graph are names of, and which of them Thunder would miss a write of.
+
+    Parameters
+    ----------
+    graph : Graph
+        As Dynamo gives it, with what each node gives as a fake tensor.
+    differentiated : bool
+        Whether the program has gradients where it does not turn them off.
+    """
+
+    def __init__(self, graph: fx.Graph, differentiated: bool) -> None:
+        self._graph = graph
+        self._differentiated = differentiated
+
+    @functools.cached_property
+    def _unseen(self) -> frozenset[fx.Node]:
+        """The nodes that have no gradient."""
+        found, enabled = set(), self._differentiated
+        for node in self._graph.nodes:
+            if node.op == "call_function" and _name(node) == _SETS_GRAD:
+                enabled = self._differentiated and bool(node.args[0])
+            elif not enabled:
+                found.add(node)
+        return frozenset(found)
+
+    @functools.cached_property
+    def _reads(self) -> dict[fx.Node, list[tuple[fx.Node, fx.Node]]]:
+        """By owner of memory the nodes that read it, in order, each with the name that it reads."""
+        owners: dict[fx.Node, fx.Node] = {}
+        found: dict[fx.Node, list[tuple[fx.Node, fx.Node]]] = {}
+        for node in self._graph.nodes:
+            above = writes(node) or _viewed(node)
+            owners[node] = node if above is None else owners[above]
+            for read in node.all_input_nodes:
+                found.setdefault(owners[read], []).append((node, read))
+        return found
+
+    @functools.cached_property
+    def _held(self) -> dict[int, list[fx.Node]]:
+        """By memory the nodes that are names of it."""
+        found: dict[int, list[fx.Node]] = {}
+        for node in self._graph.nodes:
+            memory = _memory(node)
+            if memory is not None:
+                found.setdefault(memory, []).append(node)
+        return found
+
+    @functools.cached_property
+    def unread(self) -> dict[fx.Node, fx.Node]:
+        """The writes to memory of the program's own that nothing reads behind them, each with what it writes.
+
+        Thunder moves such a write into the backward, and makes one for it where there is none else.
+        """
+        found: dict[fx.Node, fx.Node | None] = {}
+        for node in reversed(self._graph.nodes if self._differentiated else ()):
+            written = writes(node)
+            memory = None if written is None else _memory(written)
+            if memory is None:
+                if written is None and _only_computes(node) and found.keys() >= node.users.keys():
+                    found[node] = None
+            elif not _draws(node) and not any(
+                holder.op in _GIVEN or any(node < user and user not in found for user in holder.users)
+                for holder in self._held[memory]
+            ):
+                found[node] = written
+        return {node: written for node, written in found.items() if written is not None}
+
+    @functools.cached_property
+    def unnoticed(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
+        """Of memory that is seen behind the program, the last writes, each with the name by which it is written.
+
+        Those that Thunder would miss: by another name than that which is seen, and read by no statement behind that. To
+        be handed back is to be read, but not for Thunder, which leaves the write to the backward.
+        """
+        found = []
+        for owner, reads in self._reads.items() if self._differentiated else ():
+            seen = {name for reader, name in reads if reader.op == "output"}
+            seen.update((owner,) if owner.op in _GIVEN else ())
+            readers = (reader for reader, _ in reversed(reads) if reader.op != "output" and reader not in self.unread)
+            last = next(readers, owner)
+            if (written := writes(last)) is None or _chain(last)[-1] is not owner:
+                continue
+            if seen - {last, written} and self.shared(last) is None:
+                found.append((last, written))
+        return tuple(sorted(found))
+
+    def refuse_statistics(self, node: fx.Node) -> None:
+        """Refuse a norm that keeps its running statistics in views, ``state[0]``.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the program has gradients.
+        """
+        if not self._differentiated or _name(node) not in KEEPS_STATISTICS:
+            return
+        kept = statistics_of(node.args, node.kwargs)
+        if any(isinstance(each, fx.Node) and _viewed(each) is not None for each in kept):
+            raise NotImplementedError(STATISTICS)
+
+    def refuse_leaf(self, node: fx.Node) -> None:
+        """Refuse a write into a leaf that requires gradients, as eager PyTorch does when it runs.
+
+        Raises
+        ------
+        NotImplementedError
+            With PyTorch's reason.
+        """
+        if node in self._unseen or writes(node) is None:
+            return
+        *chain, owner = _chain(node)
+        value = owner.meta.get("example_value")
+        leaf = isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
+        if owner.op in _GIVEN and leaf and not any(_name(each).startswith("detach") for each in chain):
+            raise NotImplementedError(WRITTEN_LEAF)
+
+    def itself(self, node: fx.Node) -> fx.Node | None:
+        """What a node without a gradient of its own hands on as it is, with its gradient: ``loss.float()`` of floats.
+
+        Thunder would cut that off, and as one tensor both are given the gradient of the last.
+        """
+        if node not in self._unseen or not _wants_gradient(node) or _name(node) not in _SAME:
+            return None
+        if (first := _viewed(node)) is None:
+            return None
+        one, other = (each.meta["example_value"] for each in (node, first))
+        same = (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        return first if same else None
+
+    def shared(self, node: fx.Node) -> Shared | None:
+        """The memory that a node writes, where Thunder would miss that somewhere behind; None else.
+
+        Raises
+        ------
+        NotImplementedError
+            If that cannot be mended.
+        """
+        if writes(node) is None:
+            return None
+        chain = _chain(node)
+        *parts, owner = [view for view in chain if writes(view) is None]
+        renamed = bool(parts) and any(writes(view) is not None for view in chain[1:])
+        copied = renamed or any(_name(part) not in _PARTS | _SEVERAL | _SHARED for part in parts)
+        unseen = node in self._unseen
+        found = list(self._read_behind(node, chain, copied=copied))
+        if not found and not (copied and owner.op in _GIVEN):
+            return None
+        lost = unseen and any(_wants_gradient(name) and reader not in self._unseen for reader, name in found)
+        detached = any(_name(part) == "detach" for part in parts)
+        if lost or (detached and copied):
+            raise NotImplementedError(UNDER_NO_GRAD if lost else COPIED)
+        if detached:  # Thunder takes the gradient past it, as PyTorch does
+            return None
+        if unseen and not copied:
+            return None
+        if found and _stored_next(node, chain, found[0][0]):
+            return Shared((parts[0],), owner, (), stored=True)
+        if any(_name(part) not in _PARTS | _WHOLE for part in parts):
+            raise NotImplementedError(COPIED)
+        names = {
+            *parts,
+            *(view for _, name in found for view in _chain(name) if view is not owner and view is not node),
+        }
+        return Shared(tuple(parts), owner, tuple(sorted(names)))
+
+    def _read_behind(
+        self, node: fx.Node, chain: tuple[fx.Node, ...], *, copied: bool
+    ) -> Iterator[tuple[fx.Node, fx.Node]]:
+        """Behind a write, the nodes that read that memory by another name, each with the name.
+
+        Those that a gradient goes through, by any name where the write has none; where Thunder makes a copy all.
+        """
+        known = () if node in self._unseen and not copied else (node, chain[1])
+        for behind, read in self._reads.get(chain[-1], ()):
+            before = node < behind and (read is node or read < node) and read not in known
+            seen = behind not in self._unseen and (behind.op == "output" or _wants_gradient(behind))
+            if before and (copied or (seen and _wants_gradient(read))):
+                yield behind, read
+
+
+def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
+    """Whether a `torch.autograd.Function` writes what it is given, and that is read for a gradient behind it.
+
+    Parameters
+    ----------
+    node : Node
+        That calls it, with its forward, its backward and what it is given.
+    forward : Graph
+    """
+    written = {_chain(each)[-1] for each in forward.nodes if writes(each) is not None}
+    inputs, given = list(forward.find_nodes(op="placeholder")), node.args[2:]
+    # Before what it is given there may be the context.
+    for inside, outside in zip(inputs[len(inputs) - len(given) :], given, strict=True):
+        if inside in written and isinstance(outside, fx.Node) and _wants_gradient(outside):
+            held = _memory(outside)
+            names = (each for each in node.graph.nodes if each < node and _memory(each) == held)
+            if any(node < reader for name in names for reader in name.users):
+                return True
+    return False
+
+
+def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
+    """Whether the backward of a `torch.autograd.Function` writes memory that others see.
+
+    Thunder puts each write into the forward or the backward by what reads it, and nothing reads this one.
+
+    Parameters
+    ----------
+    forward, backward : Graph
+        The first gives its results and what it saves; the other takes the context, the gradients, and what is saved.
+    """
+    results, saved = next(iter(forward.find_nodes(op="output"))).args[0]
+    inputs = list(backward.find_nodes(op="placeholder"))
+    kept = dict(zip(inputs[len(inputs) - len(saved) :], saved, strict=True))
+    listed = results if isinstance(results, tuple | list) else (results,)
+    given_back = {_chain(each)[-1] for each in listed if isinstance(each, fx.Node)}
+    for node in backward.nodes:
+        if writes(node) is None:
+            continue
+        owner = _chain(node)[-1]
+        source = kept.get(owner)
+        made_in = _chain(source)[-1] if isinstance(source, fx.Node) else None
+        if owner.op == "get_attr" or (made_in is not None and (made_in.op in _GIVEN or made_in in given_back)):
+            return True
+    return False
+
+
+def _stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) -> bool:
+    """See `Shared.stored`."""
+    _, written, *above = chain
+    stores = [user for user in node.users if user.target is operator.setitem and user.args[2] is node]
+    return any(
+        user < reader and above and user.args[0] is above[0] and user.args[1] == written.args[1] for user in stores
+    )
+
+
+def index_of(view: fx.Node, index: Any) -> Any:
+    """The index at which a part stands in what it is a view of.
+
+    Parameters
+    ----------
+    view : Node
+        That made the part.
+    index : tuple
+        What it was given behind what it is a view of, as values.
+    """
+    if view.target is operator.getitem:
+        return index[0]
+    dim, first, *count = index
+    place: Any = first if not count else slice(first, first + count[0])
+    value = view.args[0].meta["example_value"] if isinstance(view.args[0], fx.Node) else None
+    assert value is not None
+    return (*(slice(None) for _ in range(dim % value.ndim)), place)
+
+
+def is_part(view: fx.Node) -> bool:
+    """Whether a view is some of what it is a view of, at an index."""
+    return _name(view) in _PARTS
+
+
+def undone(view: fx.Node, made: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
+    """What all of a tensor is, where a view of all of it, such as a transposed one, is `made`.
+
+    Parameters
+    ----------
+    view : Node
+        That made the view.
+    made : TensorProxy
+    shape : tuple of int
+        Of what it is a view of.
+    """
+    name, given = _name(view), view.args[1:]
+    if name == "permute":
+        dims: Any = given[0] if len(given) == 1 else given
+        order = [int(dim) % len(shape) for dim in dims]
+        turned: TensorProxy = made.permute(*(order.index(at) for at in range(len(order))))
+        return turned
+    swapped = given if name not in ("t", "T", "mT") else (-2, -1)
+    whole: TensorProxy = made.transpose(*swapped) if name in _SWAPPED else made.reshape(shape)
+    return whole

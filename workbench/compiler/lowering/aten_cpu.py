@@ -1,0 +1,307 @@
+"""Operators that PyTorch differentiates better than Thunder does on a CPU: attention, `addmm` and `log_softmax`.
+
+Attention is one kernel each way; Thunder takes it apart there, and saves its weights. What a mask adds is a statement
+of its own: in a region it is one loop, where PyTorch's operators for it, seldom called, ran out of cold caches. Of
+`addmm` Thunder has no rule: it runs PyTorch's autograd, which multiplies once more to learn what it knows. Of
+`log_softmax` Thunder saves what comes out; PyTorch subtracts two columns once more from what went in. The executor
+stands before Thunder's own and claims what it is right for: attention of four dimensions, one data type and one size of
+head, no mask or one of truth values, nothing dropped; `addmm` of a row and two matrices without factors; `log_softmax`
+that casts nothing. All else is as before.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.thunder_api import (
+    OperatorExecutor,
+    TensorProxy,
+    compile_data,
+    devices,
+    dtypes,
+    prims,
+    register_executor,
+    thunder_functions,
+)
+from workbench.interop.torch_private import _attention_for_cpu, _attention_for_cpu_backward
+
+NAME = "workbench_aten"
+_FORWARD, _BACKWARD, _MASK, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "sdpa_cpu_mask", "addmm_aten"
+_LOG_SOFTMAX_SUMS, _LOG_SOFTMAX = "log_softmax_aten_sums", "log_softmax_aten"
+_LOG_SOFTMAX_BACKWARD = "log_softmax_aten_backward"
+IN_REGIONS = (_MASK, _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD)
+"""Ids of its operators that Inductor takes apart inside a region; the others are kernels of PyTorch's."""
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What attention gives, and the logarithm of the sums that its weights were divided by.
+
+    Parameters
+    ----------
+    query : Tensor
+        (batch, heads, queries, size)
+    key, value : Tensor
+        (batch, heads, keys, size)
+    mask : Tensor or None
+        (batch or 1, heads or 1, queries or 1, keys or 1) or without the first two, as `added` gives it.
+    is_causal : bool
+        Whether a query sees no later key.
+    scale : float or None
+        Of the products; None for the reciprocal root of the size.
+
+    Returns
+    -------
+    tuple of Tensor
+        As the query; (batch, heads, queries).
+    """
+    given = map(_readable, (query, key, value))
+    made, sums = _attention_for_cpu(*given, 0.0, is_causal, attn_mask=mask, scale=scale)
+    return made, sums
+
+
+def attention_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    made: torch.Tensor,
+    sums: torch.Tensor,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of query, key and value, from what `attention` was given and gave."""
+    given = map(_readable, (grad, query, key, value, made))
+    of_query, of_key, of_value = _attention_for_cpu_backward(*given, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
+    return of_query, of_key, of_value
+
+
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    """The kernel takes any strides but the last."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def added(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A mask as the kernel takes it: what is added to the products, zero where a key is seen, minus infinity elsewhere.
+
+    Where one value stands for many, as in a mask of all heads that a program has expanded to them, it is taken once.
+
+    Parameters
+    ----------
+    mask : Tensor
+        Of any shape, bool: which keys a query sees.
+    like : Tensor
+        Of the data type that is wanted.
+
+    Returns
+    -------
+    Tensor
+        Of the mask's shape.
+    """
+    once = mask
+    for axis, (length, step) in enumerate(zip(mask.shape, mask.stride(), strict=True)):
+        if length > 1 and not step:
+            once = once.narrow(axis, 0, 1)
+    zero, unseen = torch.zeros((), dtype=like.dtype), torch.full((), -math.inf, dtype=like.dtype)
+    return torch.where(once, zero, unseen).expand(mask.shape)
+
+
+def _meta(query: TensorProxy, key: TensorProxy, value: TensorProxy, *_: Any) -> Any:
+    return TensorProxy(like=query), TensorProxy(like=query, shape=tuple(query.shape[:-1]), dtype=dtypes.float32)
+
+
+def _meta_backward(
+    grad: TensorProxy, query: TensorProxy, key: TensorProxy, value: TensorProxy, *_: Any
+) -> tuple[TensorProxy, ...]:
+    return TensorProxy(like=query), TensorProxy(like=key), TensorProxy(like=value)
+
+
+def _meta_added(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
+    return TensorProxy(like=mask, dtype=like.dtype)
+
+
+def _meta_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy) -> TensorProxy:
+    return TensorProxy(like=a, shape=(a.shape[0], b.shape[1]))
+
+
+def takes_attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    attn_mask: TensorProxy | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> bool:
+    """Whether PyTorch's kernel takes an attention."""
+    given = (query, key, value)
+    sizes = {(*each.shape[:2], each.shape[-1]) for each in given}
+    return (
+        not dropout_p
+        and all(each.device.devicetype is devices.DeviceType.CPU and each.ndim == 4 for each in given)
+        and {each.dtype for each in given} <= {query.dtype} & {dtypes.float32, dtypes.bfloat16, dtypes.float16}
+        and len(sizes) == 1
+        and key.shape == value.shape
+        and all(size > 0 for each in given for size in each.shape)
+        and (attn_mask is None or (not is_causal and _takes_mask(attn_mask, (*query.shape[:3], key.shape[2]))))
+    )
+
+
+def _takes_mask(mask: TensorProxy, shape: tuple[int, ...]) -> bool:
+    # Of truth values alone: the kernel has no gradient for a mask.
+    fits = all(size in (1, whole) for size, whole in zip(reversed(mask.shape), reversed(shape), strict=False))
+    return mask.dtype is dtypes.bool8 and mask.ndim in (2, 4) and fits
+
+
+def claims(*args: Any, **kwargs: Any) -> bool:
+    """Whether what is being compiled has this executor, and it takes an attention with these arguments."""
+    compiled = compile_data.get_compile_data()
+    used = compiled is not None and any(executor.name == NAME for executor in compiled.executors_list)
+    return used and takes_attention(*args, **kwargs)
+
+
+def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> bool:
+    """Whether the gradients of an ``addmm`` are two products and a sum over rows."""
+    one_type = bias.dtype == a.dtype == b.dtype and dtypes.is_float_dtype(a.dtype)
+    return one_type and beta == alpha == 1 and a.ndim == b.ndim == 2 and bias.shape == (b.shape[1],)
+
+
+def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool:
+    """Whether a ``log_softmax`` computes in the type that it is given, and gives that."""
+    given = dtypes.to_dtype(a.dtype)
+    wide = given in (dtypes.float32, dtypes.float64)
+    return wide and a.ndim > 0 and a.numel > 0 and (dtype is None or dtypes.to_dtype(dtype) == given)
+
+
+def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``log_softmax`` takes from what it is given, as PyTorch takes it apart: maxima, and logarithms of sums.
+
+    Parameters
+    ----------
+    a : Tensor
+        Of any shape, float32 or float64.
+    dim : int
+
+    Returns
+    -------
+    tuple of Tensor
+        Twice of the shape of `a` with a length of one at `dim`.
+    """
+    highest = a.amax(dim, keepdim=True)
+    return highest, (a - highest).exp().sum(dim, keepdim=True).log()
+
+
+def log_softmax_less(a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    """What ``log_softmax`` gives, from what it was given and `log_softmax_sums`: elementwise, and so made again."""
+    return (a - highest) - sums
+
+
+def log_softmax_backward(
+    grad: torch.Tensor, a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor, dim: int
+) -> torch.Tensor:
+    """Gradient of what ``log_softmax`` was given: its result is made again."""
+    return grad - log_softmax_less(a, highest, sums).exp() * grad.sum(dim, keepdim=True)
+
+
+def _meta_log_softmax_sums(a: TensorProxy, dim: int) -> tuple[TensorProxy, ...]:
+    kept = [1 if axis == dim % a.ndim else length for axis, length in enumerate(a.shape)]
+    return TensorProxy(like=a, shape=tuple(kept)), TensorProxy(like=a, shape=tuple(kept))
+
+
+def _meta_like_first(first: TensorProxy, *_: Any) -> TensorProxy:
+    return TensorProxy(like=first)
+
+
+@functools.cache
+def aten_executor() -> Any:
+    """The executor; registered, so that Thunder finds its symbols by name. Thunder's defaults are as before."""
+    executor = OperatorExecutor(NAME, version="1")
+    register_executor(executor)
+    forward = executor.register_operator(_FORWARD, meta=_meta, fn=attention)
+    backward = executor.register_operator(_BACKWARD, meta=_meta_backward, fn=attention_backward)
+    adds = executor.register_operator(_MASK, meta=_meta_added, fn=added)
+
+    def taken(mask: Any, like: Any) -> Any:
+        return None if mask is None else adds(mask, like)
+
+    addmm = executor.register_operator(_ADDMM, meta=_meta_addmm, fn=torch.addmm)
+    matmul, transposed = thunder_functions[torch.matmul], thunder_functions[torch.transpose]
+
+    def execute(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
+        scale: Any = None,
+    ) -> Any:  # fmt: skip
+        return forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)[0]
+
+    def differentiate(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
+        scale: Any = None,
+    ) -> Any:  # fmt: skip
+        made, sums = forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)
+        grad = prims.get_grad(made)
+        # Made again, so that the mask is saved, and not what each attention makes of it.
+        grads = backward(grad, query, key, value, taken(attn_mask, grad), made, sums, bool(is_causal), scale)
+        for given, of_given in zip((query, key, value), grads, strict=True):
+            prims.put_grad(given, of_given)
+        return made
+
+    executor.register_implementation(
+        thunder_functions[torch.nn.functional.scaled_dot_product_attention],
+        checker=takes_attention,
+        execution_transform=execute,
+        grad_transform=differentiate,
+    )
+
+    def execute_addmm(bias: Any, a: Any, b: Any, **_: Any) -> Any:
+        return addmm(bias, a, b)
+
+    def differentiate_addmm(bias: Any, a: Any, b: Any, **_: Any) -> Any:
+        made = addmm(bias, a, b)
+        grad = prims.get_grad(made)
+        prims.put_grad(bias, thunder_functions[torch.sum](grad, 0))
+        prims.put_grad(a, matmul(grad, transposed(b, 0, 1)))
+        prims.put_grad(b, matmul(transposed(a, 0, 1), grad))
+        return made
+
+    executor.register_implementation(
+        thunder_functions[torch.addmm],
+        checker=takes_addmm,
+        execution_transform=execute_addmm,
+        grad_transform=differentiate_addmm,
+    )
+
+    # Of sums Thunder's own rematerialization makes none again.
+    summed = executor.register_operator(
+        _LOG_SOFTMAX_SUMS, meta=_meta_log_softmax_sums, fn=log_softmax_sums, tags=[prims.OpTags.REDUCTION_OP]
+    )
+    less = executor.register_operator(_LOG_SOFTMAX, meta=_meta_like_first, fn=log_softmax_less)
+    of_log_softmax = executor.register_operator(_LOG_SOFTMAX_BACKWARD, meta=_meta_like_first, fn=log_softmax_backward)
+
+    def execute_log_softmax(a: Any, /, dim: Any, **_: Any) -> Any:
+        return less(a, *summed(a, dim))
+
+    def differentiate_log_softmax(a: Any, /, dim: Any, **_: Any) -> Any:
+        highest, sums = summed(a, dim)
+        made = less(a, highest, sums)
+        prims.put_grad(a, of_log_softmax(prims.get_grad(made), a, highest, sums, dim))
+        return made
+
+    executor.register_implementation(
+        thunder_functions[torch.log_softmax],
+        checker=takes_log_softmax,
+        execution_transform=execute_log_softmax,
+        grad_transform=differentiate_log_softmax,
+    )
+    return executor

@@ -1,0 +1,53 @@
+"""What autocast makes of a call on a CPU where Thunder knows no rule for it: PyTorch's lists of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.compiler.interop.thunder_api import TensorProxy, compile_data, to_torch_dtype
+from workbench.interop.torch_private import _pytree as pytree
+
+_WIDE = frozenset(
+    (
+        *(getattr(functional, name) for name in ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss")),
+        *(getattr(functional, name) for name in ("huber_loss", "kl_div", "binary_cross_entropy_with_logits")),
+        *(getattr(functional, name) for name in ("binary_cross_entropy", "soft_margin_loss")),
+        torch.prod,
+        torch.Tensor.prod,
+        torch.cdist,
+    )
+)
+"""Computed in single precision."""
+_NARROW = frozenset((torch.addmm, torch.baddbmm, torch.addbmm))
+"""Computed in autocast's type."""
+_HALVES = (torch.bfloat16, torch.float16)
+
+
+def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a call as autocast casts them.
+
+    Parameters
+    ----------
+    target : callable
+        PyTorch's function.
+    args, kwargs
+        With Thunder's proxies.
+    """
+    if target not in _WIDE and target not in _NARROW:
+        return args, kwargs
+    # None where a graph is surveyed, and nothing compiled.
+    data, _ = compile_data._compile_data.get()
+    kind = None if data is None else data.autocast_stack.get_dtype_for_device_if_enabled("cpu")
+    if kind is None:
+        return args, kwargs
+    known, wanted = (_HALVES, torch.float32) if target in _WIDE else ((*_HALVES, torch.float32), to_torch_dtype(kind))
+
+    def given(value: Any) -> Any:
+        on_cpu = isinstance(value, TensorProxy) and value.device.type == "cpu"
+        return value.to(wanted) if on_cpu and to_torch_dtype(value.dtype) in known else value
+
+    return pytree.tree_map(given, (args, kwargs))

@@ -1,0 +1,229 @@
+"""How a graph calls an operator, put as what stands in for it takes it: keywords by place, writes as copies."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.operator_schemas import get_signature_for_torch_op
+from torch.nn import functional
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, dtypes, prims, thunder_functions
+from workbench.compiler.lowering.custom_ops import fakes
+from workbench.compiler.trace.bsym_memo import structure_of
+from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode
+
+IN_PLACE: Mapping[Any, Callable[..., Any]] = {
+    operator.imod: operator.mod,
+    operator.ifloordiv: operator.floordiv,
+    operator.iand: operator.and_,
+    operator.ior: operator.or_,
+    operator.ixor: operator.xor,
+    operator.ilshift: operator.lshift,
+    operator.irshift: operator.rshift,
+}
+"""Operators in place that Thunder's tensors refuse, by what they write."""
+
+_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+"""Keywords of NumPy's that PyTorch takes for its own."""
+
+_TENSORS = frozenset(("input", "other"))
+"""What PyTorch's operators call the tensors that they take."""
+
+_NO_COPY = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
+"""Of methods in place that change how a tensor looks at its memory, or draw as no method out of place does."""
+
+
+def placed(
+    target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with those by place that are given by a keyword which what is called instead has not.
+
+    Where Thunder takes an operator from PyTorch as it is, all tensors are: it has no gradient of keywords.
+
+    Parameters
+    ----------
+    target : callable or str
+        PyTorch's function, or the name of a method of its tensors, which are then the first argument.
+    known : callable
+        What is called instead.
+    args, kwargs
+    """
+    if not kwargs:
+        return args, kwargs
+    if not _OF_NUMPY.keys().isdisjoint(kwargs):
+        own = {name for signature in _signatures(target) for name in signature.parameters}
+        kwargs = {name if name in own else _OF_NUMPY.get(name, name): value for name, value in kwargs.items()}
+    as_it_is = _as_it_is(known)
+    tensors = as_it_is and any(isinstance(value, TensorProxy) for value in kwargs.values())
+    if not tensors and not _unknown(known, kwargs):
+        return args, kwargs
+    for signature in _signatures(target):
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:  # another overload
+            continue
+        if as_it_is:
+            bound.apply_defaults()
+        return bound.args, bound.kwargs
+    return args, kwargs
+
+
+def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
+    """Thunder loses the gradients of tensors in a list where it takes an operator from PyTorch as it is.
+
+    For a program that is differentiated: what its tensors say of themselves is not asked, as one that was written in
+    place does not say that it has a gradient.
+
+    Raises
+    ------
+    NotImplementedError
+        If there is one that may have a gradient.
+    """
+    if not _as_it_is(known):
+        return
+    for given in args:
+        listed = given if isinstance(given, list | tuple) else ()
+        if any(isinstance(item, TensorProxy) and dtypes.is_inexact_dtype(item.dtype) for item in listed):
+            raise NotImplementedError("Thunder loses the gradients of a list of tensors here")
+
+
+def unlisted(target: Any, known: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with the tensors of a list by place, where PyTorch takes them so, too: there they have gradients."""
+    if len(args) != 1 or not isinstance(args[0], list | tuple) or isinstance(target, str) or not _as_it_is(known):
+        return args
+    kinds = [each.kind for signature in _signatures(target) for each in signature.parameters.values()]
+    return tuple(args[0]) if inspect.Parameter.VAR_POSITIONAL in kinds else args
+
+
+def _as_it_is(known: Any) -> bool:
+    return prims.OpTags.AUTO_REGISTERED in (getattr(known, "tags", None) or ())
+
+
+def draws(bsym: BoundSymbol) -> bool:
+    """Whether a statement that is made of no others draws random numbers, as PyTorch says of its operators.
+
+    Thunder marks some of its primitives alone, and nothing that it takes from PyTorch as it is.
+    """
+    return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
+
+
+def draws_inside(bsym: BoundSymbol) -> bool:
+    """Whether a statement draws random numbers, or is made of one that does, tagged as random by Thunder or not."""
+    if prims.OpTags.RANDOM_OP in (bsym.sym.tags or ()) or prims.OpTags.RANDOM_OP in bsym.tags or draws(bsym):
+        return True
+    return any(map(draws_inside, bsym.subsymbols))
+
+
+def _drops(bsym: BoundSymbol) -> bool:
+    """Whether a statement is a whole attention that drops weights: its backward takes the seed, and drops the same."""
+    if bsym.sym.executor is None or bsym.sym.meta is None:
+        return False
+    named = {each.name: at for at, each in enumerate(_parameters(bsym.sym.meta) or ())}
+    if "dropout_p" not in named or any("seed" in name for name in named):
+        return False
+    place = named["dropout_p"]
+    return bool(bsym.args[place] if place < len(bsym.args) else bsym.kwargs.get("dropout_p"))
+
+
+@functools.cache
+def _draws(name: str) -> bool:
+    return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in _overloads(name))
+
+
+def draws_again(bsym: BoundSymbol) -> bool:
+    """Whether a statement is taken from PyTorch as it is and draws: run once more for its gradient it draws others."""
+    if not _as_it_is(bsym.sym):
+        return False
+    found: bool = structure_of(bsym).once("draws again", lambda: _draws_as_it_is(bsym))
+    return found
+
+
+def _draws_as_it_is(bsym: BoundSymbol) -> bool:
+    function = next(function for function, symbol in thunder_functions.items() if symbol is bsym.sym)
+    drawn = False
+
+    class Seeing(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal drawn
+            drawn |= torch.Tag.nondeterministic_seeded in func.tags
+            return func(*args, **(kwargs or {}))
+
+    with FakeTensorMode(), torch.no_grad():
+        args, kwargs = fakes(tuple(bsym.args)), {name: fakes(value) for name, value in bsym.kwargs.items()}
+        with Seeing():
+            function(*args, **kwargs)
+    return drawn
+
+
+def _unknown(known: Any, keywords: Collection[str]) -> bool:
+    """Whether one of some keywords is none of a function's."""
+    function = getattr(known, "meta", None) or known
+    parameters = (_parameters if isinstance(function, FunctionType) else _parameters.__wrapped__)(function)
+    if parameters is None:
+        return False
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        # Thunder's elementwise operators take whatever is given, and pass it on to what calls its tensors otherwise.
+        return not _TENSORS.isdisjoint(keywords)
+    names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    return bool(set(keywords) - names)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _parameters(function: Any) -> tuple[inspect.Parameter, ...] | None:
+    """Of what can be called; None of what is built in, without a signature."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _signatures(target: Any) -> Iterator[inspect.Signature]:
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if not isinstance(target, str):
+        with contextlib.suppress(TypeError, ValueError):  # built in, without a signature
+            yield inspect.signature(target)
+    for overload in _overloads(name):
+        yield get_signature_for_torch_op(overload)[0]
+
+
+def _overloads(name: str) -> list[Any]:
+    packet = getattr(torch.ops.aten, name, None)
+    return [getattr(packet, each) for each in packet.overloads()] if packet is not None else []
+
+
+def named_in_place(node: fx.Node) -> bool:
+    """Whether an operator has the name of one that writes in place, as `add_`; Python's own `and_` is none."""
+    if getattr(node.target, "__module__", "") == "_operator":
+        return False
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name.endswith("_") and not name.endswith("__")
+
+
+def written(name: str) -> str:
+    """The method whose result a method in place writes; empty where that is no copy of it."""
+    if not name.endswith("_") or name.endswith("__"):
+        return ""
+    overloads = _overloads(name)
+    if not overloads or not _overloads(name[:-1]) or any(_NO_COPY & set(each.tags) for each in overloads):
+        return ""
+    return name[:-1]
+
+
+SOFT = frozenset({functional.softmax, functional.softmin, functional.log_softmax})
+"""What takes a dimension that PyTorch chooses, with a warning, where none is said; Thunder fails there as it runs."""
+
+
+def with_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of one of `SOFT`, with the dimension that PyTorch takes."""
+    if not args or (args[1] if len(args) > 1 else kwargs.get("dim")) is not None:
+        return args, kwargs
+    chosen = 0 if args[0].ndim in (0, 1, 3) else 1
+    return (args[0], chosen, *args[2:]), {name: value for name, value in kwargs.items() if name != "dim"}

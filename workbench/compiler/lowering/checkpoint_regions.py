@@ -1,0 +1,77 @@
+"""Regions of `torch.utils.checkpoint`: mark what is computed again in the backward, and never a random draw.
+
+Thunder ignores ``preserve_rng_state``: its backward would draw other numbers than its forward did, and gradients would
+be those of another draw. Here a draw inside of a region is saved, and the rest is computed again from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, ProxyTag, TraceCtx
+from workbench.compiler.lowering.call_normalization import draws_inside
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointTag:
+    """Rides in the tags of a statement that draws inside of a region that is computed again."""
+
+
+CHECKPOINTED = CheckpointTag()
+
+
+def mark_recomputed(
+    bsyms: Iterable[BoundSymbol], results: Collection[str], policy: Collection[str] = frozenset()
+) -> None:
+    """Mark the statements of a region as Thunder's interpreter marks them, except random draws.
+
+    Parameters
+    ----------
+    bsyms : iterable of BoundSymbol
+    results : collection of str
+        Names of the values that the region takes and returns, which are saved.
+    policy : collection of str, optional
+        Names of the values that a policy saves.
+    """
+    for bsym in bsyms:
+        outputs = [proxy for proxy in bsym.flat_proxy_outs if proxy.name not in results]
+        saved = any(proxy.name in policy for proxy in outputs)
+        if saved and not draws_inside(bsym):
+            _mark_parts(bsym, {proxy.name for proxy in outputs})
+            continue
+        if not draws_inside(bsym):
+            for proxy in outputs:
+                proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+            continue
+        bsym.tags.add(CHECKPOINTED)
+        # Thunder passes the other tag of a composite statement to all that it is made of.
+        for sub in bsym.subsymbols:
+            if draws_inside(sub):
+                mark_recomputed([sub], results)
+            elif any(proxy.name not in results for proxy in sub.flat_proxy_outs):
+                sub.tags.add(BoundSymbolTag.RECOMPUTE_IN_BACKWARD)
+
+
+def _mark_parts(bsym: BoundSymbol, results: Collection[str]) -> None:
+    """Mark what a saved value is computed from inside of its own statement."""
+    for sub in bsym.subsymbols:
+        if any(proxy.name not in results for proxy in sub.flat_proxy_outs):
+            sub.tags.add(BoundSymbolTag.RECOMPUTE_IN_BACKWARD)
+
+
+def save_draws(trace: TraceCtx) -> None:
+    """Take the marks of Thunder's interpreter off the random draws of a trace, and leave them on all else.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    """
+    for bsym in trace.bound_symbols:
+        outputs = bsym.flat_proxy_outs
+        marked = [proxy for proxy in outputs if ProxyTag.RECOMPUTE_IN_BACKWARD in proxy.tags]
+        if marked and draws_inside(bsym):
+            for proxy in marked:
+                proxy.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
+            mark_recomputed([bsym], {proxy.name for proxy in outputs if not any(proxy is each for each in marked)})

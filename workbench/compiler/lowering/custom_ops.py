@@ -1,0 +1,411 @@
+"""Operators of libraries: each is one statement. Those of `torch.library.custom_op` have their gradient as registered.
+
+Thunder's `_register_custom_op` makes statements of them, too, but reads in the source of `setup_context` what a
+gradient takes, and loses what is kept otherwise than by `save_for_backward`. Here `setup_context` runs in the backward,
+before the gradient, as PyTorch runs it behind the forward: on the values that it keeps, which running it on fake
+tensors tells, and on stand-ins of the same shape for all others, which then need not live until there.
+
+Of those that are registered otherwise, compiled ones above all, as torchvision's for regions of images, only PyTorch
+knows the gradient: they run once more in the backward, and are differentiated there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.compiler.interop.thunder_api import (
+    OperatorExecutor,
+    Proxy,
+    ProxyTag,
+    Symbol,
+    TensorProxy,
+    devices,
+    dtypes,
+    get_tracectx,
+    prims,
+    register_executor,
+    register_grad,
+    to_torch_device,
+    to_torch_dtype,
+)
+from workbench.interop.torch_private import OPDEFS, FakeTensorMode, OpOverload, OpOverloadPacket
+from workbench.interop.torch_private import _pytree as pytree
+
+NAME = "workbench_operators"
+_PYTORCHS = frozenset({
+    "aten", "prim", "prims", "higher_order", "quantized", "quantization", "_quantized", "sparse", "mkl", "mkldnn",
+    "mkldnn_prepacked", "onednn", "xnnpack", "prepacked", "inductor", "_inductor_test", "c10d", "c10d_functional",
+    "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "fsdp", "symm_mem", "streams", "rngprims",
+    "debugprims", "debug_mode_ops", "export", "profiler", "static_runtime", "onnx", "onnx_symbolic", "flex_lib",
+    "_test",
+})  # fmt: skip
+"""Libraries that come with PyTorch: what Thunder does not know of these is no single step of a program."""
+
+_DESCRIBED = re.compile(r"like (\S+) (\w+)\[([\d, ]*)\]")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Definition:
+    """What there is of an operator.
+
+    Attributes
+    ----------
+    overload : OpOverload
+    set_up : callable or None
+        Keeps what its gradient takes.
+    gradient : callable or None
+    """
+
+    overload: OpOverload
+    set_up: Callable[..., Any] | None
+    gradient: Callable[..., Any] | None
+
+
+def _definition(name: str) -> _Definition:
+    defined = OPDEFS.get(name)
+    if defined is not None:
+        return _Definition(defined._opoverload, defined._setup_context_fn, defined._backward_fn)
+    library, _, own = name.partition("::")
+    overload = getattr(getattr(torch.ops, library), own).default
+    return _Definition(overload, _keep_inputs, functools.partial(_run_again, overload))
+
+
+def _keep_inputs(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = None) -> None:
+    del output
+    ctx.inputs, ctx.named = inputs, keyword_only_inputs or {}
+
+
+def _run_again(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
+    """Gradients of all that an operator takes, of what it gives when it is run once more."""
+
+    def fresh(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return leaf.detach().requires_grad_(_is_inexact(leaf))
+
+    given = pytree.tree_map(fresh, tuple(ctx.inputs))
+    with torch.enable_grad():
+        made = overload(*given, **ctx.named)
+    outputs = made if isinstance(made, tuple) else (made,)
+    pairs = [(out, grad) for out, grad in zip(outputs, grads, strict=True) if out.requires_grad]
+    wanted = [leaf for leaf in _tensors(given) if leaf.requires_grad]
+    if not pairs or not wanted:
+        return tuple(pytree.tree_map(lambda _: None, given))
+    found = torch.autograd.grad(
+        [out for out, _ in pairs], wanted, [grad for _, grad in pairs], allow_unused=True, materialize_grads=True
+    )
+    left = iter(found)
+
+    def of(leaf: Any) -> Any:
+        return (next(left) if leaf.requires_grad else None) if isinstance(leaf, torch.Tensor) else None
+
+    return tuple(pytree.tree_map(of, given))
+
+
+def known(target: Any) -> str:
+    """The qualified name of a library's operator, ``library::name``; empty for PyTorch's own."""
+    if isinstance(target, OpOverloadPacket):
+        target = getattr(target, "default", None)
+    if not isinstance(target, OpOverload):
+        return ""
+    name = str(target._schema.name)
+    defined = OPDEFS.get(name)
+    if defined is None:
+        its_own = name.partition("::")[0] in _PYTORCHS
+        return "" if its_own or target._schema.overload_name else name
+    if defined._opoverload is not target:
+        return ""
+    # PyTorch's own have other gradients, and Thunder knows what they are called by.
+    return "" if defined._init_fn.__module__.partition(".")[0] == "torch" else name
+
+
+def names_in(graph: fx.GraphModule) -> set[str]:
+    """Operators that a graph calls."""
+    return {known(node.target) for node in graph.graph.nodes if node.op == "call_function"} - {""}
+
+
+def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, differentiated: bool) -> Any:
+    """Record a statement that calls an operator.
+
+    Parameters
+    ----------
+    name : str
+        As `known` gives it.
+    args, kwargs : sequence, mapping
+        Proxies and constants, as its schema takes them.
+    differentiated : bool
+        Whether what it gives has a gradient.
+
+    Raises
+    ------
+    NotImplementedError
+        If it writes into what it takes, gives something else than tensors, takes tensors by keyword alone, or has no
+        gradient where there is one.
+    """
+    schema = _definition(name).overload._schema
+    if schema.is_mutable:
+        raise NotImplementedError(f"{name} writes into what it takes: {schema}")
+    if not schema.returns or not all(isinstance(each.type, torch.TensorType) for each in schema.returns):
+        raise NotImplementedError(f"{name} gives something else than tensors: {schema}")
+    by_place, by_name = _whole(schema, args, kwargs)
+    if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves(by_name)):
+        raise NotImplementedError(f"{name} takes a tensor by keyword alone: {schema}")
+    if differentiated and not _has_gradient(name, by_place, by_name):
+        raise NotImplementedError(f"{name} has no gradient: give it one by torch.library.register_autograd")
+    return symbols(name)[0](*by_place, **by_name)
+
+
+def _whole(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """All arguments, defaults included: those by place, and those by keyword alone."""
+    by_place, by_name = [], {}
+    for at, argument in enumerate(schema.arguments):
+        given = args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
+        if argument.kwarg_only:
+            by_name[argument.name] = given
+        else:
+            by_place.append(given)
+    return tuple(by_place), by_name
+
+
+def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    definition = _definition(name)
+    if name in OPDEFS:
+        return definition.gradient is not None
+    if torch.Tag.nondeterministic_seeded in definition.overload.tags:
+        raise NotImplementedError(f"{name} draws random numbers, and would draw others where it runs for its gradient")
+
+    def fresh(leaf: Any) -> Any:
+        return leaf.requires_grad_() if isinstance(leaf, torch.Tensor) and _is_inexact(leaf) else leaf
+
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+        made = definition.overload(*pytree.tree_map(fresh, [fakes(arg) for arg in args]), **kwargs)
+    return any(out.requires_grad for out in _tensors(made))
+
+
+def _wants_gradient(proxy: Any, given: Mapping[str, bool]) -> bool:
+    """Whether a gradient may be asked for: of what is made on the way Thunder does not say."""
+    if not dtypes.is_inexact_dtype(proxy.dtype) or ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags:
+        return False
+    return given.get(proxy.name, True)
+
+
+@functools.cache
+def _executor() -> Any:
+    """Registered, so that Thunder finds its symbols by name; Thunder's defaults are as before."""
+    executor = OperatorExecutor(NAME, version="1")
+    register_executor(executor)
+    return executor
+
+
+@functools.cache
+def symbols(name: str) -> tuple[Symbol, Symbol]:
+    """An operator and its gradient as statements; whoever defines it anew under the same name has it called."""
+    plain = _free(re.sub(r"\W+", "_", name))
+    _names[plain] = name, 0
+    tags = list(_definition(name).overload.tags)
+    forward = _executor().register_operator(
+        plain,
+        meta=functools.partial(_meta, name),
+        fn=functools.partial(_run, name),
+        tags=[prims.OpTags.RANDOM_OP] if torch.Tag.nondeterministic_seeded in tags else None,
+    )
+    of_gradient = _free(f"{plain}_backward")
+    _names[of_gradient] = name, 1
+    backward = _executor().register_operator(
+        of_gradient, meta=functools.partial(_meta_backward, name), fn=functools.partial(_run_backward, name)
+    )
+    register_grad(forward, functools.partial(_differentiated, name))
+    return forward, backward
+
+
+_names: dict[str, tuple[str, int]] = {}
+
+
+def _free(plain: str) -> str:
+    """A name that no other has: ``a::b_c`` and ``a_b::c`` are two operators, and one may be called ``…_backward``."""
+    return next(name for count in itertools.count() if (name := plain + "_" * count) not in _names)
+
+
+def way_to(symbol: Symbol) -> tuple[str, int]:
+    """What `found` finds one of these symbols by, in another process."""
+    return _names[symbol.name]
+
+
+def found(name: str, which: int) -> Symbol:
+    """One of `symbols`."""
+    return symbols(name)[which]
+
+
+def _run(name: str, *args: Any, **kwargs: Any) -> Any:
+    return _definition(name).overload(*args, **kwargs)
+
+
+def _meta(name: str, *args: Any, **kwargs: Any) -> Any:
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        made = _run(name, *map(fakes, args), **kwargs)
+    return tuple(map(proxy_of, made)) if isinstance(made, tuple) else proxy_of(made)
+
+
+def proxy_of(tensor: torch.Tensor) -> TensorProxy:
+    """What stands for a tensor in a trace, under a new name."""
+    device, dtype = devices.to_device(tensor.device), dtypes.to_dtype(tensor.dtype)
+    return TensorProxy(shape=tuple(tensor.shape), device=device, dtype=dtype)
+
+
+def fakes(tree: Any) -> Any:
+    """Contiguous tensors in the place of proxies; inside of a `FakeTensorMode`."""
+    if isinstance(tree, list | tuple):
+        return type(tree)(map(fakes, tree))
+    if not isinstance(tree, TensorProxy):
+        return tree
+    shape, device = tuple(tree.shape), to_torch_device(tree.device)
+    return torch.empty(shape, device=device, dtype=to_torch_dtype(tree.dtype))
+
+
+class _Context(torch.autograd.function.FunctionCtx):
+    """What `setup_context` writes into and the gradient reads, as PyTorch has it."""
+
+    def __init__(self, needs_input_grad: tuple[Any, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.to_save: tuple[Any, ...] = ()
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        return self.to_save
+
+
+def _set_up(name: str, args: Any, kwargs: Any, made: Any, needs: Sequence[bool]) -> _Context:
+    left = iter(needs)
+
+    def need(arg: Any) -> Any:
+        if isinstance(arg, list | tuple) and _tensors(arg):
+            return [need(each) for each in arg]
+        return next(left) if isinstance(arg, torch.Tensor) else False
+
+    context = _Context(tuple(map(need, args)))
+    set_up = _definition(name).set_up
+    if set_up is not None:
+        by_name = {"keyword_only_inputs": kwargs} if kwargs else {}
+        set_up(ctx=context, inputs=args, output=made, **by_name)
+    return context
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _gradients(name: str, context: _Context, args: Any, grads: Sequence[Any]) -> list[Any]:
+    """What the registered gradient gives for each tensor among the arguments, in order."""
+    gradient = _definition(name).gradient
+    assert gradient is not None
+    given = gradient(context, *grads)
+    given = given if isinstance(given, tuple) else (given,)  # a list is of one argument, which is a list
+    of_tensors: list[Any] = []
+    for arg, grad in zip(args, given, strict=False):
+        count = len(_tensors(arg))
+        if isinstance(arg, torch.Tensor):
+            of_tensors.append(grad)
+        elif count:
+            of_tensors.extend([None] * count if grad is None else grad)
+    return of_tensors
+
+
+_CONSTANTS = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.memory_format)
+
+
+def _kept(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
+    """Which of some tensors a context holds; all, where it holds something that may be made of any."""
+    places = {id(tensor): at for at, tensor in enumerate(tensors)}
+    leaves = pytree.tree_leaves({key: value for key, value in vars(context).items() if key != "needs_input_grad"})
+    held = [leaf for leaf in leaves if not isinstance(leaf, _CONSTANTS)]
+    if all(id(leaf) in places for leaf in held):
+        return {places[id(leaf)] for leaf in held}
+    return set(range(len(tensors)))
+
+
+def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
+    forward, backward = symbols(name)
+    made = forward(*args, **kwargs)
+    outputs = made if isinstance(made, tuple) else (made,)
+    inputs = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, TensorProxy)]
+    trace = get_tracectx()
+    assert trace is not None
+    given_to_all = {leaf.name: leaf.requires_grad for leaf in trace.args or () if isinstance(leaf, TensorProxy)}
+    needs = [_wants_gradient(leaf, given_to_all) for leaf in inputs]
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        given_to_it, results = tuple(map(fakes, args)), tuple(map(fakes, outputs))
+        context = _set_up(name, given_to_it, kwargs, _as_made(made, results), needs)
+        kept = _kept(context, [*_tensors(given_to_it), *results])
+        if name in OPDEFS:
+            given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
+        else:  # which autograd would run on the device, there or not
+            given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(given_to_it)]
+    for proxy, grad in zip(inputs, given, strict=True):
+        if grad is not None and tuple(grad.shape) != tuple(proxy.shape):
+            raise NotImplementedError(f"{name}: its gradient is of shape {tuple(grad.shape)}, not {proxy.shape}")
+    wanted = tuple(need and grad is not None for need, grad in zip(needs, given, strict=True))
+    if not any(wanted):
+        return made
+    grads = tuple(prims.get_grad(out) if dtypes.is_inexact_dtype(out.dtype) else _described(out) for out in outputs)
+    counted = iter(range(len(inputs) + len(outputs)))
+
+    def held(leaf: Any) -> Any:
+        return _described(leaf) if isinstance(leaf, TensorProxy) and next(counted) not in kept else leaf
+
+    found = backward(pytree.tree_map(held, tuple(args)), dict(kwargs), tuple(map(held, outputs)), grads, wanted)
+    of_inputs = [proxy for proxy, want in zip(inputs, wanted, strict=True) if want]
+    for proxy, grad in zip(of_inputs, found if isinstance(found, tuple) else (found,), strict=True):
+        prims.put_grad(proxy, grad)
+    return made
+
+
+def _as_made(made: Any, results: tuple[Any, ...]) -> Any:
+    return results if isinstance(made, tuple) else results[0]
+
+
+def _described(proxy: Any) -> str:
+    """A tensor that is not kept, in words from which something of its shape, type and device is made."""
+    dtype = str(to_torch_dtype(proxy.dtype)).removeprefix("torch.")
+    return f"like {to_torch_device(proxy.device)} {dtype}[{', '.join(map(str, proxy.shape))}]"
+
+
+def _stand_in(leaf: Any) -> Any:
+    """Zeros where a tensor is only described; all else as it is."""
+    match = _DESCRIBED.fullmatch(leaf) if isinstance(leaf, str) else None
+    if match is None:
+        return leaf
+    device, dtype, shape = match.groups()
+    lengths = [int(length) for length in shape.split(", ") if length]
+    return torch.zeros((), dtype=getattr(torch, dtype), device=device).expand(lengths)
+
+
+def _meta_backward(name: str, args: Any, kwargs: Any, made: Any, grads: Any, wanted: Sequence[bool]) -> Any:
+    del name, kwargs, made, grads
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tensors = _tensors(pytree.tree_map(_stand_in, fakes(args)))
+    found = [proxy_of(tensor) for tensor, want in zip(tensors, wanted, strict=True) if want]
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def _run_backward(name: str, args: Any, kwargs: Any, made: Any, grads: Any, wanted: Sequence[bool]) -> Any:
+    args, made, grads = (pytree.tree_map(_stand_in, each) for each in (args, made, grads))
+    context = _set_up(name, args, kwargs, made if len(made) > 1 else made[0], wanted)
+    given = _gradients(name, context, args, grads)
+    found = [
+        torch.zeros_like(tensor) if grad is None else grad.to(tensor.dtype)
+        for tensor, grad, want in zip(_tensors(args), given, wanted, strict=True)
+        if want
+    ]
+    return tuple(found) if len(found) > 1 else found[0]

@@ -1,0 +1,562 @@
+"""Operators that Thunder does not know, or cannot differentiate, written with what it can: for FX graphs, as `lowered`.
+
+Elements come out as PyTorch's own operators make them, but for rounding where a sum is taken in another order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.compiler.interop.thunder_api import TensorProxy, compile_data, dtypes, thunder_functions, to_torch_dtype
+from workbench.interop.torch_private import _nn_pad
+
+
+def known_as(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Thunder's own operator for a function of PyTorch."""
+    known: Callable[..., Any] = thunder_functions.get(function)
+    return known
+
+
+def wide_of(kind: torch.dtype) -> torch.dtype:
+    """What PyTorch computes in: at least single precision, double for whole numbers."""
+    if not kind.is_floating_point:
+        return torch.float64
+    return torch.float32 if kind.itemsize < 4 else kind
+
+
+def root(a: TensorProxy, p: float = 2.0) -> Any:
+    """A root of what is not negative, whose gradient at zero is zero, as PyTorch has it of lengths and deviations."""
+    zero, where = a == 0, known_as(torch.where)
+    above = where(zero, 1.0, a)
+    return where(zero, 0.0, known_as(torch.sqrt)(above) if p == 2 else above ** (1.0 / p))
+
+
+def with_empty(known: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+    """What Thunder makes a constant of where its input is empty: nothing would get a gradient; PyTorch's is zero."""
+    made = known(a, *args, **kwargs)
+    if 0 not in a.shape:
+        return made
+    for given in (a, *args, *kwargs.values()):
+        if isinstance(given, TensorProxy) and dtypes.is_inexact_dtype(given.dtype):
+            # With a dimension: on a CPU Thunder's gradient of a tensor without any is wrong where it is spread.
+            made = made + (given.reshape(math.prod(given.shape)).sum(0, keepdim=True) * 0).to(made.dtype)
+    return made
+
+
+def _rms_norm(
+    a: TensorProxy, normalized_shape: Sequence[int], weight: TensorProxy | None = None, eps: float | None = None
+) -> Any:
+    kind = to_torch_dtype(a.dtype)
+    wide = wide_of(kind)
+    dims = tuple(range(a.ndim - len(normalized_shape), a.ndim))
+    x = a.to(wide)
+    mean = known_as(torch.mean)(x * x, dims, keepdim=True)
+    made = x * known_as(torch.rsqrt)(mean + (torch.finfo(wide).eps if eps is None else eps))
+    return (made if weight is None else made * weight).to(kind)
+
+
+def _arange(a: TensorProxy, *bounds: int) -> TensorProxy:
+    made: TensorProxy = known_as(torch.arange)(*bounds, device=a.device)
+    return made
+
+
+def _taken(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
+    made: TensorProxy = known_as(torch.index_select)(a, dim, index)
+    return made
+
+
+def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """Thunder pads with a constant alone; the other modes say which element stands at each place."""
+    if mode == "constant":
+        return with_empty(known_as(functional.pad), a, pad, mode, value)
+    for at in range(len(pad) // 2):
+        before, behind = pad[2 * at : 2 * at + 2]
+        dim = a.ndim - 1 - at
+        size = int(a.shape[dim])
+        if not before and not behind:
+            continue
+        place = _arange(a, -before, size + behind)
+        if mode == "circular":
+            place = known_as(torch.remainder)(place, size)
+        elif mode == "replicate":
+            place = place.clamp(0, size - 1)
+        elif mode == "reflect":
+            place = (size - 1) - ((size - 1) - place.abs()).abs()
+        else:
+            raise NotImplementedError(f"pad with mode={mode!r}")
+        a = _taken(a, dim, place)
+    return a
+
+
+def _flip(a: TensorProxy, *dims: Any) -> Any:
+    """Thunder has no gradient of it."""
+    if not dtypes.is_inexact_dtype(a.dtype):
+        return known_as(torch.flip)(a, *dims)
+    given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+    for dim in given:
+        size = int(a.shape[dim])
+        a = _taken(a, dim % a.ndim, (size - 1) - _arange(a, size))
+    return a
+
+
+def _unfold(a: TensorProxy, dim: int, size: int, step: int) -> Any:
+    """Thunder takes the method for `torch.nn.functional.unfold`."""
+    dim %= a.ndim
+    count = (int(a.shape[dim]) - size) // step + 1
+    place = (_arange(a, count) * step).unsqueeze(1) + _arange(a, size)
+    made = _taken(a, dim, place.reshape(-1))
+    made = made.reshape(*a.shape[:dim], count, size, *a.shape[dim + 1 :])
+    return made.movedim(dim + 1, -1)
+
+
+def _tile(a: TensorProxy, *dims: Any) -> Any:
+    """Thunder's method takes one tuple."""
+    return known_as(torch.tile)(a, dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
+
+
+def minimum(a: TensorProxy, b: TensorProxy) -> Any:
+    """Thunder has no gradient of it."""
+    if not dtypes.is_inexact_dtype(a.dtype) and not dtypes.is_inexact_dtype(b.dtype):
+        return known_as(torch.minimum)(a, b)
+    return -known_as(torch.maximum)(-a, -b)
+
+
+def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
+    """Thunder has no gradient of it. As PyTorch computes it: from the nearer end."""
+    step = end - start
+    if isinstance(weight, TensorProxy):
+        near = start + weight * step
+        return known_as(torch.where)(weight.abs() < 0.5, near, end - step * (1 - weight))
+    return start + weight * step if abs(weight) < 0.5 else end - step * (1 - weight)
+
+
+def _index_add(a: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy, *, alpha: float = 1) -> Any:
+    """Thunder has no gradient of it, and no `alpha`."""
+    scaled = source if alpha == 1 else source * alpha
+    if not dtypes.is_inexact_dtype(a.dtype):
+        return known_as(torch.index_add)(a, dim, index, scaled)
+    dim %= a.ndim
+    shape = [1] * a.ndim
+    shape[dim] = int(index.shape[0])
+    return known_as(torch.scatter_add)(a, dim, index.reshape(shape).expand(*source.shape), scaled)
+
+
+@contextlib.contextmanager
+def _no_grad() -> Iterator[None]:
+    """What is recorded inside has no gradient, as in a region of `torch.no_grad`."""
+    data, _ = compile_data._compile_data.get()
+    before = data.is_grad_enabled
+    data.is_grad_enabled = False
+    try:
+        yield
+    finally:
+        data.is_grad_enabled = before
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """Thunder has no gradient of it: a difference of zero brings it in."""
+    with _no_grad():
+        made = known_as(torch.remainder)(a, b)
+        if not any(isinstance(x, TensorProxy) and dtypes.is_inexact_dtype(x.dtype) for x in (a, b)):
+            return made
+        whole = known_as(torch.floor)(a / b)
+        known = a - b * whole
+    return made + (a - b * whole - known)
+
+
+def _mod(a: Any, b: Any) -> Any:
+    return _remainder(a, b) if isinstance(a, TensorProxy) or isinstance(b, TensorProxy) else a % b
+
+
+def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
+    """Thunder has no gradient of it, which is zero, and no `decimals`."""
+    with _no_grad():
+        scale = 10.0 ** abs(decimals)
+        shifted = a if not decimals else a * scale if decimals > 0 else a / scale
+        made = known_as(torch.round)(shifted)
+        made = made if not decimals else made / scale if decimals > 0 else made * scale
+        never = known_as(torch.zeros_like)(a, dtype=torch.bool)
+    return known_as(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
+
+
+def _truncated(a: TensorProxy) -> Any:
+    """Thunder has no gradient of it, which is zero."""
+    with _no_grad():
+        made = known_as(torch.trunc)(a)
+        never = known_as(torch.zeros_like)(a, dtype=torch.bool)
+    return known_as(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
+
+
+def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """Thunder divides by each factor for its gradient, which is not a number where one is zero; so by halves."""
+    a = a if dtype is None else a.to(dtype)
+    if not dtypes.is_inexact_dtype(a.dtype) or not a.ndim or not a.numel:
+        return known_as(torch.prod)(a, dim, keepdim)
+    if dim is None:
+        a, dim, keepdim = a.reshape(-1), 0, False
+    kind = to_torch_dtype(a.dtype)
+    made = a if kind.is_complex else a.to(wide_of(kind))
+    count = int(a.shape[dim])
+    while count > 1:
+        half = count // 2
+        joined = made.narrow(dim, 0, half) * made.narrow(dim, half, half)
+        made = known_as(torch.cat)((joined, made.narrow(dim, 2 * half, 1)), dim) if count % 2 else joined
+        count -= half
+    made = made.to(kind)
+    return made if keepdim else made.squeeze(dim)
+
+
+def _multinomial(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+    """Thunder asks for a gradient of the numbers drawn."""
+    with _no_grad():
+        return known_as(torch.multinomial)(a, *args, **kwargs)
+
+
+def _binary_cross_entropy_with_logits(
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: TensorProxy | None = None,
+) -> Any:
+    """Thunder asks PyTorch for the gradients of the weights, which has none."""
+    if weight is None and pos_weight is None:
+        known = known_as(functional.binary_cross_entropy_with_logits)
+        return known(a, target, None, size_average, reduce, reduction, None)
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    positive = known_as(functional.logsigmoid)(a)
+    if pos_weight is not None:
+        positive = positive * ((pos_weight - 1) * target + 1)
+    loss = (1 - target) * a - positive
+    loss = loss if weight is None else loss * weight
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def _attribute(a: Any, name: str, *default: Any) -> Any:
+    """Thunder's tensors have no `H` and `mH`, and no gradient of `real` and `imag`."""
+    if isinstance(a, TensorProxy) and name in ("real", "imag") and dtypes.is_complex_dtype(a.dtype):
+        return _real(a) if name == "real" else _imag(a)
+    if not isinstance(a, TensorProxy) or name not in ("H", "mH"):
+        return getattr(a, name, *default)
+    if dtypes.is_complex_dtype(a.dtype):
+        raise NotImplementedError(f"{name} of complex numbers")
+    return a.transpose(-2, -1)
+
+
+def _real(a: TensorProxy) -> Any:
+    """Thunder has no gradient of it."""
+    return known_as(torch.view_as_real)(a)[..., 0] if dtypes.is_complex_dtype(a.dtype) else a
+
+
+def _imag(a: TensorProxy) -> Any:
+    """Thunder has no gradient of it."""
+    return known_as(torch.view_as_real)(a)[..., 1]
+
+
+def _clone(a: TensorProxy, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
+    """Thunder knows the format of what is cloned alone."""
+    if memory_format is torch.contiguous_format:
+        return known_as(torch.clone)(a).contiguous()
+    return known_as(torch.clone)(a, memory_format=memory_format)
+
+
+def _vdot(a: TensorProxy, b: TensorProxy) -> Any:
+    """Thunder's gradient of it has a wrong shape."""
+    if dtypes.is_complex_dtype(a.dtype):
+        raise NotImplementedError("vdot of complex numbers")
+    return (a * b).sum()
+
+
+def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
+    """Thunder's method takes the condition for what is chosen from."""
+    return known_as(torch.where)(condition, a, other)
+
+
+def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """From both ends to the middle, as PyTorch has it; whole numbers and those of few bits in wider ones."""
+    kind = dtype or torch.get_default_dtype()
+    wide = wide_of(kind)
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    place = known_as(torch.arange)(steps, device=device, dtype=wide)
+    near = start + step * place
+    if steps > 1:
+        near = known_as(torch.where)(place < steps // 2, near, end - step * ((steps - 1) - place))
+    return near.to(kind)
+
+
+def _copied(a: TensorProxy, b: Any, non_blocking: bool = False) -> Any:
+    """Thunder copies shapes that are the same alone."""
+    del non_blocking
+    spread = isinstance(b, TensorProxy) and b.shape != a.shape
+    return known_as(torch.Tensor.copy_)(a, b.expand(*a.shape) if spread else b)
+
+
+def _filled(a: TensorProxy, value: Any) -> Any:
+    return _copied(a, value if isinstance(value, TensorProxy) else known_as(torch.full_like)(a, value))
+
+
+def _zeroed(a: TensorProxy) -> Any:
+    """Thunder has none."""
+    return _filled(a, 0)
+
+
+def _uniform(a: TensorProxy, low: float = 0.0, high: float = 1.0, *, generator: None = None) -> Any:
+    if generator is not None:
+        raise NotImplementedError("uniform_ with a generator")
+    return known_as(torch.Tensor.copy_)(a, known_as(torch.rand_like)(a) * (high - low) + low)
+
+
+def _normally(a: TensorProxy, mean: float = 0.0, std: float = 1.0, *, generator: None = None) -> Any:
+    if generator is not None:
+        raise NotImplementedError("normal_ with a generator")
+    return known_as(torch.Tensor.copy_)(a, known_as(torch.randn_like)(a) * std + mean)
+
+
+def _normal(mean: Any, std: Any, size: Sequence[int] | None = None, **kwargs: Any) -> Any:
+    kwargs.pop("generator", None)
+    if isinstance(mean, TensorProxy) or isinstance(std, TensorProxy):
+        like = mean if isinstance(mean, TensorProxy) else std
+        return known_as(torch.randn_like)(like) * std + mean
+    assert size is not None
+    return known_as(torch.randn)(*size, **kwargs) * std + mean
+
+
+def _recurrent(
+    cell: str,
+    given: TensorProxy,
+    first: Any,
+    weights: Sequence[TensorProxy],
+    has_biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Any:
+    """A recurrent network: its loop over time, layer by layer, written out."""
+    if not isinstance(has_biases, bool):
+        raise NotImplementedError(f"{cell} of a packed sequence")
+    stack, linear = known_as(torch.stack), known_as(functional.linear)
+    states = first if cell == "lstm" else (first,)
+    directions = 1 + bidirectional
+    each = len(weights) // (layers * directions)
+    batched = given.ndim == 3
+    time = 1 if batched and batch_first else 0
+    steps = [given.select(time, at) for at in range(int(given.shape[time]))]
+    last: list[tuple[Any, ...]] = []
+    for layer in range(layers):
+        made = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            w_in, w_hidden, *rest = weights[at * each : (at + 1) * each]
+            b_in, b_hidden = (rest[0], rest[1]) if has_biases else (None, None)
+            project = rest[2 * has_biases] if len(rest) > 2 * has_biases else None
+            state = tuple(s[at] for s in states)
+            out = []
+            for x in reversed(steps) if direction else steps:
+                state = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)
+                if project is not None:
+                    state = (linear(state[0], project), *state[1:])
+                out.append(state[0])
+            last.append(state)
+            made.append(out[::-1] if direction else out)
+        steps = made[0] if not bidirectional else [known_as(torch.cat)(pair, -1) for pair in zip(*made, strict=True)]
+        if train and dropout and layer < layers - 1:
+            joined = known_as(functional.dropout)(stack(steps, 0), dropout)
+            steps = [joined[at] for at in range(len(steps))]
+    ends = tuple(stack([state[at] for state in last], 0) for at in range(len(states)))
+    return (stack(steps, time), *ends)
+
+
+def _lstm_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[Any, ...]:
+    sigmoid, tanh = known_as(torch.sigmoid), known_as(torch.tanh)
+    enter, forget, cell, leave = (x + h).chunk(4, -1)
+    kept = sigmoid(forget) * state[1] + sigmoid(enter) * tanh(cell)
+    return sigmoid(leave) * tanh(kept), kept
+
+
+def _gru_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[Any, ...]:
+    sigmoid, tanh = known_as(torch.sigmoid), known_as(torch.tanh)
+    (x_reset, x_update, x_new), (h_reset, h_update, h_new) = x.chunk(3, -1), h.chunk(3, -1)
+    update = sigmoid(x_update + h_update)
+    new = tanh(x_new + sigmoid(x_reset + h_reset) * h_new)
+    return ((state[0] - new) * update + new,)
+
+
+def _index_put(
+    a: TensorProxy, indices: Sequence[TensorProxy | None], values: TensorProxy, accumulate: bool = False
+) -> Any:
+    """Thunder has no gradient of the values."""
+    found = [index for index in indices if index is not None and to_torch_dtype(index.dtype) is not torch.bool]
+    if len(found) < len(indices):
+        raise NotImplementedError("index_put by a mask, or with a dimension left out")
+    shape = [int(size) for size in a.shape]
+    place: Any = None
+    for index, size in zip(found, shape, strict=False):
+        at = known_as(torch.where)(index < 0, index + size, index)
+        place = at if place is None else place * size + at
+    count = len(indices)
+    rows, rest = math.prod(shape[:count]), shape[count:]
+    given = values.to(a.dtype).expand(*place.shape, *rest).reshape(-1, *rest)
+    flat, place = a.reshape(rows, *rest), place.reshape(-1)
+    if not accumulate:
+        # What stood there is taken away: of places given twice PyTorch says nothing.
+        kept = known_as(torch.index_copy)(known_as(torch.ones_like)(flat), 0, place, known_as(torch.zeros_like)(given))
+        flat = flat.masked_fill(kept == 0, 0.0)
+    return _index_add(flat, 0, place, given).reshape(*shape)
+
+
+def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
+    """As `torch.atleast_1d`, `torch.atleast_2d` and `torch.atleast_3d`."""
+    if a.ndim == 0:
+        return a.reshape([1] * count)
+    if count >= 2 and a.ndim == 1:
+        a = a.unsqueeze(0)
+    return a.unsqueeze(-1) if count == 3 and a.ndim == 2 else a
+
+
+def _at_least(dims: int, *given: Any) -> Any:
+    """Thunder gives a list back as it is."""
+    listed = isinstance(given[0], list | tuple)
+    made = tuple(_least_dims(dims, a) for a in (given[0] if listed else given))
+    return made if listed or len(made) > 1 else made[0]
+
+
+def _stacked(dims: int, tensors: Sequence[TensorProxy]) -> Any:
+    """Thunder has no gradient of what PyTorch takes as a list."""
+    parts = [_least_dims(dims, a) for a in tensors]
+    return known_as(torch.cat)(parts, dims - 1 if dims != 2 else 0)
+
+
+def _side_by_side(tensors: Sequence[TensorProxy]) -> Any:
+    parts = [_least_dims(1, a) for a in tensors]
+    return known_as(torch.cat)(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+def _as_columns(tensors: Sequence[TensorProxy]) -> Any:
+    return known_as(torch.cat)([a if a.ndim > 1 else a.reshape(-1, 1) for a in tensors], 1)
+
+
+def _spread_of(name: str) -> Callable[..., Any]:
+    """Thunder has `correction` alone, and PyTorch `unbiased`, by its place too, which is that of the dimensions.
+
+    Its gradient of a deviation over all dimensions fails, and that of no deviation is not a number.
+    """
+
+    def spread(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+        given = [None, *args] if args and isinstance(args[0], bool) else list(args)
+        named = {**dict(zip(("dim", "unbiased", "keepdim"), given, strict=False)), **kwargs}
+        unbiased = named.pop("unbiased", None)
+        if unbiased is not None:
+            named["correction"] = int(unbiased)
+        dim = named.pop("dim", None)
+        if name == "var_mean":
+            return known_as(torch.var_mean)(a, dim, **named)
+        made = known_as(torch.var)(a, dim, **named)
+        made = made if name == "var" else root(made)
+        every = tuple(range(a.ndim)) if dim is None else dim
+        return (made, known_as(torch.mean)(a, every, named.get("keepdim", False))) if name == "std_mean" else made
+
+    return spread
+
+
+def _eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    rows, columns = (known_as(torch.arange)(size, device=device) for size in (n, n if m is None else m))
+    return (rows.unsqueeze(1) == columns).to(dtype or torch.get_default_dtype())
+
+
+_CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[Any, ...]]] = {
+    "lstm": _lstm_cell,
+    "gru": _gru_cell,
+    "rnn_tanh": lambda x, h, _: (known_as(torch.tanh)(x + h),),
+    "rnn_relu": lambda x, h, _: (known_as(functional.relu)(x + h),),
+}
+
+
+def _one_step(
+    cell: str, x: TensorProxy, first: Any, w_in: Any, w_hidden: Any, b_in: Any = None, b_hidden: Any = None
+) -> Any:
+    """A recurrent cell: Thunder has no gradient of a state in a list."""
+    linear = known_as(functional.linear)
+    state = tuple(first) if cell == "lstm" else (first,)
+    made = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)
+    return made if cell == "lstm" else made[0]
+
+
+WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
+    torch.rms_norm: _rms_norm,
+    functional.pad: _pad,
+    _nn_pad: _pad,
+    torch.flip: _flip,
+    torch.Tensor.flip: _flip,
+    torch.Tensor.unfold: _unfold,
+    torch.Tensor.tile: _tile,
+    torch.minimum: minimum,
+    torch.Tensor.minimum: minimum,
+    torch.lerp: lerp,
+    torch.Tensor.lerp: lerp,
+    torch.index_add: _index_add,
+    torch.Tensor.index_add: _index_add,
+    operator.mod: _mod,
+    torch.remainder: _remainder,
+    torch.Tensor.remainder: _remainder,
+    torch.vdot: _vdot,
+    torch.Tensor.vdot: _vdot,
+    torch.clone: _clone,
+    torch.Tensor.clone: _clone,
+    torch.round: _round,
+    torch.Tensor.round: _round,
+    torch.trunc: _truncated,
+    torch.Tensor.trunc: _truncated,
+    torch.fix: _truncated,
+    torch.prod: _product,
+    torch.Tensor.prod: _product,
+    torch.Tensor.where: _where,
+    getattr: _attribute,
+    torch.real: _real,
+    torch.imag: _imag,
+    functional.binary_cross_entropy_with_logits: _binary_cross_entropy_with_logits,
+    torch.multinomial: _multinomial,
+    torch.Tensor.multinomial: _multinomial,
+    torch.linspace: _linspace,
+    torch.normal: _normal,
+    torch.eye: _eye,
+    torch.index_put: _index_put,
+    torch.Tensor.index_put: _index_put,
+    **{
+        function: functools.partial(_at_least, dims)
+        for dims, name in enumerate(("atleast_1d", "atleast_2d", "atleast_3d"), 1)
+        for function in (getattr(torch, name), getattr(torch.functional, name))
+    },
+    torch.hstack: _side_by_side,
+    torch.vstack: functools.partial(_stacked, 2),
+    torch.row_stack: functools.partial(_stacked, 2),
+    torch.dstack: functools.partial(_stacked, 3),
+    torch.column_stack: _as_columns,
+    **{
+        getattr(owner, name): _spread_of(name)
+        for name in ("var", "std", "var_mean", "std_mean")
+        for owner in (torch, torch.Tensor)
+        if hasattr(owner, name)
+    },
+    torch.Tensor.copy_: _copied,
+    torch.Tensor.fill_: _filled,
+    torch.Tensor.zero_: _zeroed,
+    torch.zero_: _zeroed,
+    torch.Tensor.uniform_: _uniform,
+    torch.Tensor.normal_: _normally,
+    **{getattr(torch, cell): functools.partial(_recurrent, cell) for cell in _CELLS},
+    **{getattr(torch, f"{cell}_cell"): functools.partial(_one_step, cell) for cell in _CELLS},
+}
+"""By the function of PyTorch that a graph calls."""

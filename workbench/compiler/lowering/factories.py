@@ -1,0 +1,115 @@
+"""Tensors that PyTorch makes of numbers alone, by functions that Thunder does not know: each is one statement.
+
+Masks of pairs (`torch.tril_indices`, which recommenders take their interactions by), orders that are drawn
+(`torch.randperm`), windows of sound, and what a tensor is filled with at random. None has a gradient; what is drawn is
+drawn from PyTorch's own generator.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.thunder_api import (
+    OperatorExecutor,
+    Symbol,
+    TensorProxy,
+    prims,
+    register_executor,
+    to_torch_device,
+    to_torch_dtype,
+)
+from workbench.compiler.lowering.custom_ops import proxy_of
+from workbench.interop.torch_private import FakeTensorMode
+
+NAME = "workbench_makers"
+_DRAWN_INTO = ("bernoulli", "exponential", "log_normal", "cauchy", "geometric", "random")
+_OF_NUMBERS = {
+    function.__name__: function
+    for function in (
+        torch.tril_indices,
+        torch.triu_indices,
+        torch.logspace,
+        torch.hann_window,
+        torch.hamming_window,
+        torch.blackman_window,
+        torch.bartlett_window,
+        torch.kaiser_window,
+        torch.fft.fftfreq,
+        torch.fft.rfftfreq,
+        torch.randperm,
+    )
+}
+_DRAWN = {"randperm", *_DRAWN_INTO}
+
+
+def _filled(kind: str, shape: Sequence[int], dtype: torch.dtype, device: str, *given: float) -> torch.Tensor:
+    made: torch.Tensor = getattr(torch.empty(tuple(shape), dtype=dtype, device=device), f"{kind}_")(*given)
+    return made
+
+
+def _meta(function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> TensorProxy:
+    with FakeTensorMode():
+        return proxy_of(function(*args, **kwargs))
+
+
+@functools.cache
+def _symbols() -> dict[str, Symbol]:
+    executor = OperatorExecutor(NAME, version="1")
+    register_executor(executor)
+    functions: dict[str, Callable[..., torch.Tensor]] = {
+        **_OF_NUMBERS,
+        **{kind: functools.partial(_filled, kind) for kind in _DRAWN_INTO},
+    }
+    return {
+        name: executor.register_operator(
+            f"drawn_{name}" if name in _DRAWN_INTO else name,
+            meta=functools.partial(_meta, function),
+            fn=function,
+            tags=[prims.OpTags.RANDOM_OP] if name in _DRAWN else None,
+        )
+        for name, function in functions.items()
+    }
+
+
+def found(name: str) -> Symbol:
+    """One of these statements' symbols by its name, in another process."""
+    return _symbols()[name.removeprefix("drawn_")]
+
+
+def drawn(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> Any:
+    """What a tensor is filled with by a method of PyTorch.
+
+    Parameters
+    ----------
+    kind : str
+        Which, without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``, ``geometric``,
+        ``random``.
+    like : TensorProxy
+        Says its type and device.
+    shape : sequence of int
+    *given : float
+        As the method takes it.
+    """
+    lengths = tuple(int(length) for length in shape)
+    return _symbols()[kind](lengths, to_torch_dtype(like.dtype), str(to_torch_device(like.device)), *given)
+
+
+def _made(name: str, *args: Any, **kwargs: Any) -> Any:
+    if any(isinstance(arg, TensorProxy) for arg in (*args, *kwargs.values())):
+        raise NotImplementedError(f"torch.{name} of a number in a tensor")
+    if kwargs.pop("generator", None) is not None:
+        raise NotImplementedError(f"torch.{name} with a generator")
+    if kwargs.pop("requires_grad", False) or kwargs.pop("pin_memory", False):
+        raise NotImplementedError(f"torch.{name} with requires_grad or pin_memory")
+    kwargs.pop("layout", None)
+    return _symbols()[name](*args, **kwargs)
+
+
+MAKERS: dict[Any, Callable[..., Any]] = {
+    function: functools.partial(_made, name) for name, function in _OF_NUMBERS.items()
+}
+"""By the function of PyTorch that a graph calls."""

@@ -1,0 +1,96 @@
+"""PyTorch's operators on lists of tensors, which optimizers use, written with those on single tensors.
+
+Thunder has none of them. What is written in place is so here, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
+from workbench.compiler.lowering.decompositions import known_as, lerp, minimum, wide_of
+
+_AS_THEY_ARE = (
+    *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "rsqrt", "sigmoid", "sign", "sin"),
+    *("sqrt", "tan", "tanh", "trunc"),
+)
+"""Operators on single tensors that Thunder has under the same name."""
+
+
+def _at_least(a: Any, b: Any) -> Any:
+    return known_as(torch.maximum)(a, b) if isinstance(b, TensorProxy) else known_as(torch.clamp)(a, b, None)
+
+
+def _at_most(a: Any, b: Any) -> Any:
+    return minimum(a, b) if isinstance(b, TensorProxy) else known_as(torch.clamp)(a, None, b)
+
+
+_SINGLE: dict[str, Callable[..., Any]] = {
+    **{name: known_as(getattr(torch, name)) for name in _AS_THEY_ARE},
+    "add": lambda a, b, alpha=1: a + (b if alpha == 1 else b * alpha),
+    "sub": lambda a, b, alpha=1: a - (b if alpha == 1 else b * alpha),
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "pow": lambda a, b: a**b,
+    "addcmul": lambda a, b, c, value=1: a + b * value * c,
+    "addcdiv": lambda a, b, c, value=1: a + b * value / c,
+    "lerp": lerp,
+    "maximum": _at_least,
+    "clamp_min": _at_least,
+    "minimum": _at_most,
+    "clamp_max": _at_most,
+    "copy": lambda a, b, non_blocking=False: b,
+    "zero": lambda a: known_as(torch.zeros_like)(a),
+}
+
+
+def _on_lists(single: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
+    def on_lists(*args: Any, **kwargs: Any) -> list[Any] | None:
+        count = next(len(given) for given in args if isinstance(given, list | tuple))
+
+        def for_each(given: Any) -> Sequence[Any]:
+            # Lists hold one for each tensor, all else is for all.
+            return given if isinstance(given, list | tuple) else [given] * count
+
+        rows = list(zip(*map(for_each, args), strict=True))
+        named = {key: for_each(given) for key, given in kwargs.items()}
+        made = [single(*row, **{key: each[at] for key, each in named.items()}) for at, row in enumerate(rows)]
+        if not in_place:
+            return made
+        for (written, *_), value in zip(rows, made, strict=True):
+            written.copy_(value)
+        return None
+
+    return on_lists
+
+
+def _norm(given: Sequence[Any], order: float = 2, dtype: Any = None) -> list[Any]:
+    return [_norm_of(each, order, dtype) for each in given]
+
+
+def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
+    """Summed in single precision at least: squares of 16-bit numbers soon have no place in 16 bits."""
+    kind = to_torch_dtype(a.dtype)
+    size = known_as(torch.abs)(a.to(wide_of(kind)))
+    if order == math.inf:
+        made = size.amax()
+    elif order == 1:
+        made = size.sum()
+    elif order == 2:
+        made = known_as(torch.sqrt)((size * size).sum())
+    else:
+        raise NotImplementedError(f"torch._foreach_norm of order {order}")
+    return made.to(dtype or kind)
+
+
+FOREACH: dict[Any, Callable[..., Any]] = {
+    function: _on_lists(single, bool(ending))
+    for name, single in _SINGLE.items()
+    for ending in ("", "_")
+    if (function := getattr(torch, f"_foreach_{name}{ending}", None)) is not None
+} | {getattr(torch, "_foreach_norm"): _norm}  # noqa: B009  # private, as all of these are
+"""By the function of PyTorch that a graph calls."""

@@ -1,0 +1,319 @@
+"""Writes in place of which Thunder takes wrong gradients, written out of place: for FX graphs, before Thunder sees any.
+
+Thunder computes a gradient from the memory that its forward statement read, also where that was overwritten since.
+Where what is overwritten is a value of the program's own that nobody else can see, the write can be left out: what
+reads it afterwards reads what was to be written. Eager PyTorch keeps a copy for the gradient, and gives the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.analysis.equivalence.side_effects import stale_reads
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    dce,
+    from_trace,
+    get_tracectx,
+    grad_transform_on_trace,
+    insert_alias_updates,
+    prims,
+    thunder_functions,
+    variableify,
+    with_arguments,
+)
+from workbench.compiler.layers.detect import KEPT, OtherwiseError, Reduced, reduced
+from workbench.compiler.layers.expand_trace import Unfolder
+from workbench.compiler.memory.graph_builder import read_joint
+from workbench.compiler.trace.inplace_copies import VIEWS, inside_of, is_copy
+from workbench.compiler.trace.proxy_traits import is_tensor, shape_of
+from workbench.compiler.trace.stable_ids import origin_of, tag_origins
+from workbench.core.graph import Origin
+from workbench.interop.torch_private import _pytree as pytree
+
+HARMLESS = frozenset(
+    {"add_", "clamp_", "dropout", "hardsigmoid", "hardtanh", "leaky_relu", "relu", "relu6", "relu_", "sub_"}
+)
+"""Thunder's operators of which no gradient reads what they overwrite: programs with no others are not looked into."""
+
+WRITTEN = "the forward of a torch.autograd.Function writes in place what it is given, or has a view of"
+
+
+def written_out_of_place(trace: TraceCtx) -> TraceCtx:
+    """A program's trace without the writes of which Thunder would take wrong gradients, as far as that is the same.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    """
+    arguments = [proxy for proxy in trace.args or () if is_tensor(proxy)]
+    if not any(proxy.requires_grad for proxy in arguments):
+        return trace
+    if not any(inside_of(bsym)[0] for bsym in trace.bound_symbols):
+        return trace
+    groups = _free(trace.bound_symbols, {proxy.name for proxy in arguments})
+    if all(bsym.sym.name in HARMLESS for group in groups for bsym in group.values()):
+        return trace
+    wrong = _wrong(trace)
+    made = {name: {out.name for out in bsym.flat_proxy_outs} for group in groups for name, bsym in group.items()}
+    instead = {name for group in groups if any(made[name] & wrong for name in group) for name in group}
+    if not instead:
+        return trace
+    changed = from_trace(trace)
+    changed.names = trace.names
+    changed.bound_symbols = list(_without(trace.bound_symbols, instead))
+    changed.scopes = [changed.bound_symbols]
+    return changed
+
+
+def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of a `torch.autograd.Function`, without writes, and with what it gives apart from what it takes.
+
+    Thunder leaves to the backward what its results do not name, writes too; and what it hands on is the same tensor,
+    which autograd then knows by the history of what was given.
+
+    Parameters
+    ----------
+    function : callable
+        Takes Thunder's proxies; gives results and what is saved, of which each call is recorded.
+    """
+
+    def forward(*args: Any) -> Any:
+        trace = get_tracectx()
+        assert trace is not None
+        trace.push_scope([])
+        prims.python_return(function(*args))
+        inside = trace.pop_scope()
+        given = [proxy for proxy in args if is_tensor(proxy)]
+        instead = {name for group in _free(inside, {proxy.name for proxy in given}) for name in group}
+        if any(is_copy(leaf) and leaf.output.name not in instead for leaf in _leaves(inside)):
+            raise NotImplementedError(WRITTEN)
+        *made, returned = _without(inside, instead) if instead else inside
+        trace.scopes[-1].extend(made)
+        results, saved = returned.args[0]
+        handed_on = {proxy.name for proxy in given}
+        apart = thunder_functions[torch.Tensor.view_as]
+        return pytree.tree_map(lambda r: apart(r, r) if is_tensor(r) and r.name in handed_on else r, results), saved
+
+    return forward
+
+
+def applied(
+    graph: fx.Graph, forward: Callable[..., Any], backward: Callable[..., Any], *given: Any, **options: Any
+) -> Any:
+    """A `torch.autograd.Function`, with results that are no tensors beside what Thunder differentiates.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of the forward.
+    forward, backward : callable
+        They take Thunder's proxies.
+    *given
+        What the function takes.
+    **options
+        As of `torch.ops.higher_order.autograd_function_apply`.
+    """
+    apply = thunder_functions[torch.ops.higher_order.autograd_function_apply]
+
+    def known(*args: Any, non_differentiable_idx: Sequence[int] = (), **more: Any) -> Any:
+        # Thunder passes gradients through what is marked as not differentiable.
+        made = apply(*args, non_differentiable_idx=non_differentiable_idx, **more)
+        if not isinstance(made, tuple):
+            return _cut_off(made) if non_differentiable_idx else made
+        return tuple(_cut_off(each) if at in non_differentiable_idx else each for at, each in enumerate(made))
+
+    results, _ = next(iter(graph.find_nodes(op="output"))).args[0]
+    constants = _constants_of(results)
+    if not constants:
+        return known(_forward_of(forward), backward, *given, **options)
+    places = range(len(results))
+
+    def tensors_alone(*args: Any) -> Any:
+        made, saved = forward(*args)
+        return tuple(result for at, result in enumerate(made) if at not in constants), saved
+
+    def backward_of_tensors(context: Any, *args: Any) -> Any:
+        left = iter(args)
+        gradients = [None if at in constants else next(left) for at in places]
+        return backward(context, *gradients, *left)
+
+    if without := options.get("non_differentiable_idx"):
+        options["non_differentiable_idx"] = [at - sum(other < at for other in constants) for at in without]
+    left = iter(known(_forward_of(tensors_alone), backward_of_tensors, *given, **options))
+    return tuple(constants[at] if at in constants else next(left) for at in places)
+
+
+def _cut_off(result: Any) -> Any:
+    return thunder_functions[torch.Tensor.detach](result) if is_tensor(result) else result
+
+
+def _constants_of(results: Any) -> dict[int, Any]:
+    """Results that are no tensors, by their places."""
+    listed = isinstance(results, tuple | list)
+    return {at: result for at, result in enumerate(results) if not isinstance(result, fx.Node)} if listed else {}
+
+
+@dataclasses.dataclass
+class _Memory:
+    """Which names may share memory, and where in the trace they are made and last read."""
+
+    root: dict[str, str] = dataclasses.field(default_factory=dict)
+    made: dict[str, int] = dataclasses.field(default_factory=dict)
+    read: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    views: set[str] = dataclasses.field(default_factory=set)
+
+    def find(self, name: str) -> str:
+        while (above := self.root.get(name, name)) != name:
+            name = above
+        return name
+
+    def together(self, name: str) -> set[str]:
+        root = self.find(name)
+        return {other for other in self.made if self.find(other) == root}
+
+    def join(self, one: str, other: str) -> None:
+        self.root[self.find(one)] = self.find(other)
+
+
+def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    for bsym in bsyms:
+        if bsym.subsymbols and not bsym.sym.is_prim:
+            yield from _leaves(bsym.subsymbols)
+        else:
+            yield bsym
+
+
+def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
+    """Values that nobody else sees: all copies into each, by the name of what they give, with their operators."""
+    memory = _Memory()
+    copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
+    position = 0
+    for bsym in bsyms:
+        for leaf in _leaves([bsym]):
+            position += 1
+            given, made = ([p for p in flat if is_tensor(p)] for flat in (leaf.flat_proxy_args, leaf.flat_proxy_outs))
+            for proxy in given:
+                memory.made.setdefault(proxy.name, position)
+                memory.read.setdefault(proxy.name, []).append(position)
+            for proxy in made:
+                memory.made.setdefault(proxy.name, position)
+            if is_copy(leaf):
+                copies.append((position, leaf, bsym))
+                memory.join(leaf.output.name, leaf.args[1].name)
+                if leaf.args[1].name in memory.views:
+                    memory.views.add(leaf.output.name)
+            elif leaf.sym.id in VIEWS and given:
+                memory.join(made[0].name, given[0].name)
+                # What is handed on whole, as batch normalization's result is, is no less a value of the program's own.
+                if leaf.sym.id is not prims.PrimIDs.SHALLOW_COPY or given[0].name in memory.views:
+                    memory.views.add(made[0].name)
+            elif not isinstance(leaf.sym.id, prims.PrimIDs):
+                # Of an operator that is no primitive nothing is known: it may hand on what it is given.
+                for proxy in made:
+                    for other in given:
+                        memory.join(proxy.name, other.name)
+    same = {name for _, leaf, _ in copies for name in (leaf.output.name, leaf.args[1].name)} - set(memory.views)
+    found: dict[str, dict[str, BoundSymbol]] = {}
+    shared = {memory.find(name) for name in arguments}
+    for at, leaf, bsym in copies:
+        source, destination = leaf.args[:2]
+        # What is written, and what its writes give, are one tensor under several names.
+        others = memory.together(destination.name) - same
+        alike = _kind(source) == _kind(destination)
+        alone = memory.together(source.name) == {source.name} and max(memory.read[source.name]) == at
+        unseen = not any(memory.made[name] < at < max(memory.read.get(name, [0])) for name in others)
+        root = memory.find(destination.name)
+        if alike and alone and unseen and destination.name in same:
+            found.setdefault(root, {})[leaf.output.name] = bsym
+        else:
+            shared.add(root)
+    return [group for root, group in found.items() if root not in shared]
+
+
+def _kind(proxy: TensorProxy) -> tuple[object, ...]:
+    return shape_of(proxy), proxy.dtype, proxy.device
+
+
+def _wrong(trace: TraceCtx) -> set[str]:
+    """Names of what operators give that write over what gradients are taken of, or from."""
+    copy = from_trace(trace)
+    copy.names = set(trace.names)
+    copy.bound_symbols = list(trace.bound_symbols)
+    tagged, origins = tag_origins(insert_alias_updates(with_arguments(copy), []))
+    few = reduced(tagged, origins)
+    writes = None
+    if few is not None:
+        # What is so in one layer is so in those that are as it is.
+        with contextlib.suppress(OtherwiseError):
+            writes = _in_all_layers(few, *_stale_writes(few.trace, origins))
+    if writes is None:
+        writes, _ = _stale_writes(tagged, origins)
+    return {out.name for bsym in tagged.bound_symbols if origin_of(bsym) in writes for out in bsym.flat_proxy_outs}
+
+
+def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[int], TraceCtx]:
+    """Origins of the writes over what gradients are taken of or from, and the joint trace that tells."""
+    joint = grad_transform_on_trace(dce(tagged))
+    graph = read_joint(joint, origins, frozenset())
+    return {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}, joint
+
+
+def _in_all_layers(few: Reduced, writes: set[int], joint: TraceCtx) -> set[int]:
+    """Origins of the writes in the layers that were left out, too.
+
+    Raises
+    ------
+    OtherwiseError
+        If the layers that stayed are not one as the other.
+    """
+    Unfolder(few).check(joint)
+    layers = few.run.layers
+    here, there = layers[KEPT - 1], layers[-KEPT]
+    places = [at for at, bsym in enumerate(here) if origin_of(bsym) in writes]
+    if places != [at for at, bsym in enumerate(there) if origin_of(bsym) in writes]:
+        raise OtherwiseError
+    return writes | {origin_of(layers[left][at]) for left in few.run.left_out for at in places}
+
+
+def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
+    """Statements without those copies, by the name of what they give: what they read is it, and what it was.
+
+    An operator that held one is replaced by what it was made of.
+    """
+    instead: dict[object, Proxy] = {}
+    same: dict[str, list[Proxy]] = {}
+    """By name, all names so far of what was written in place."""
+
+    def rewritten(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+        if is_copy(bsym):
+            source, destination = bsym.args[:2]
+            names = same.setdefault(destination.name, [destination])
+            names.append(bsym.output)
+            same[bsym.output.name] = names
+            if bsym.output.name in copies:
+                now = instead.get(variableify(source), source)
+                instead.update((variableify(name), now) for name in names)
+                return
+            yield bsym.from_bsym_swap_proxies(instead)
+        elif any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves(bsym.subsymbols)):
+            for part in bsym.subsymbols:
+                yield from rewritten(part)
+        else:
+            yield bsym.from_bsym_swap_proxies(instead) if instead else bsym
+
+    for bsym in bsyms:
+        for part in rewritten(bsym):
+            # Parts of an operator have no place of their own.
+            part.source_filename, part.source_positions = bsym.source_filename, bsym.source_positions
+            yield part

@@ -1,0 +1,103 @@
+"""`torch.nn.functional.grouped_mm`, the product that experts are computed by: Thunder has it without a gradient.
+
+Rows are multiplied each with the matrix of its group. The gradient of rows is the same product with the matrices
+turned, and that of the matrices a product for each group, of which Thunder's primitive has no shape: both are
+statements here.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.thunder_api import (
+    OperatorExecutor,
+    Symbol,
+    TensorProxy,
+    prims,
+    register_executor,
+    register_grad,
+    thunder_functions,
+)
+
+NAME = "workbench_grouped"
+
+
+def _of_rows(a: TensorProxy, b: TensorProxy, offsets: TensorProxy) -> TensorProxy:
+    del offsets
+    return TensorProxy(like=a, shape=(a.shape[0], b.shape[2]))
+
+
+def _of_groups(a: TensorProxy, b: TensorProxy, offsets: TensorProxy) -> TensorProxy:
+    return TensorProxy(like=a, shape=(offsets.shape[0], a.shape[0], b.shape[1]))
+
+
+def _run(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.grouped_mm(_readable(a), _readable(b), offs=offsets)
+
+
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    """PyTorch's kernel takes rows or columns that lie one behind the other, each at a multiple of 16 bytes."""
+    whole = 16 // tensor.element_size()
+    for inner, outer in ((-1, -2), (-2, -1)):
+        step = tensor.stride(outer)
+        if tensor.stride(inner) == 1 and step >= max(1, tensor.shape[inner]) and step % whole == 0:
+            return tensor
+    return tensor.contiguous()
+
+
+@functools.cache
+def symbols() -> tuple[Symbol, Symbol]:
+    """The product of rows with the matrices of their groups, and that of rows with rows for each group."""
+    executor = OperatorExecutor(NAME, version="1")
+    register_executor(executor)
+    tags = [prims.OpTags.MATMUL_OP]
+    rows = executor.register_operator("grouped_mm", meta=_of_rows, fn=_run, tags=tags)
+    groups = executor.register_operator("grouped_mm_of_groups", meta=_of_groups, fn=_run, tags=tags)
+    turned = thunder_functions[torch.transpose]
+
+    def differentiate(a: Any, b: Any, offsets: Any) -> Any:
+        made = rows(a, b, offsets)
+        grad = prims.get_grad(made)
+        prims.put_grad(a, rows(grad, turned(b, 1, 2), offsets))
+        prims.put_grad(b, groups(turned(a, 0, 1), grad, offsets))
+        return made
+
+    register_grad(rows, differentiate)
+    return rows, groups
+
+
+def grouped_mm(
+    mat_a: TensorProxy,
+    mat_b: TensorProxy,
+    *,
+    offs: TensorProxy | None = None,
+    bias: Any = None,
+    out_dtype: Any = None,
+) -> Any:
+    """What PyTorch's gives, of rows and a matrix for each group.
+
+    Parameters
+    ----------
+    mat_a : TensorProxy
+        (rows, size)
+    mat_b : TensorProxy
+        (groups, size, columns)
+    offs : TensorProxy
+        (groups), int32: the row behind each group's last.
+
+    Raises
+    ------
+    NotImplementedError
+        If it is called otherwise.
+    """
+    if offs is None or bias is not None or out_dtype is not None or (mat_a.ndim, mat_b.ndim) != (2, 3):
+        raise NotImplementedError("grouped_mm of anything but rows, a matrix for each group, and offs")
+    return symbols()[0](mat_a, mat_b, offs)
+
+
+def found(name: str) -> Symbol:
+    """One of `symbols` by its name, in another process."""
+    return next(symbol for symbol in symbols() if symbol.name == name)

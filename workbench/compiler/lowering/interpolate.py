@@ -1,0 +1,200 @@
+"""`torch.nn.functional.interpolate`, written with what Thunder knows: each place says which elements it is made of.
+
+Thunder's own is kept where it is PyTorch's. Elsewhere it takes other elements: those of images made smaller by nearest
+elements where sizes are no multiples, the first of each group in place of the middle one by ``nearest-exact``, and the
+wrong places where a scale factor does not come out even. The other modes, and `align_corners`, it does not have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
+from workbench.compiler.lowering.decompositions import known_as, wide_of
+
+_NAMES = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+_NEAREST = ("nearest", "nearest-exact")
+_LINEAR = ("linear", "bilinear", "trilinear")
+_AREA: dict[int, Callable[..., Any]] = {
+    1: functional.adaptive_avg_pool1d,
+    2: functional.adaptive_avg_pool2d,
+    3: functional.adaptive_avg_pool3d,
+}
+
+
+def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+    """As `torch.nn.functional.interpolate`."""
+    given = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
+    mode = given.get("mode", "nearest")
+    sizes, scales = _target(a, given)
+    if not a.numel:  # of a batch of none Thunder refuses its own, and there is no element to be told a place
+        return a.reshape(*a.shape[:2], *sizes)
+    if given.get("antialias"):
+        return _smoothed(a, mode, sizes, scales, bool(given.get("align_corners")))
+    if _is_right(a, sizes, scales, mode, given.get("align_corners")):
+        return known_as(functional.interpolate)(a, sizes, None, mode)
+    if mode == "area":
+        pool = known_as(_AREA[len(sizes)])
+        if pool is None:
+            raise NotImplementedError(f"interpolate by areas in {len(sizes)} dimensions")
+        return pool(a, sizes)
+    if mode in _NEAREST:
+        for dim in range(a.ndim - 1, 1, -1):
+            a = _nearest(a, dim, sizes[dim - 2], scales[dim - 2], exact=mode == "nearest-exact")
+        return a
+    if mode not in (*_LINEAR, "bicubic"):
+        raise NotImplementedError(f"interpolate with mode={mode!r}")
+    kind = to_torch_dtype(a.dtype)
+    made = a.to(wide_of(kind))
+    for dim in range(a.ndim - 1, 1, -1):
+        place = _between(made, dim, sizes[dim - 2], scales[dim - 2], bool(given.get("align_corners")))
+        made = _linear(made, dim, place) if mode in _LINEAR else _cubic(made, dim, place)
+    return made.to(kind)
+
+
+def _smoothed(
+    a: TensorProxy, mode: str, sizes: Sequence[int], scales: Sequence[float | None], align_corners: bool
+) -> TensorProxy:
+    """With `antialias`: each element is a weighted mean of all that lie in its place when the image is made smaller."""
+    kind = to_torch_dtype(a.dtype)
+    made = a.to(wide_of(kind))
+    for dim in range(a.ndim - 1, 1, -1):
+        length, size = int(a.shape[dim]), sizes[dim - 2]
+        if align_corners:
+            step = (length - 1) / (size - 1) if size > 1 else 0.0
+        else:
+            step = _step(length, size, scales[dim - 2])
+        weights = _shares(made, length, size, step, cubic=mode == "bicubic")
+        turned = made.transpose(dim, -1)
+        made = known_as(torch.matmul)(turned, weights.transpose(0, 1)).transpose(dim, -1)
+    return made.to(kind)
+
+
+def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool) -> TensorProxy:
+    """What share each element has in each that comes out: (size, length)."""
+    arange, where = known_as(torch.arange), known_as(torch.where)
+    wide = to_torch_dtype(a.dtype)
+    reach = (2.0 if cubic else 1.0) * max(step, 1.0)
+    middle = (arange(size, device=a.device, dtype=wide).unsqueeze(1) + 0.5) * step
+    place = arange(length, device=a.device, dtype=wide)
+    first, end = (((middle + to) + 0.5).to(torch.int64) for to in (-reach, reach))
+    x = ((place - middle + 0.5) * (1.0 / max(step, 1.0))).abs()
+    if cubic:
+        weight = where(x < 1.0, _near(x, _SMOOTH), where(x < 2.0, _far(x, _SMOOTH), 0.0))
+    else:
+        weight = where(x < 1.0, 1.0 - x, 0.0)
+    weight = where((place >= first) & (place < end), weight, 0.0)
+    shares: TensorProxy = weight / weight.sum(1, keepdim=True)
+    return shares
+
+
+def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
+    """Whether Thunder's own gives what PyTorch's gives, of a call that Thunder takes.
+
+    Parameters
+    ----------
+    a : TensorProxy
+    *args, **kwargs
+        As `torch.nn.functional.interpolate` takes them.
+    """
+    given = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
+    sizes, scales = _target(a, given)
+    return _is_right(a, sizes, scales, given.get("mode", "nearest"), given.get("align_corners"))
+
+
+def _target(a: TensorProxy, given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+    """The lengths that come out, and the scale factors that places are computed with; None for the ratio of lengths."""
+    lengths = [int(length) for length in a.shape[2:]]
+    size: Any = given.get("size")
+    if size is not None:
+        sizes = (size,) * len(lengths) if isinstance(size, int) else tuple(size)
+        return tuple(map(int, sizes)), (None,) * len(lengths)
+    scale: Any = given["scale_factor"]
+    each = tuple(map(float, scale)) if isinstance(scale, Sequence) else (float(scale),) * len(lengths)
+    sizes = tuple(math.floor(length * factor) for length, factor in zip(lengths, each, strict=True))
+    return sizes, (None,) * len(lengths) if given.get("recompute_scale_factor") else each
+
+
+def _is_right(
+    a: TensorProxy, sizes: Sequence[int], scales: Sequence[float | None], mode: str, align_corners: bool | None
+) -> bool:
+    for length, size, scale in zip(map(int, a.shape[2:]), sizes, scales, strict=True):
+        # Thunder computes sizes from their ratio once more.
+        if size < 1 or int(size / length * length) != size or (scale is not None and length * scale != size):
+            return False
+        if mode in _NEAREST and size % length and (mode == "nearest-exact" or length % size):
+            return False
+    return mode in _NEAREST or (mode == "bilinear" and a.ndim == 4 and not align_corners)
+
+
+def _nearest(a: TensorProxy, dim: int, size: int, scale: float | None, *, exact: bool) -> TensorProxy:
+    length = int(a.shape[dim])
+    if a.ndim == 4 and not exact and size in (length, 2 * length):
+        scale = None  # PyTorch has it so for images, whatever the factor.
+    if size == length and scale is None:
+        return a
+    # In single precision, as PyTorch has it for any data type, so that places come out the same.
+    place = known_as(torch.arange)(size, device=a.device, dtype=torch.float32)
+    return _taken(a, dim, ((place + 0.5 if exact else place) * _step(length, size, scale)).to(torch.int64))
+
+
+def _step(length: int, size: int, scale: float | None) -> float:
+    return length / size if scale is None else 1.0 / scale
+
+
+def _between(a: TensorProxy, dim: int, size: int, scale: float | None, align_corners: bool) -> TensorProxy:
+    """Where each element comes from, as a number between the places of two that are there: (size,)."""
+    length = int(a.shape[dim])
+    place = known_as(torch.arange)(size, device=a.device, dtype=to_torch_dtype(a.dtype))
+    if align_corners:
+        corner: TensorProxy = place * ((length - 1) / (size - 1) if size > 1 else 0.0)
+        return corner
+    middle: TensorProxy = (place + 0.5) * _step(length, size, scale) - 0.5
+    return middle
+
+
+def _taken(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
+    made: TensorProxy = known_as(torch.index_select)(a, dim, place.clamp(0, int(a.shape[dim]) - 1))
+    return made
+
+
+def _along(weight: TensorProxy, a: TensorProxy, dim: int) -> TensorProxy:
+    """A weight of each place, beside the elements at it."""
+    return weight.reshape([-1 if axis == dim else 1 for axis in range(a.ndim)])
+
+
+def _linear(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
+    place = place.clamp(0, int(a.shape[dim]) - 1)
+    before = known_as(torch.floor)(place)
+    weight, first = _along(place - before, a, dim), before.to(torch.int64)
+    return _taken(a, dim, first) * (1 - weight) + _taken(a, dim, first + 1) * weight
+
+
+def _cubic(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
+    before = known_as(torch.floor)(place)
+    t, first = place - before, before.to(torch.int64)
+    weights = (_far(t + 1), _near(t), _near(1 - t), _far(2 - t))
+    made = [_taken(a, dim, first + at) * _along(weight, a, dim) for at, weight in enumerate(weights, -1)]
+    return made[0] + made[1] + made[2] + made[3]
+
+
+_BEND = -0.75
+"""Of PyTorch's cubic convolution."""
+
+_SMOOTH = -0.5
+"""With `antialias`."""
+
+
+def _near(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
+    """The weight of an element at most one place away."""
+    return ((bend + 2) * x - (bend + 3)) * x * x + 1
+
+
+def _far(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
+    """The weight of an element between one and two places away."""
+    return ((bend * x - 5 * bend) * x + 8 * bend) * x - 4 * bend

@@ -1,0 +1,533 @@
+"""Operators that Thunder knows in part, written with what it knows whole: for FX graphs, before Thunder sees them.
+
+Each is here because Thunder refuses, or computes wrongly, some way to call it; every other call is Thunder's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.compiler.interop.thunder_api import ProxyTag, TensorProxy, dtypes, to_torch_device, to_torch_dtype
+from workbench.compiler.lowering import aten_cpu
+from workbench.compiler.lowering.decompositions import WRITTEN_OUT, known_as, root, wide_of, with_empty
+from workbench.compiler.lowering.factories import MAKERS
+from workbench.compiler.lowering.grouped_mm import grouped_mm
+from workbench.compiler.lowering.interpolate import interpolate
+from workbench.compiler.lowering.pooling import POOLS
+from workbench.compiler.lowering.random_ops import DRAWN
+from workbench.interop.torch_private import _disable_current_modes, _grouped_mm, _weight_norm
+
+
+def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
+    """Thunder refuses `output_size`, which only spares a GPU a wait."""
+    del output_size
+    return known_as(torch.repeat_interleave)(a, repeats, dim)
+
+
+def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Thunder refuses `inplace`; where nothing is dropped nothing is written."""
+    if not training or p == 0:
+        return a
+    made = known_as(functional.dropout)(a, p, training)
+    return a.copy_(made) if inplace else made
+
+
+def _adaptive(a: TensorProxy, output_size: Any) -> Any:
+    """Thunder refuses None, which is the length that is there."""
+    sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
+    sizes = [int(there) if size is None else size for size, there in zip(sizes, a.shape[-2:], strict=True)]
+    return known_as(functional.adaptive_avg_pool2d)(a, sizes)
+
+
+def _instance_norm(
+    a: TensorProxy,
+    running_mean: TensorProxy | None = None,
+    running_var: TensorProxy | None = None,
+    weight: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Thunder writes what is known of all inputs into copies of it, one for each of a batch."""
+    known = known_as(functional.instance_norm)
+    if not use_input_stats:
+        return known(a, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    own, dims = _detached(a.to(wide_of(to_torch_dtype(a.dtype)))), tuple(range(2, a.ndim))
+    for kept, statistic in ((running_mean, known_as(torch.mean)), (running_var, known_as(torch.var))):
+        if kept is not None:
+            new = known_as(torch.mean)(statistic(own, dims), 0)
+            kept.copy_(((1 - momentum) * kept + momentum * new).to(kept.dtype))
+    return known(a, None, None, weight, bias, use_input_stats, momentum, eps)
+
+
+def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
+    """Thunder has none; it is what `torch.nn.utils.parametrizations.weight_norm` calls."""
+    others = tuple(at for at in range(v.ndim) if at != dim)
+    return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
+
+
+def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
+    """Thunder's gradient of what is zero all along is not a number; PyTorch's is that of a division by `eps`."""
+    if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
+        return known_as(functional.normalize)(a, p, dim, eps, out)
+    kind = to_torch_dtype(a.dtype)
+    wide = a.to(wide_of(kind))
+    powers = (wide if p % 2 == 0 else wide.abs()) ** p
+    length = root(known_as(torch.sum)(powers, dim, keepdim=True), p)
+    return a / length.clamp(min=eps).expand(*a.shape).to(kind)
+
+
+def _embedding(
+    indices: TensorProxy,
+    weight: TensorProxy,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    *args: Any,
+    **more: Any,
+) -> Any:
+    """Thunder's gradient knows no row counted from the end, and gives the padding's one, too."""
+    if max_norm is not None:
+        raise NotImplementedError("an embedding with max_norm writes its rows anew in the weight")
+    if padding_idx is not None and padding_idx < 0:
+        padding_idx += int(weight.shape[0])
+    return known_as(functional.embedding)(indices, weight, padding_idx, None, *args, **more)
+
+
+def _einsum(equation: str, *operands: Any) -> Any:
+    """Thunder refuses operands in a list."""
+    listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
+    return known_as(torch.einsum)(equation, *(operands[0] if listed else operands))
+
+
+def _cross_entropy(
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """Thunder counts what is ignored in a mean of smoothed losses, and fails to differentiate some shapes and sums.
+
+    `_nll_loss` says which; smoothed losses are of the classes that are right, and of all classes alike, as PyTorch's.
+    """
+    if a.shape == target.shape:
+        if 0 in a.shape:
+            return _of_nothing((a * target).sum(1 if a.ndim > 1 else 0), reduction)
+        known = known_as(functional.cross_entropy)
+        return known(a, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    classes = 1 if a.ndim > 1 else 0
+    if 0 in target.shape:
+        return _losses(functional.cross_entropy, a, target, weight, ignore_index, reduction)
+    if not label_smoothing:
+        return _losses(functional.cross_entropy, a, target, weight, ignore_index, reduction)
+    scores = known_as(functional.log_softmax)(a, classes)
+    right = _losses(functional.nll_loss, scores, target, weight, ignore_index, reduction)
+    weighed = scores if weight is None else scores * weight.reshape([-1] + [1] * (a.ndim - 1 - classes))
+    ignored = target == ignore_index
+    alike = (-weighed.sum(classes)).masked_fill(ignored, 0.0)
+    if reduction == "sum":
+        alike = alike.sum()
+    elif reduction == "mean":
+        counted = known_as(torch.logical_not)(ignored).to(to_torch_dtype(a.dtype))
+        if weight is not None:
+            places = target.masked_fill(ignored, 0).reshape(-1)
+            counted = counted * known_as(torch.index_select)(weight, 0, places).reshape(target.shape)
+        alike = alike.sum() / counted.sum()
+    return right * (1 - label_smoothing) + alike * (label_smoothing / int(a.shape[classes]))
+
+
+def _nll_loss(
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """See `_losses`."""
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    return _losses(functional.nll_loss, a, target, weight, ignore_index, reduction)
+
+
+def _losses(
+    function: Callable[..., Any],
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None,
+    ignore_index: int,
+    reduction: str,
+) -> Any:
+    """Cross entropy, or its second half, of classes.
+
+    The gradient of a sum, and of scores of one place, fails in Thunder, which gives PyTorch's kernel a total weight of
+    another data type; that over one dimension of places, or more than two, comes out in the shape of two.
+    """
+    if 0 in target.shape:
+        return _of_nothing(a.sum(1), reduction)
+    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
+    if reduction == "sum":
+        rows, classes = _rows(a, target)
+        return known_as(function)(rows, classes, reduction="none", **options).sum()
+    if a.ndim in (2, 4):
+        return known_as(function)(a, target, reduction=reduction, **options)
+    if a.ndim == 1:
+        scores, places = a.reshape(1, -1), target.reshape(1)
+    else:
+        batch, count = a.shape[:2]
+        scores, places = a.reshape(batch, count, 1, -1), target.reshape(batch, 1, -1)
+    made = known_as(function)(scores, places, reduction=reduction, **options)
+    return made.reshape(target.shape) if reduction == "none" else made
+
+
+def _of_nothing(losses: TensorProxy, reduction: str) -> Any:
+    """Losses of an empty batch, reduced: Thunder gives a constant, from which no gradient goes back."""
+    return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
+
+
+def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+    """Scores with the classes in the last of two dimensions, and the targets beside them."""
+    if a.ndim <= 2:
+        return (a, target) if a.ndim == 2 else (a.reshape(1, -1), target.reshape(1))
+    last = a.permute(0, *range(2, a.ndim), 1)
+    return last.reshape(-1, a.shape[1]), target.reshape(-1)
+
+
+def _attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    attn_mask: TensorProxy | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Thunder has no `enable_gqa`; on a GPU it wants a mask for each of the batch, and does not repeat one for all.
+
+    On a CPU it drops anew in the backward, so that gradients are of another draw; and where a mask leaves a query no
+    key, it gives no number, and PyTorch zero. PyTorch's own kernel needs no help there.
+    """
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = (_repeat_interleave(a, repeats, -3) for a in (key, value))
+    if query.device.type == "cpu" and not aten_cpu.claims(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+    ):
+        attn_mask, alone = (None, None) if attn_mask is None else _with_keys(attn_mask)
+        if dropout_p:
+            made = _dropped_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        else:
+            made = known_as(functional.scaled_dot_product_attention)(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+            )
+        return made if alone is None else made.masked_fill(alone, 0.0)
+    if attn_mask is not None and query.device.type == "cuda" and query.ndim == 4:
+        while attn_mask.ndim < query.ndim:
+            attn_mask = attn_mask.unsqueeze(0)
+        if attn_mask.shape[0] != query.shape[0]:
+            attn_mask = attn_mask.expand(query.shape[0], *attn_mask.shape[1:])
+    known = known_as(functional.scaled_dot_product_attention)
+    return known(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+
+
+def _with_keys(mask: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+    """A mask that leaves each query a key, and those queries to which it left none: (…, queries, 1)."""
+    if _is_bool(mask):
+        alone = known_as(torch.logical_not)(mask.any(-1, keepdim=True))
+        return known_as(torch.logical_or)(mask, alone), alone
+    alone = (mask == -math.inf).all(-1, keepdim=True)
+    return mask.masked_fill(alone, 0.0), alone
+
+
+def _dropped_attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    mask: TensorProxy | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> Any:
+    root = math.sqrt(1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = (query * root) @ (key * root).transpose(-2, -1)
+    if is_causal:
+        mask = known_as(torch.ones)(*scores.shape[-2:], device=query.device, dtype=torch.bool).tril()
+    if mask is not None:
+        scores = known_as(torch.where)(mask, scores, -math.inf) if _is_bool(mask) else scores + mask
+    return known_as(functional.dropout)(known_as(torch.softmax)(scores, -1), dropout_p) @ value
+
+
+def _multi_head_attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: TensorProxy | None,
+    in_proj_bias: TensorProxy | None,
+    bias_k: TensorProxy | None,
+    bias_v: TensorProxy | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: TensorProxy,
+    out_proj_bias: TensorProxy | None,
+    training: bool = True,
+    key_padding_mask: TensorProxy | None = None,
+    need_weights: bool = True,
+    attn_mask: TensorProxy | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: TensorProxy | None = None,
+    k_proj_weight: TensorProxy | None = None,
+    v_proj_weight: TensorProxy | None = None,
+    static_k: TensorProxy | None = None,
+    static_v: TensorProxy | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> Any:
+    """Thunder takes it for one operator, and cannot differentiate one whose second result is None."""
+    if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
+        raise NotImplementedError("multi_head_attention_forward with add_bias_kv, add_zero_attn or static keys")
+    linear = known_as(functional.linear)
+    batched = query.ndim == 3
+    if not batched:
+        alone = key is query, value is key
+        query = query.unsqueeze(1)
+        key = query if alone[0] else key.unsqueeze(1)
+        value = key if alone[1] else value.unsqueeze(1)
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+    if use_separate_proj_weight:
+        weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
+    else:
+        assert in_proj_weight is not None
+        weights = in_proj_weight.chunk(3)
+    if query is key and key is value and not use_separate_proj_weight:
+        projected = linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
+    else:
+        each = zip((query, key, value), weights, biases, strict=True)
+        projected = [linear(given, weight, bias) for given, weight, bias in each]
+    length, count, width = query.shape
+    # (length, batch, heads × size) → (batch, heads, length, size)
+    q, k, v = (
+        a.reshape(a.shape[0], count, num_heads, embed_dim_to_check // num_heads).permute(1, 2, 0, 3) for a in projected
+    )
+    hinted = is_causal and key_padding_mask is None and not need_weights
+    mask = None if hinted or attn_mask is None else _added(attn_mask, q)
+    if mask is not None:
+        mask = mask.reshape((1, 1, *mask.shape) if mask.ndim == 2 else (count, num_heads, *mask.shape[1:]))
+    if key_padding_mask is not None:
+        padding = _added(key_padding_mask, q).reshape(count, 1, 1, k.shape[2])
+        mask = padding if mask is None else mask + padding
+    drop = dropout_p if training else 0.0
+    scores = None
+    if need_weights:
+        scores = (q * math.sqrt(1.0 / q.shape[-1])) @ k.transpose(-2, -1)
+        scores = known_as(torch.softmax)(scores if mask is None else scores + mask, -1)
+        scores = known_as(functional.dropout)(scores, drop) if drop else scores
+        attended = scores @ v
+        scores = scores.mean(1) if average_attn_weights else scores
+        scores = scores if batched else scores.squeeze(0)
+    else:
+        attended = _attention(q, k, v, mask, drop, hinted)
+    joined = attended.permute(2, 0, 1, 3).reshape(length, count, width)
+    made = linear(joined, out_proj_weight, out_proj_bias)
+    return made if batched else made.squeeze(1), scores
+
+
+def _added(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
+    """A mask as what is added to scores: minus infinity where a mask of bool is True."""
+    if not _is_bool(mask):
+        return mask
+    zeros: TensorProxy = known_as(torch.zeros_like)(mask, dtype=like.dtype)
+    filled: TensorProxy = zeros.masked_fill(mask, -math.inf)
+    return filled
+
+
+def _is_bool(mask: TensorProxy) -> bool:
+    return "bool" in str(mask.dtype)
+
+
+def _norm(
+    a: TensorProxy, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """Thunder takes the method for `torch.linalg.norm`, which calls `p` another name."""
+    if p == "nuc":
+        raise NotImplementedError("a nuclear norm")
+    length = 2 if p in ("fro", None) else p
+    return known_as(torch.linalg.vector_norm)(a, length, dim, keepdim, dtype=dtype)
+
+
+def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
+    """Thunder shares the gradient among equal elements, also where it tells which of them it took."""
+    if not isinstance(dim, int) or not a.ndim or not dtypes.is_inexact_dtype(a.dtype):
+        return known_as(torch.max)(a, dim, keepdim)
+    place = known_as(torch.argmax)(a, dim, True)
+    made = known_as(torch.gather)(a, dim, place)
+    return (made, place) if keepdim else (made.squeeze(dim), place.squeeze(dim))
+
+
+def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
+    """Thunder gives what is at a bound no gradient."""
+    if not dtypes.is_inexact_dtype(a.dtype) or min is max is None:
+        return known_as(torch.clamp)(a, min, max)
+    for bound, outside in ((min, operator.lt), (max, operator.gt)):
+        if isinstance(bound, TensorProxy):
+            # A bound that is not a number is none to keep to, and comes out.
+            inside = known_as(torch.logical_not)(outside(a, bound)) & (bound == bound)
+            a = known_as(torch.where)(inside, a, bound)
+        elif bound is not None:
+            a = known_as(torch.where)(outside(a, bound), bound, a)
+    return a
+
+
+def _atan2(a: Any, b: Any) -> Any:
+    """Thunder's gradients at the origin are no numbers; PyTorch's are zero."""
+    known, where = known_as(torch.atan2), known_as(torch.where)
+    if not (isinstance(a, TensorProxy) and isinstance(b, TensorProxy)):
+        return known(a, b)
+    origin = (a == 0) & (b == 0)
+    return where(origin, known(_detached(a), _detached(b)), known(a, where(origin, 1, b)))
+
+
+def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> Any:
+    """Of no width Thunder's gradient cannot be told a shape; that of a product of two matrices can."""
+    if weight.numel:
+        return known_as(functional.linear)(a, weight, bias)
+    rows, width = math.prod(a.shape[:-1]), weight.shape[0]
+    made = known_as(torch.matmul)(a.reshape(rows, a.shape[-1]), weight.transpose(0, 1))
+    made = made.reshape(*a.shape[:-1], width)
+    return made if bias is None else made + bias
+
+
+def _detached(a: TensorProxy) -> TensorProxy:
+    """Cut off from gradients, as Thunder does with what is computed under `no_grad`.
+
+    Thunder leaves the gradient of a detached tensor to PyTorch, which computes zeros; and fails where what is read is a
+    tensor without dimensions, whose gradient Thunder gives the shape of what it is multiplied with.
+    """
+    made: TensorProxy = known_as(torch.detach)(a)
+    made.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)
+    return made
+
+
+def number_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function of NumPy's gives for numbers; Dynamo has a tensor for it."""
+    with _disable_current_modes():
+        made = function(*args, **kwargs)
+    if isinstance(made, torch.Tensor) and made.ndim:
+        raise NotImplementedError("an array of NumPy's")
+    return made.item() if isinstance(made, torch.Tensor) else made
+
+
+def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """Thunder has it of what is no tensor yet alone."""
+    if not isinstance(data, TensorProxy) or device not in (None, to_torch_device(data.device)):
+        raise NotImplementedError("torch.as_tensor of anything but a tensor that is there")
+    return data if dtype is None else known_as(torch.Tensor.to)(data, dtype)
+
+
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
+    """Thunder has it of numbers alone; of a tensor it is a copy that is cut off from gradients."""
+    if isinstance(data, TensorProxy):
+        return known_as(torch.clone)(_as_tensor(_detached(data), dtype, device))
+    return known_as(torch.tensor)(data, dtype=dtype, device=device, **more)
+
+
+def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """Thunder has none; Dynamo hands numbers that are read from tensors on in it."""
+    return known_as(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
+
+
+def power(a: Any, exponent: Any) -> Any:
+    """A power whose exponent wants a gradient, or is zero.
+
+    Thunder's gradient is not a number where the base is zero, PyTorch's is zero.
+    """
+    known, where = known_as(torch.pow), known_as(torch.where)
+    if not isinstance(a, TensorProxy):
+        return known(a, exponent)
+    zero = a == 0
+    if not isinstance(exponent, TensorProxy):
+        return where(zero, known(_detached(a), exponent), known(where(zero, 1, a), exponent))
+    return where(zero, known(a, _detached(exponent)), known(where(zero, 1, a), exponent))
+
+
+def _soft_margin_loss(
+    a: TensorProxy, target: TensorProxy, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Any:
+    """Thunder asks PyTorch for a gradient of the labels, which has none."""
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    loss = known_as(torch.log1p)(known_as(torch.exp)(-target * a))
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+_LOSE_WHAT_IS_EMPTY = (
+    torch.conv1d,
+    torch.conv2d,
+    torch.conv3d,
+    functional.group_norm,
+    functional.avg_pool1d,
+    functional.avg_pool2d,
+    functional.avg_pool3d,
+)
+
+LOWERED: dict[Any, Callable[..., Any]] = {
+    **WRITTEN_OUT,
+    functional.soft_margin_loss: _soft_margin_loss,
+    **POOLS,
+    **MAKERS,
+    **DRAWN,
+    torch.detach: _detached,
+    functional.linear: _linear,
+    torch.Tensor.detach: _detached,
+    torch.repeat_interleave: _repeat_interleave,
+    torch.Tensor.repeat_interleave: _repeat_interleave,
+    functional.dropout: _dropout,
+    torch.dropout: _dropout,
+    _weight_norm: _normed,
+    functional.embedding: _embedding,
+    _grouped_mm: grouped_mm,
+    torch.einsum: _einsum,
+    torch.norm: _norm,
+    torch.Tensor.norm: _norm,
+    torch.max: _max,
+    torch.Tensor.max: _max,
+    torch.clamp: _clamp,
+    torch.Tensor.clamp: _clamp,
+    torch.atan2: _atan2,
+    torch.Tensor.atan2: _atan2,
+    torch.arctan2: _atan2,
+    torch.as_tensor: _as_tensor,
+    torch.tensor: _tensor,
+    torch.scalar_tensor: _scalar_tensor,
+    functional.interpolate: interpolate,
+    functional.normalize: _normalize,
+    functional.instance_norm: _instance_norm,
+    functional.adaptive_avg_pool2d: _adaptive,
+    functional.cross_entropy: _cross_entropy,
+    functional.nll_loss: _nll_loss,
+    functional.scaled_dot_product_attention: _attention,
+    functional.multi_head_attention_forward: _multi_head_attention,
+}
+"""By the function of PyTorch that a graph calls."""
+
+LOWERED |= {
+    function: functools.partial(with_empty, LOWERED.get(function) or known_as(function))
+    for function in _LOSE_WHAT_IS_EMPTY
+}

@@ -1,0 +1,93 @@
+"""Pools as PyTorch has them, written with those that Thunder knows: for FX graphs, as `lowered`.
+
+Thunder refuses `ceil_mode`, and `count_include_pad=False`, also where they say nothing. Its `max_pool1d` multiplies by
+zero what it leaves out, so that padding and infinities come out as no number, and shares a gradient among equal
+elements, which PyTorch gives to the first; in three dimensions its gradient needs a stride that is spelled out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.compiler.interop.thunder_api import TensorProxy
+from workbench.compiler.lowering.decompositions import known_as
+
+_AVERAGED = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+_LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+
+
+def _each(given: Any, dims: int) -> tuple[int, ...]:
+    return (given,) * dims if isinstance(given, int) else tuple(given) * (dims // len(given))
+
+
+def _beyond(length: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """How far the last window of `ceil_mode` reaches behind the padding; none begins in the padding behind."""
+    reach = dilation * (kernel - 1) + 1
+    last = -(-(length + 2 * padding - reach) // stride)
+    if last * stride >= length + padding:
+        last -= 1
+    return max(0, last * stride + reach - 2 * padding - length)
+
+
+def _largest(function: Callable[..., Any], dims: int, a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+    given = {**dict(zip(_LARGEST, args, strict=False)), **kwargs}
+    kernel = _each(given["kernel_size"], dims)
+    stride = _each(given.get("stride") or kernel, dims)
+    padding, dilation = (_each(given.get(name, start), dims) for name, start in (("padding", 0), ("dilation", 1)))
+    if given.pop("return_indices", False):
+        given["stride"] = stride
+        return known_as(getattr(functional, f"max_pool{dims}d_with_indices"))(a, **given)
+    if given.get("ceil_mode"):
+        lengths = map(int, a.shape[-dims:])
+        beyond = tuple(map(_beyond, lengths, kernel, stride, padding, dilation))
+        given["ceil_mode"] = False
+        if any(beyond):
+            behind = [size for more in reversed(beyond) for size in (0, more)]
+            a = known_as(functional.pad)(a, tuple(behind), "constant", -float("inf"))
+    if dims == 1:
+        rows = known_as(functional.max_pool2d)
+        return rows(a.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation)).squeeze(-2)
+    if dims == 3:
+        given["stride"] = stride
+    return known_as(function)(a, **given)
+
+
+def _averaged(function: Callable[..., Any], dims: int, a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+    given = {**dict(zip(_AVERAGED, args, strict=False)), **kwargs}
+    kernel = _each(given["kernel_size"], dims)
+    stride = _each(given.get("stride") or kernel, dims)
+    padding = _each(given.get("padding", 0), dims)
+    lengths = tuple(map(int, a.shape[-dims:]))
+    ceil_mode, override = given.pop("ceil_mode", False), given.get("divisor_override")
+    beyond = tuple(map(_beyond, lengths, kernel, stride, padding, (1,) * dims)) if ceil_mode else (0,) * dims
+    inside = not given.pop("count_include_pad", True) and any(padding)
+    if not any(beyond) and (override or not inside):
+        return known_as(function)(a, **given)
+    around = [size for p, more in zip(reversed(padding), reversed(beyond), strict=True) for size in (p, p + more)]
+    made = known_as(function)(known_as(functional.pad)(a, tuple(around), "constant", 0.0), kernel, stride)
+    for axis, (length, k, s, p) in enumerate(zip(lengths, kernel, stride, padding, strict=True)):
+        at = a.ndim - dims + axis
+        if override:
+            made = made * k
+            continue
+        # A window counts its elements, with those of the padding or without.
+        first, end = (0, length) if inside else (-p, length + p)
+        start = known_as(torch.arange)(int(made.shape[at]), device=a.device) * s - p
+        count = (start + k).clamp(max=end) - start.clamp(min=first)
+        made = made * (k / count.reshape([-1 if dim == at else 1 for dim in range(a.ndim)]))
+    return (made / override if override else made).to(a.dtype)
+
+
+POOLS: dict[Any, Callable[..., Any]] = {
+    function: functools.partial(pool, known, dims)
+    for pool, names in ((_largest, "max_pool"), (_averaged, "avg_pool"))
+    for dims in (1, 2, 3)
+    for known in (getattr(functional, f"{names}{dims}d"),)
+    for function in (known, getattr(torch, f"{names}{dims}d", known))
+}
+"""By the function of PyTorch that a graph calls."""

@@ -1,0 +1,141 @@
+"""What draws random numbers, drawn once as PyTorch draws it: for FX graphs, as `lowered`.
+
+Thunder takes dropouts of channels, alpha dropouts and `gumbel_softmax` from PyTorch as they are, and runs them once
+more for their gradient: that draws other numbers, so that gradients were not of what was computed. Draws into a
+tensor, as `bernoulli_`, by which torchvision and timm leave out whole layers, it does not know.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.compiler.interop.thunder_api import TensorProxy
+from workbench.compiler.lowering.decompositions import known_as
+from workbench.compiler.lowering.factories import drawn
+
+_SELU = 1.7580993408473766
+"""What is dropped becomes the negative of this: scale times alpha of SELU."""
+
+
+def _in_place(kind: str, a: TensorProxy, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
+    if generator is not None or kwargs or not all(isinstance(arg, int | float) for arg in args):
+        raise NotImplementedError(f"{kind}_ with a generator, by keyword, or of a number in a tensor")
+    return known_as(torch.Tensor.copy_)(a, drawn(kind, a, a.shape, *args))
+
+
+def _bernoulli_in_place(a: TensorProxy, p: Any = 0.5, *, generator: Any = None) -> Any:
+    if not isinstance(p, TensorProxy):
+        return _in_place("bernoulli", a, p, generator=generator)
+    if generator is not None:
+        raise NotImplementedError("bernoulli_ with a generator")
+    return known_as(torch.Tensor.copy_)(a, known_as(torch.bernoulli)(p.expand(*a.shape)).to(a.dtype))
+
+
+def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None) -> Any:
+    """Thunder has none of a number."""
+    if generator is not None:
+        raise NotImplementedError("bernoulli with a generator")
+    return known_as(torch.bernoulli)(a) if p is None else drawn("bernoulli", a, a.shape, p)
+
+
+def _randint_like(a: TensorProxy, *bounds: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
+    """Thunder runs it again for a gradient, which no program asks for.
+
+    The bounds are one or two numbers, by place or by the keywords ``low`` and ``high``.
+    """
+    low, high = kwargs.pop("low", None), kwargs.pop("high", None)
+    bounds = (*(() if low is None else (low,)), *bounds, *(() if high is None else (high,)))
+    if kwargs.pop("requires_grad", False) or any(value is not None for value in kwargs.values()):
+        raise NotImplementedError(f"randint_like with {', '.join(kwargs) or 'requires_grad'}")
+    low, high = bounds if len(bounds) == 2 else (0, *bounds)
+    like = a if dtype is None and device is None else known_as(torch.empty_like)(a, dtype=dtype, device=device)
+    return drawn("random", like, a.shape, low, high)
+
+
+def _dropped(
+    dims: int | None,
+    alpha: bool,
+    a: TensorProxy,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+) -> Any:
+    """A dropout of elements, or of channels that have so many dimensions, as PyTorch computes it."""
+    if not training or p == 0:
+        return a
+    single = dims is not None and a.ndim == dims + 1 and dims != 2  # images of three dimensions are a batch
+    x = a.unsqueeze(0) if single else a
+    shape = x.shape if dims is None else [*x.shape[:2], *[1] * (x.ndim - 2)]
+    if p == 1:
+        made = x * 0.0
+    else:
+        noise = drawn("bernoulli", x, shape, 1 - p)
+        if alpha:
+            by = 1.0 / math.sqrt((_SELU * _SELU * p + 1) * (1 - p))
+            made = x * (noise * by) + ((noise - 1) * (_SELU * by) + _SELU * by * p)
+        else:
+            made = x * (noise / (1 - p))
+    made = made.squeeze(0) if single else made
+    return known_as(torch.Tensor.copy_)(a, made) if inplace else made
+
+
+def _alpha_dropout(a: TensorProxy, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+    return _dropped(None, True, a, p, training, inplace)
+
+
+def _feature_alpha_dropout(a: TensorProxy, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+    return _dropped(max(a.ndim - 2, 0), True, a, p, training, inplace)
+
+
+def _channels_dropped(alpha: bool, a: TensorProxy, p: float, train: bool) -> Any:
+    """PyTorch's operators take channels of any dimensions."""
+    return _dropped(max(a.ndim - 2, 0), alpha, a, p, train)
+
+
+def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
+    del eps
+    gumbels = -known_as(torch.log)(drawn("exponential", logits, logits.shape))
+    soft = known_as(functional.softmax)((logits + gumbels) / tau, dim)
+    if not hard:
+        return soft
+    index = known_as(torch.argmax)(soft, dim, keepdim=True)
+    zeros = known_as(torch.zeros_like)(logits)
+    ones = known_as(torch.ones_like)(index).to(logits.dtype)
+    return known_as(torch.scatter)(zeros, dim, index, ones) - soft.detach() + soft
+
+
+def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, Any]:
+    """With what was kept."""
+    if not train and train is not None:
+        return a * 1, known_as(torch.ones_like)(a, dtype=torch.bool)
+    if p == 1:
+        return a * 0.0, known_as(torch.zeros_like)(a, dtype=torch.bool)
+    noise = drawn("bernoulli", a, a.shape, 1 - p)
+    return a * noise * (1 / (1 - p)), noise.to(torch.bool)
+
+
+DRAWN: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.bernoulli_: _bernoulli_in_place,
+    torch.bernoulli: _bernoulli,
+    torch.randint_like: _randint_like,
+    torch.Tensor.bernoulli: _bernoulli,
+    **{
+        getattr(torch.Tensor, f"{kind}_"): functools.partial(_in_place, kind)
+        for kind in ("log_normal", "cauchy", "geometric", "random")
+    },
+    **{getattr(functional, f"dropout{dims}d"): functools.partial(_dropped, dims, False) for dims in (1, 2, 3)},
+    functional.alpha_dropout: _alpha_dropout,
+    functional.feature_alpha_dropout: _feature_alpha_dropout,
+    torch.alpha_dropout: functools.partial(_dropped, None, True),
+    torch.feature_dropout: functools.partial(_channels_dropped, False),
+    torch.feature_alpha_dropout: functools.partial(_channels_dropped, True),
+    torch.native_dropout: _native_dropout,
+    functional.gumbel_softmax: _gumbel_softmax,
+}
+"""By the function of PyTorch that a graph calls."""

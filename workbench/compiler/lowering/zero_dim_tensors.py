@@ -1,0 +1,74 @@
+"""Tensors without dimensions, in programs on a CPU: Thunder takes them for numbers, and their gradients come out wrong.
+
+It does not broadcast them, and so hands on a gradient of the shape of what they met: `x / x.sum()` has a wrong
+gradient, and `w / x.sum()` fails. Here they are given one dimension, from which Thunder broadcasts as on a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.compiler.interop.thunder_api import TensorProxy, dtypes
+
+BROADCAST = frozenset(
+    (
+        *("add", "sub", "mul", "div", "truediv", "true_divide", "divide", "multiply", "subtract", "rsub", "pow"),
+        *("add_", "sub_", "mul_", "div_", "iadd", "isub", "imul", "itruediv", "addcmul", "addcdiv", "lerp"),
+        *(
+            "where",
+            "masked_fill",
+            "maximum",
+            "minimum",
+            "max",
+            "min",
+            "fmax",
+            "fmin",
+            "clamp",
+            "clamp_min",
+            "clamp_max",
+        ),
+        *("atan2", "arctan2", "hypot", "fmod", "remainder", "mod", "copysign", "logaddexp", "logaddexp2", "xlogy"),
+        *("float_power", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "copy_", "fill_"),
+    )
+)
+"""Functions, methods and operators that broadcast, by name."""
+
+
+def spread(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a node, with each that has no dimensions and wants a gradient as one of one dimension.
+
+    Parameters
+    ----------
+    node : Node
+        With what its arguments give as fake tensors.
+    args, kwargs
+        Thunder's proxies in the place of tensors.
+    """
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name not in BROADCAST:
+        return args, kwargs
+    wide = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, TensorProxy) and arg.ndim]
+    if not wide:
+        return args, kwargs
+    return (
+        tuple(_spread(given, arg, wide) for given, arg in zip(node.args, args, strict=True)),
+        {name: _spread(node.kwargs[name], arg, wide) for name, arg in kwargs.items()},
+    )
+
+
+def _wants_gradient(given: Any) -> bool:
+    value = given.meta.get("example_value") if isinstance(given, fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.requires_grad and value.device.type == "cpu"
+
+
+def _spread(given: Any, arg: Any, wide: list[TensorProxy]) -> Any:
+    if not isinstance(arg, TensorProxy) or arg.ndim or not _wants_gradient(given):
+        return arg
+    # Without dimensions it does not count among floating point types, with one it would.
+    kinds = {x.dtype for x in wide if dtypes.is_inexact_dtype(x.dtype)}
+    if len(kinds) == 1 and arg.dtype not in kinds:
+        arg = arg.to(next(iter(kinds)))
+    return arg.reshape(1)

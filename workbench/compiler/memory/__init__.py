@@ -1,0 +1,1 @@
+"""Memory effects of each statement, and the `Graph` of a pair of traces."""

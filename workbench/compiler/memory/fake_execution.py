@@ -1,0 +1,563 @@
+"""The reference memory walk: every statement of the execution traces, run once with fake tensors.
+
+Nothing is computed and nothing is allocated, but views, strides and reference counts are PyTorch's own. The arithmetic
+in `workbench.analysis.memory.liveness` is held to this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import weakref
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from workbench.analysis.memory.allocator import allocated_bytes
+from workbench.compiler.interop import default_dtype_device
+from workbench.compiler.interop.thunder_api import (
+    NumberProxy,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    prims,
+    to_torch_device,
+    to_torch_dtype,
+    torch_executor,
+    tracectx,
+    tree_flatten,
+    tree_map,
+    variableify,
+)
+from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
+from workbench.compiler.memory.nvfuser_aliasing import given_out
+from workbench.compiler.memory.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
+from workbench.compiler.trace.bsym_memo import structure_of
+from workbench.compiler.trace.inplace_copies import inside_of, is_copy
+from workbench.interop.torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    TorchDispatchMode,
+    _disable_current_modes,
+    tree_iter,
+)
+
+_aten = torch.ops.aten
+
+_MOVES_DATA = frozenset(
+    (
+        _aten.empty,
+        _aten.empty_like,
+        _aten.empty_strided,
+        _aten.new_empty,
+        _aten.full,
+        _aten.full_like,
+        _aten.zeros,
+        _aten.zeros_like,
+        _aten.ones,
+        _aten.ones_like,
+        _aten.arange,
+        _aten.clone,
+        _aten.copy,
+        _aten.copy_,
+        _aten._to_copy,
+        _aten.cat,
+        _aten.stack,
+        _aten.embedding,
+        _aten.index,
+        _aten.index_select,
+        _aten.gather,
+        _aten.constant_pad_nd,
+    )
+)
+"""Operators that compute nothing: they count no floating point operations."""
+
+_REDUCED_WHERE_THEY_LIE = frozenset(
+    (_aten.binary_cross_entropy, _aten.smooth_l1_loss, _aten.mse_loss, _aten.soft_margin_loss)
+)
+"""Losses whose CPU kernels return their mean or sum in the storage of all the single losses."""
+
+
+def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
+    # The registry knows CUDA's attention kernels only.
+    if func is _aten._scaled_dot_product_flash_attention_for_cpu:
+        return int(sdpa_flop_count(*(t.shape for t in args[:3])))
+    if func is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
+        return int(sdpa_backward_flop_count(*(t.shape for t in args[:4])))
+    return None
+
+
+class Allocations(TorchDispatchMode):
+    """While active, counts the bytes of all storages that come and go.
+
+    Attributes
+    ----------
+    live_bytes : int
+        Bytes of the storages that exist now.
+    peak_bytes : int
+        The most that existed at once since it was last set.
+    flops : int
+        Floating point operations so far. Matmuls, convolutions and attention by PyTorch's formulas, everything else
+        one per element of its largest tensor.
+    stands_for : str
+        The type of device whose allocator is asked, whatever device tensors are on; empty for their own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.flops = 0
+        self.stands_for = ""
+        self._sizes: dict[int, int] = {}
+
+    def see(self, tensor: torch.Tensor) -> bool:
+        """Count the tensor's storage, once; return whether it is new."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._sizes:
+            return False
+        self._sizes[key] = allocated_bytes(storage.nbytes(), self.stands_for or tensor.device.type)
+        weakref.finalize(storage, self._forget, key).atexit = False
+        self.live_bytes += self._sizes[key]
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        return True
+
+    def _forget(self, key: int) -> None:
+        self.live_bytes -= self._sizes.pop(key)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator and count what it makes."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        packet = func._overloadpacket
+        # Where PyTorch's autograd finds a gradient, the kernels are measured.
+        is_own = packet in _REDUCED_WHERE_THEY_LIE and not torch.is_grad_enabled()
+        if is_own and out.dim() == 0 and out.device.type == "cpu":
+            single = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            out.untyped_storage().resize_(math.prod(single) * out.itemsize)
+        outputs = [t for t in tree_iter(out) if isinstance(t, torch.Tensor)]
+        made = [self.see(tensor) for tensor in outputs]
+        if (attention := _attention_flops(packet, args)) is not None:
+            self.flops += attention
+        elif packet in flop_registry:
+            self.flops += int(flop_registry[packet](*args, **kwargs, out_val=out))
+        elif packet not in _MOVES_DATA and (any(made) or func._schema.is_mutable):
+            tensors = [*outputs, *(t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor))]
+            self.flops += max((t.numel() for t in tensors), default=0)
+        return out
+
+
+@contextlib.contextmanager
+def fake_execution(mode: FakeTensorMode) -> Iterator[None]:
+    """Run what follows with fake tensors, whatever modes the caller is in."""
+    with _disable_current_modes(), torch.no_grad(), mode:
+        yield
+
+
+def source(bsym: Any) -> tuple[str, dict[str, Any]]:
+    """Python source of one statement as Thunder would execute it, and the names it needs besides its inputs."""
+    # Printing registers objects on the statement, under names that are unique only within one trace: print a copy.
+    copy = bsym.from_bsym(_import_ctx={}, _object_ctx={})
+    with tracectx(TraceCtx(None)):
+        lines = copy.python(indent=0, print_depth=1)
+        imports, calls, objects = copy.gather_ctxs()
+    return "\n".join(lines), {"torch": torch, "Tensor": torch.Tensor, **imports, **calls, **objects}
+
+
+def claim(bsym: Any) -> list[Any] | None:
+    """The statements that the torch executor would run for an unclaimed symbol; None if it has none."""
+    try:
+        claimed = torch_executor.can_execute(bsym)
+    except AssertionError:
+        # `uniform_philox`'s checker takes its offset, a number that is not known yet, modulo 4.
+        claimed = False
+    if not claimed:
+        return None
+    trace = TraceCtx(None)
+    trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
+    # Values in between get names that nothing around them has: `t1` may be another one there.
+    trace._gen_name = lambda number: f"_claimed_{number}"
+    with default_dtype_device.noted(), tracectx(trace):
+        symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
+        result = symbol(*bsym.args, **bsym.kwargs)
+    swap = {
+        variableify(made): wanted
+        for made, wanted in zip(tree_flatten(result)[0], bsym.flat_outs, strict=True)
+        if isinstance(made, Proxy) and isinstance(wanted, Proxy)
+    }
+    return [claimed.from_bsym_swap_proxies(swap, skip_subsymbols=True) for claimed in trace.bound_symbols]
+
+
+def runs_whole(bsym: Any) -> bool:
+    """Whether a statement that writes in place computes and writes as one function of PyTorch: a batch norm, say."""
+
+    def find() -> bool:
+        claimed = None if is_copy(bsym) or not inside_of(bsym)[0] else claim(bsym)
+        return claimed is not None and not any(map(is_copy, claimed))
+
+    return bool(structure_of(bsym).once("runs whole", find))
+
+
+def runs_as_pytorch(fusion: Any) -> bool:
+    """Whether a fusion's outputs share storages as eager PyTorch's would.
+
+    Inductor's do: AOTAutograd gives outputs that are views of inputs back as views, inputs as themselves, and views of
+    one buffer as views of it. Of nvFuser's see `workbench.compiler.memory.nvfuser_aliasing`.
+    """
+    executor = fusion.sym.executor
+    return executor is not None and "torchcompile" in str(executor.name).lower()
+
+
+def forwarded(fusion: Any) -> dict[str, str]:
+    """Names inside a fusion that are one of its inputs: identities, and destinations of copies in place."""
+    inputs = {proxy.name: proxy.name for proxy in fusion.flat_proxy_args}
+    for bsym in fusion.subsymbols:
+        if bsym.sym.id == prims.PrimIDs.SHALLOW_COPY:
+            taken = bsym.args[0].name
+        elif bsym.sym.id == prims.PrimIDs.COPY_:
+            taken = bsym.args[1].name
+        else:
+            continue
+        if taken in inputs:
+            inputs[bsym.output.name] = inputs[taken]
+    return inputs
+
+
+def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
+    """An uninitialised tensor as a proxy describes it, contiguous unless `strides` (elements) are given."""
+    shape, dtype, device = tuple(proxy.shape), to_torch_dtype(proxy.dtype), to_torch_device(proxy.device)
+    if strides is None:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.empty_strided(shape, tuple(strides), dtype=dtype, device=device)
+
+
+def fakes(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    """What `empty` gives inside that mode for each proxy, without asking PyTorch's dispatcher."""
+    with _disable_current_modes():
+        return [
+            FakeTensor(
+                mode,
+                torch.empty_strided(tuple(proxy.shape), tuple(one), dtype=to_torch_dtype(proxy.dtype), device="meta"),
+                to_torch_device(proxy.device),
+            )
+            for proxy, one in zip(proxies, strides, strict=True)
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stepped:
+    """Memory over a step as executed with fake tensors.
+
+    Attributes
+    ----------
+    live_bytes : tuple of int
+        Bytes alive right after each bound symbol of the forward trace and then of the backward trace.
+    statement_peak_bytes : tuple of int
+        The most bytes alive at once while it ran.
+    after_bytes : int
+        The most bytes alive at once after the last one, while autograd gives the gradients to leaves.
+    peak_bytes : int
+        The most of all.
+    baseline_bytes : int
+        Arguments: parameters, buffers and inputs.
+    misdeclared : tuple of str
+        Values whose shape or data type is not what Thunder's trace says. Figures that rest on the trace are off there.
+    """
+
+    live_bytes: tuple[int, ...]
+    statement_peak_bytes: tuple[int, ...]
+    after_bytes: int
+    peak_bytes: int
+    baseline_bytes: int
+    misdeclared: tuple[str, ...] = ()
+
+
+def step(
+    forward: Any,
+    backward: Any = None,
+    *,
+    arguments: Mapping[str, torch.Tensor] | None = None,
+    beside: Collection[str] = (),
+) -> Stepped:
+    """Execute the traces of a step with fake tensors, statement by statement.
+
+    The caller holds arguments, outputs and gradients, as autograd and a training loop do. What is saved for the
+    backward is held by lists that the backward trace empties; so are the cotangents, which are taken as contiguous.
+
+    Parameters
+    ----------
+    forward, backward : TraceCtx
+        Execution traces, deletions included, as Thunder compiles them.
+    arguments : mapping of str to Tensor, optional
+        As for `workbench.compiler.memory.op_effects.facts`.
+    beside : collection of str
+        Arguments that the program gives back as they came, beside what the forward returns.
+
+    Returns
+    -------
+    Stepped
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake_execution(mode), Allocations() as allocations:
+        walk = _Steps(allocations, mode)
+        walk.enter(forward, arguments or {})
+        baseline_bytes = allocations.live_bytes
+        returned = walk.run(forward)
+        allocations.peak_bytes = allocations.live_bytes
+        if backward is not None:
+            outcome, (saved, others) = returned
+            del returned
+            # The caller holds the outputs; the lists below are the only holders of what is saved.
+            walk.held.append(outcome)
+            lists: dict[str, list[Any]] = {"saved_for_backward": [list(saved), list(others)]}
+            del saved, others
+            # Autograd makes zeros for outputs without a gradient, also where the backward ignores them.
+            lists["cotangents"] = [
+                torch.empty(output.shape, dtype=output.dtype, device=output.device)
+                if isinstance(output, torch.Tensor)
+                else None
+                for output in outcome["flat_output"]
+            ]
+            walk.names.update(lists)
+            del lists
+            past = _past(forward, outcome, beside)
+            (gradients,) = walk.run(backward)
+            accumulation = _Accumulation(forward, gradients, outcome["flat_args"], arguments or {}, past)
+            del gradients
+            allocations.peak_bytes = allocations.live_bytes
+            accumulation.run(allocations)
+    return Stepped(
+        live_bytes=tuple(walk.live_bytes),
+        statement_peak_bytes=tuple(walk.peak_bytes),
+        after_bytes=allocations.peak_bytes,
+        peak_bytes=max((baseline_bytes, *walk.peak_bytes, allocations.peak_bytes)),
+        baseline_bytes=baseline_bytes,
+        misdeclared=tuple(walk.misdeclared),
+    )
+
+
+class _Steps:
+    """Executes statements one by one in a namespace like that of the function they are printed as."""
+
+    def __init__(self, allocations: Allocations, mode: FakeTensorMode) -> None:
+        self.allocations = allocations
+        self.mode = mode
+        self.names: dict[str, Any] = {}
+        self.held: list[Any] = []
+        self.live_bytes: list[int] = []
+        self.peak_bytes: list[int] = []
+        self.misdeclared: list[str] = []
+        self.stored: dict[str, list[Layout]] = {}
+
+    def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
+        """Make the trace's arguments; those of one storage share one."""
+        storages: dict[int, torch.Tensor] = {}
+        for bsym in trace.bound_symbols:
+            if bsym.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL:
+                continue
+            for proxy in bsym.flat_proxy_outs:
+                if proxy.name in arguments:
+                    self.names[proxy.name] = _like(arguments[proxy.name], storages)
+                elif isinstance(proxy, TensorProxy):
+                    self.names[proxy.name] = empty(proxy)
+                elif isinstance(proxy, NumberProxy):
+                    self.names[proxy.name] = proxy.value
+        self.held.extend(self.names.values())
+
+    def run(self, trace: Any) -> Any:
+        """Execute a trace; return what it returns."""
+        returned = None
+        for bsym in trace.bound_symbols:
+            self.allocations.peak_bytes = self.allocations.live_bytes
+            if bsym.sym.id is prims.PrimIDs.RETURN:
+                returned = tree_map(self._value, bsym.args)
+                self.names.clear()
+            elif bsym.sym.is_fusion:
+                self._fusion(bsym)
+            elif bsym.sym.id not in (prims.PrimIDs.UNPACK_TRIVIAL, prims.PrimIDs.COMMENT):
+                self._execute(bsym)
+            self.misdeclared.extend(proxy.name for proxy in bsym.flat_proxy_outs if self._otherwise(proxy))
+            self.live_bytes.append(self.allocations.live_bytes)
+            self.peak_bytes.append(self.allocations.peak_bytes)
+        return returned
+
+    def _otherwise(self, proxy: Any) -> bool:
+        made = self.names.get(proxy.name) if isinstance(proxy, TensorProxy) else None
+        return isinstance(made, torch.Tensor) and (tuple(made.shape), made.dtype) != (
+            tuple(proxy.shape),
+            to_torch_dtype(proxy.dtype),
+        )
+
+    def _value(self, leaf: Any) -> Any:
+        return self.names[leaf.name] if isinstance(leaf, Proxy) else leaf
+
+    def _execute(self, bsym: Any) -> None:
+        text, context = source(bsym)
+        name = str(bsym.sym.name)
+        if name.startswith(OFFLOAD):
+            # What it makes is on the host, and is not counted where a CPU stands in for the device. Its header cannot
+            # be read from a fake tensor: what it would say is kept here.
+            self.stored[bsym.output.name] = layouts([self.names[p.name] for p in bsym.flat_proxy_args])
+            with fake_execution(self.mode):
+                self.names[bsym.output.name] = empty(bsym.output)
+        elif name.startswith(RELOAD):
+            device = to_torch_device(bsym.flat_proxy_outs[0].device)
+            back = brought_back(
+                self.stored[bsym.flat_proxy_args[0].name],
+                lambda layout: torch.empty(layout.nbytes, dtype=torch.uint8, device=device),
+            )
+            self.names.update(zip((p.name for p in bsym.flat_proxy_outs), back, strict=True))
+        else:
+            self._call(bsym, text, context)
+
+    def _call(self, bsym: Any, text: str, context: dict[str, Any]) -> None:
+        """Run a statement; where its kernel may hold more inside than fake tensors show, the kernel is measured."""
+        allocations = self.allocations
+        given = {proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args}
+        before_bytes, before_flops = allocations.live_bytes, allocations.flops
+        exec(text, context, self.names)
+        if allocations.peak_bytes <= before_bytes and not str(bsym.sym.name).startswith(WRITES):
+            return
+        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        if allocates_inside(str(bsym.sym.name), list(tensors.values()), allocations.flops - before_flops):
+            numbers = {name: value for name, value in given.items() if name not in tensors}
+            inside_bytes = peak_inside_bytes(text, {**context, **numbers}, tensors)
+            allocations.peak_bytes = max(allocations.peak_bytes, before_bytes + (inside_bytes or 0))
+
+    def _fusion(self, bsym: Any) -> None:
+        # What a fused kernel needs inside is not known; its outputs are.
+        if runs_as_pytorch(bsym):
+            inner = _Steps(self.allocations, self.mode)
+            inner.names.update((proxy.name, self.names[proxy.name]) for proxy in bsym.flat_proxy_args)
+            for member in bsym.subsymbols:
+                inner._member(member)
+            self.names.update((proxy.name, inner.names[proxy.name]) for proxy in bsym.flat_proxy_outs)
+            del inner
+        else:
+            self._as_nvfuser(bsym)
+        self.allocations.peak_bytes = self.allocations.live_bytes
+
+    def _as_nvfuser(self, bsym: Any) -> None:
+        """Give the outputs of a fusion memory, or places in that of others."""
+        inputs = {
+            proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)
+        }
+        self.names.update(given_out(bsym, inputs, forwarded(bsym), empty))
+
+    def _member(self, bsym: Any) -> None:
+        claimed = claim(bsym) if bsym.sym.executor is None and bsym.sym.python_impl is None else None
+        if claimed is not None:
+            for statement in claimed:
+                self._execute(statement)
+        elif bsym.sym.executor is None and bsym.subsymbols:
+            for member in bsym.subsymbols:
+                self._member(member)
+        else:
+            self._execute(bsym)
+
+
+def _past(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
+    """Gradients of arguments that are given back as they came, by `id`: they wait there for those of the backward."""
+    given = {id(output) for output in outcome["flat_output"] if isinstance(output, torch.Tensor)}
+    if given <= set(map(id, outcome["flat_args"])):
+        return {}
+    arguments = zip(forward.bound_symbols[-1].args[0]["flat_args"], outcome["flat_args"], strict=True)
+    return {
+        id(made): torch.empty_like(made)
+        for proxy, made in arguments
+        if isinstance(proxy, TensorProxy) and proxy.requires_grad and (id(made) in given or proxy.name in beside)
+    }
+
+
+class _HandOver(torch.autograd.Function):
+    """Gives autograd gradients that are there already; the list that holds them is emptied."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[torch.Tensor], *leaves: torch.Tensor) -> torch.Tensor:
+        ctx.gradients = gradients
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        gradients = tuple(ctx.gradients)
+        ctx.gradients.clear()
+        return None, *gradients
+
+
+class _Copies(TorchDispatchMode):
+    """While active, counts what copies hold inside themselves."""
+
+    def __init__(self, allocations: Allocations, on_cpu: bool) -> None:
+        super().__init__()
+        self.allocations = allocations
+        self.on_cpu = on_cpu
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self.on_cpu and func._overloadpacket in (_aten.copy_, _aten.clone):
+            given = args[0 if func._overloadpacket is _aten.clone else 1]
+            inside_bytes = copy_inside_bytes(tuple(given.shape), given.stride(), out.stride(), given.dtype)
+            self.allocations.peak_bytes = max(self.allocations.peak_bytes, self.allocations.live_bytes + inside_bytes)
+        return out
+
+
+class _Accumulation:
+    """What autograd does with the gradients of a step: autograd itself does it, with fake tensors."""
+
+    def __init__(
+        self,
+        forward: Any,
+        gradients: Sequence[Any],
+        arguments: Sequence[Any],
+        tensors: Mapping[str, torch.Tensor],
+        past: Mapping[int, torch.Tensor],
+    ) -> None:
+        names = [getattr(leaf, "name", "") for leaf in forward.bound_symbols[-1].args[0]["flat_args"]]
+        self.gradients: list[torch.Tensor] = []
+        self.leaves: list[torch.Tensor] = []
+        self.held: list[torch.Tensor] = []
+        self.device_type = next((t.device.type for t in gradients if isinstance(t, torch.Tensor)), "cpu")
+        for name, gradient, argument in zip(names, gradients, arguments, strict=True):
+            if not isinstance(gradient, torch.Tensor):
+                continue
+            if name in tensors and not tensors[name].is_leaf:
+                self.held.append(gradient)
+                continue
+            if id(argument) in past:
+                self.held += [gradient, past[id(argument)]]
+                continue
+            self.gradients.append(_as_on_cpu(gradient))
+            self.leaves.append(_as_on_cpu(argument.detach()).requires_grad_())
+
+    def run(self, allocations: Allocations) -> None:
+        """Give the gradients to the leaves."""
+        if self.leaves:
+            hand_over: Any = _HandOver.apply  # without types in torch
+            allocations.stands_for = self.device_type
+            with torch.enable_grad(), _Copies(allocations, self.device_type == "cpu"):
+                torch.autograd.backward(hand_over(self.gradients, *self.leaves), torch.empty(0))
+            allocations.stands_for = ""
+
+
+def _as_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, said to lie on the CPU from now on: autograd has no thread for a GPU that is not there."""
+    tensor.fake_device = torch.device("cpu")  # type: ignore[attr-defined]
+    return tensor
+
+
+def _like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
+    """A fake tensor like `tensor`, on a fake storage of the same size that stands for its storage."""
+    storage = tensor.untyped_storage()
+    if storage._cdata not in storages:
+        storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=tensor.device)
+    whole = storages[storage._cdata]
+    whole = whole[: whole.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
+    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

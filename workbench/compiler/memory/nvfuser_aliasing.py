@@ -1,0 +1,235 @@
+"""In whose memory the outputs of an nvFuser fusion lie: not each in its own.
+
+What only moves elements, nvFuser does not compute: where an output is a view of one of the fusion's inputs, or of what
+the fusion computes, it gives out a view. The rules are those of nvFuser's ``csrc/alias_analysis.cpp``,
+``csrc/preseg_passes/mark_aliases_prepare.cpp`` and ``csrc/scheduler/mark_aliases.cpp``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.thunder_api import TensorProxy, prims
+from workbench.compiler.trace.proxy_traits import shape_of
+from workbench.interop.torch_private import _disable_current_modes
+
+
+@dataclasses.dataclass(frozen=True)
+class Lying:
+    """Where a value that a fusion hands out lies.
+
+    Attributes
+    ----------
+    root : Proxy
+        The value that has the memory: an input of the fusion, one that it computes, or the value itself.
+    shape, strides : tuple of int
+        In elements.
+    offset : int
+        Of the first element in the root's memory, after the root's own first.
+    is_view : bool
+        Whether it is a view of the root, and not the root.
+    root_strides : tuple of int
+        Of the root, in elements.
+    """
+
+    root: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    is_view: bool
+    root_strides: tuple[int, ...]
+
+
+def lying(
+    fusion: Any,
+    inputs: Sequence[Any],
+    strides: Mapping[str, Sequence[int]],
+    outputs: Sequence[Any],
+    same: Mapping[str, str],
+) -> dict[str, Lying]:
+    """Where the outputs of a fusion lie.
+
+    Not known is how nvFuser lays out what it computes, taken as contiguous; and of a view that the fusion reads again,
+    to compute something of it, whether the kernel that does so writes it out: those that normalize may.
+
+    Parameters
+    ----------
+    fusion : BoundSymbol
+    inputs, outputs : sequence of Proxy
+        Its tensors.
+    strides : mapping of str to sequence of int
+        Of the inputs, in elements.
+    same : mapping of str to str
+        Names inside that are one of the inputs, see `workbench.compiler.memory.fake_execution.forwarded`.
+
+    Returns
+    -------
+    dict of str to Lying
+        By output.
+    """
+    wanted = [proxy.name for proxy in outputs]
+    with _disable_current_modes():
+        found = _Followed(fusion.subsymbols, inputs, strides, same)
+        if written := found.written(wanted):
+            found = _Followed(fusion.subsymbols, inputs, strides, same, written)
+    return {name: found.where(name) for name in wanted}
+
+
+def given_out(
+    fusion: Any,
+    inputs: Mapping[str, torch.Tensor],
+    same: Mapping[str, str],
+    made: Callable[[Any, Sequence[int]], torch.Tensor],
+) -> dict[str, torch.Tensor]:
+    """What a fusion hands out: inputs, what it computes, and views of both.
+
+    Parameters
+    ----------
+    fusion : BoundSymbol
+    inputs : mapping of str to Tensor
+        By name.
+    same : mapping of str to str
+        As for `lying`.
+    made : callable
+        Gives what the fusion computes for a value, in memory of its own, with those strides. Called once for each.
+
+    Returns
+    -------
+    dict of str to Tensor
+        By output.
+    """
+    outputs = [proxy for proxy in fusion.flat_proxy_outs if isinstance(proxy, TensorProxy)]
+    proxies = [p for p in fusion.flat_proxy_args if isinstance(p, TensorProxy)]
+    wholes = dict(inputs)
+    strides = {proxy.name: inputs[proxy.name].stride() for proxy in proxies}
+    found: dict[str, torch.Tensor] = {}
+    for name, lie in lying(fusion, proxies, strides, outputs, same).items():
+        if name in same:
+            found[name] = inputs[same[name]]
+            continue
+        root = lie.root.name
+        if root not in wholes:
+            wholes[root] = made(lie.root, lie.root_strides)
+        whole = wholes[root]
+        offset = int(whole.storage_offset()) + lie.offset
+        found[name] = whole.as_strided(lie.shape, lie.strides, offset) if lie.is_view else whole
+    return found
+
+
+class _Followed:
+    """The values of a fusion, each followed to what it is a view of."""
+
+    def __init__(
+        self,
+        members: Sequence[Any],
+        inputs: Sequence[Any],
+        strides: Mapping[str, Sequence[int]],
+        same: Mapping[str, str],
+        written: Collection[str] = (),
+    ) -> None:
+        self._members, self._same = members, same
+        self._proxies = {proxy.name: proxy for proxy in inputs}
+        self._inputs = frozenset(self._proxies)
+        self._tensors = {p.name: _meta(p, strides[p.name]) for p in inputs}
+        self._viewed: dict[str, str] = {}
+        self._makers: dict[str, int] = {}
+        for index, member in enumerate(members):
+            view = self._view(member)
+            for out in (each for each in member.flat_proxy_outs if isinstance(each, TensorProxy)):
+                if out.name in self._tensors:
+                    continue
+                self._proxies[out.name], self._makers[out.name] = out, index
+                if view is not None and out.name not in written:
+                    self._viewed[out.name] = member.args[0].name
+                    self._tensors[out.name] = view
+                elif out.name in same:
+                    self._tensors[out.name] = self._tensors[same[out.name]]
+                else:
+                    # What is written out of a view lies as the view does, without its gaps.
+                    self._tensors[out.name] = _meta(out) if view is None else torch.empty_like(view)
+
+    def _view(self, member: Any) -> torch.Tensor | None:
+        """What a member gives, where that is a view of its first argument."""
+        moves = _MOVES.get(member.sym.id)
+        source = member.args[0] if moves is not None and member.args else None
+        if moves is None or not isinstance(source, TensorProxy) or source.name not in self._tensors:
+            return None
+        given = self._tensors[source.name]
+        made = moves(given, member)
+        return made if made.untyped_storage()._cdata == given.untyped_storage()._cdata else None
+
+    def written(self, wanted: Sequence[str]) -> frozenset[str]:
+        """Views that the kernels write out: something is computed of them, and what they are views of stays inside."""
+        read: set[int] = set()
+        waiting = [index for name, index in self._makers.items() if name not in self._viewed]
+        while waiting:
+            index = waiting.pop()
+            if index not in read:
+                read.add(index)
+                names = (proxy.name for proxy in self._members[index].flat_proxy_args)
+                waiting.extend(self._makers[name] for name in names if name in self._makers)
+        cut = [self._cut(name, read) for name in wanted]
+        handed = {*wanted, *cut}
+        return frozenset(name for name in cut if name in self._viewed and self._root(name) not in self._inputs | handed)
+
+    def _cut(self, name: str, read: Collection[int]) -> str:
+        """Where nvFuser parts an output from the kernels: the first value above it that one of them needs."""
+        while name in self._viewed and self._makers[name] not in read:
+            name = self._viewed[name]
+        return name
+
+    def _root(self, name: str) -> str:
+        while name in self._viewed:
+            name = self._viewed[name]
+        return self._same.get(name, name)
+
+    def where(self, name: str) -> Lying:
+        root, tensor = self._root(name), self._tensors[name]
+        return Lying(
+            self._proxies[root],
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            int(tensor.storage_offset()),
+            root != name,
+            tuple(self._tensors[root].stride()),
+        )
+
+
+def _meta(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
+    shape = shape_of(proxy)
+    if strides is None:
+        return torch.empty(shape, device="meta", dtype=torch.uint8)
+    return torch.empty_strided(shape, tuple(strides), device="meta", dtype=torch.uint8)
+
+
+def _slice(given: torch.Tensor, member: Any) -> torch.Tensor:
+    shape = shape_of(member.output)
+    starts = [int(start) for start in member.args[1]]
+    # nvFuser writes out a part of a dimension that is expanded.
+    if any(n != m and step == 0 for n, m, step in zip(shape, given.shape, given.stride(), strict=True)):
+        return torch.empty(shape, device="meta", dtype=torch.uint8)
+    return given[tuple(slice(start, start + length) for start, length in zip(starts, shape, strict=True))]
+
+
+def _broadcast(given: torch.Tensor, member: Any) -> torch.Tensor:
+    shape, dims = shape_of(member.output), [int(dim) for dim in member.args[2]]
+    steps = [0] * len(shape)
+    for dim, step, length in zip(dims, given.stride(), given.shape, strict=True):
+        steps[dim] = step if length == shape[dim] else 0
+    return given.as_strided(shape, steps)
+
+
+_MOVES: Mapping[Any, Callable[[torch.Tensor, Any], torch.Tensor]] = {
+    prims.PrimIDs.RESHAPE: lambda given, member: given.reshape(shape_of(member.output)),
+    prims.PrimIDs.TRANSPOSE: lambda given, member: given.permute([int(dim) for dim in member.args[1]]),
+    prims.PrimIDs.SQUEEZE: lambda given, member: given.squeeze([int(dim) for dim in member.args[1]]),
+    prims.PrimIDs.SLICE: _slice,
+    prims.PrimIDs.BROADCAST_IN_DIM: _broadcast,
+    prims.PrimIDs.CLONE: lambda given, member: given,
+    prims.PrimIDs.SHALLOW_COPY: lambda given, member: given,
+}
+"""What nvFuser takes for views, by primitive; those that have to copy give another storage."""

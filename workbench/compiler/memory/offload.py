@@ -1,0 +1,357 @@
+"""Saved storages moved out of device memory for the time between forward and backward, and brought back ahead of use.
+
+Works on the split traces, forward first: the storage is copied out right after it is made, its values leave the saved
+list, and the backward gets them back some statements before it needs them. On CUDA the copies run on a side stream, to
+and from pinned memory (not run yet: no GPU was at hand). On a CPU memory outside PyTorch's allocator stands in for the
+host's, so that the device's figures behave as they would on a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    Symbol,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    Variable,
+    del_last_used,
+    devices,
+    dtypes,
+    from_trace,
+    prims,
+    to_torch_device,
+    tracectx,
+    tree_flatten,
+    variableify,
+)
+from workbench.compiler.trace.stable_ids import is_statement
+
+STORE_PREFIX = "off_"
+"""Prefix of the names of storages in the store."""
+RELOAD_PREFIX = "ld_"
+"""Prefix of the names of values brought back."""
+OFFLOAD, RELOAD, ARRIVE = "offload_", "reload_", "reloaded_"
+"""Prefixes of the names of the three statements: out, back, and waiting for it."""
+
+
+_ALIGNMENT = 16
+"""Bytes. Every data type starts at a multiple of it, in the store as in the allocator."""
+_DTYPES = tuple(sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str))
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where a tensor lies: the bytes of its storage in the store, and how it looks at them."""
+
+    start: int
+    nbytes: int
+    dtype: torch.dtype
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+def layouts(tensors: Sequence[torch.Tensor]) -> list[Layout]:
+    """Where tensors go in the store: after a header, each storage once."""
+    end = _header_bytes(tensors)
+    starts: dict[int, int] = {}
+    found = []
+    for t in tensors:
+        storage = t.untyped_storage()
+        if storage._cdata not in starts:
+            starts[storage._cdata] = -(-end // _ALIGNMENT) * _ALIGNMENT
+            end = starts[storage._cdata] + _whole(t).numel()
+        offset = int(t.storage_offset())
+        start, shape = starts[storage._cdata], tuple(t.shape)
+        found.append(Layout(start, _whole(t).numel(), t.dtype, offset, shape, t.stride()))
+    return found
+
+
+def offload(*tensors: torch.Tensor) -> torch.Tensor:
+    """Copy the memory that tensors live in out of device memory.
+
+    The copy belongs to the call: how the tensors lie in memory goes with it. Thunder does not guard strides, so another
+    call of the same compiled function may have others, and tensors that shared a storage may then lie in two.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        On one device.
+
+    Returns
+    -------
+    Tensor
+        (n,) uint8, on the host: a header, then each storage once.
+    """
+    found = layouts(tensors)
+    header, nbytes = _header(found), max(each.start + each.nbytes for each in found)
+    wholes = {each.start: (each.nbytes, _whole(t)) for each, t in zip(found, tensors, strict=True)}
+    if tensors[0].device.type != "cuda":
+        memory = np.empty(nbytes, np.uint8)
+        memory[: header.nbytes] = header.view(np.uint8)
+        kept = torch.from_numpy(memory)
+        for start, (size, whole) in wholes.items():
+            kept[start : start + size].copy_(whole)
+        return kept
+    stream = _side_stream(tensors[0].device)
+    kept = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+    kept.numpy()[: header.nbytes] = header.view(np.uint8)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for start, (size, whole) in wholes.items():
+            kept[start : start + size].copy_(whole, non_blocking=True)
+            whole.record_stream(stream)
+    return kept
+
+
+def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """The tensors that `offload` was given, on new storages; on CUDA still on their way, see `arrive`.
+
+    Parameters
+    ----------
+    kept : Tensor
+        What `offload` gave; may be brought back any number of times.
+    device : torch.device
+    """
+    stored = _read_header(kept)
+
+    def part(layout: Layout) -> torch.Tensor:
+        return kept[layout.start : layout.start + layout.nbytes]
+
+    if device.type != "cuda":
+        return brought_back(stored, lambda layout: torch.empty_like(part(layout), pin_memory=False).copy_(part(layout)))
+    stream, current = _side_stream(device), torch.cuda.current_stream()
+
+    def back(layout: Layout) -> torch.Tensor:
+        raw = torch.empty(layout.nbytes, dtype=torch.uint8, device=device)
+        raw.copy_(part(layout), non_blocking=True)
+        raw.record_stream(current)
+        return raw
+
+    with torch.cuda.stream(stream):
+        moved = brought_back(stored, back)
+        # With the tensor, and so of this call alone.
+        moved[0]._arrival = stream.record_event()  # type: ignore[attr-defined]
+    return moved
+
+
+def brought_back(stored: Sequence[Layout], back: Callable[[Layout], torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Tensors of the layouts given, on storages that `back` makes, once each: (n,) uint8."""
+    raws: dict[tuple[int, int], torch.Tensor] = {}
+    for each in stored:
+        if (each.start, each.nbytes) not in raws:
+            raws[each.start, each.nbytes] = back(each)
+    return tuple(
+        raws[each.start, each.nbytes][: each.nbytes // each.dtype.itemsize * each.dtype.itemsize]
+        .view(each.dtype)
+        .as_strided(each.shape, each.stride, each.offset)
+        for each in stored
+    )
+
+
+def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The same tensors, once they have arrived."""
+    arrival = getattr(tensors[0], "_arrival", None)
+    if arrival is not None:
+        torch.cuda.current_stream().wait_event(arrival)
+    return tensors
+
+
+def _header_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    # The first number is how many tensors there are; then for each of them five, its shape and its strides.
+    return 8 * (1 + sum(5 + 2 * t.dim() for t in tensors))
+
+
+def _header(found: Sequence[Layout]) -> NDArray[np.int64]:
+    numbers: list[int] = [len(found)]
+    for each in found:
+        numbers += [each.start, each.nbytes, _DTYPES.index(each.dtype), each.offset, len(each.shape)]
+        numbers += [*each.shape, *each.stride]
+    return np.array(numbers, np.int64)
+
+
+def _read_header(kept: torch.Tensor) -> list[Layout]:
+    memory = kept.numpy()
+    numbers = iter(memory[: memory.nbytes // 8 * 8].view(np.int64))
+
+    def some(count: int) -> list[int]:
+        return [int(next(numbers)) for _ in range(count)]
+
+    found = []
+    for _ in range(some(1)[0]):
+        start, nbytes, dtype, offset, dims = some(5)
+        found.append(Layout(start, nbytes, _DTYPES[dtype], offset, tuple(some(dims)), tuple(some(dims))))
+    return found
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor's storage."""
+    # Views, not `set_`: under a fake mode that would keep the storage alive for good.
+    return tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0).view(torch.uint8)
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> Any:
+    """The stream of a device's copies out and back, for all calls: the way back comes after the way out."""
+    return torch.cuda.Stream(device)
+
+
+def _statement(name: str, run: Callable[..., Any], args: Sequence[Any], output: Any) -> BoundSymbol:
+    symbol = Symbol(name, meta=None, is_prim=True, tags=(prims.OpTags.DONT_DCE,))
+    return BoundSymbol(symbol, tuple(args), {}, output, (), _call_ctx={name: run})
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A storage to offload.
+
+    Attributes
+    ----------
+    values : frozenset of str
+        Names of the saved values that live in it.
+    nbytes : int
+    """
+
+    values: frozenset[str]
+    nbytes: int
+
+
+class Offloader:
+    """Edits a forward trace, then its backward trace.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        The storages to offload.
+    ahead : int
+        Statements between bringing a storage back and its first use in the backward.
+    """
+
+    def __init__(self, groups: Sequence[Group], ahead: int) -> None:
+        self._groups = groups
+        self._ahead = ahead
+        self._stores: list[tuple[TensorProxy, list[TensorProxy]]] = []
+
+    def forward(self, trace: TraceCtx) -> TraceCtx:
+        """The forward trace with storages copied out, and their values off the saved list."""
+        edited = _without_dels(trace)
+        returned = edited.bound_symbols[-1]
+        saved = [p for p in returned.args[1][0] if isinstance(p, TensorProxy)]
+        of_name: dict[str, list[tuple[int, TensorProxy]]] = {}
+        for place, p in enumerate(saved):
+            of_name.setdefault(p.name, []).append((place, p))
+        made_at: dict[str, int] = {}
+        for place, bsym in enumerate(edited.bound_symbols):
+            for made in bsym.flat_proxy_outs:
+                made_at.setdefault(made.name, place)
+        put: dict[int, list[BoundSymbol]] = {}
+        replaced: dict[str, TensorProxy | None] = {}
+        for i, group in enumerate(self._groups):
+            of_group = sorted((one for name in group.values for one in of_name.get(name, ())), key=itemgetter(0))
+            if not of_group:
+                continue
+            values = [p for _, p in of_group]
+            with tracectx(edited):
+                kept = TensorProxy(
+                    name=STORE_PREFIX + values[0].name,
+                    shape=(group.nbytes,),
+                    dtype=dtypes.uint8,
+                    device=devices.cpu,
+                    requires_grad=False,
+                )
+            put.setdefault(max(made_at[value.name] for value in values), []).append(
+                _statement(f"{OFFLOAD}{i}", offload, values, kept)
+            )
+            self._stores.append((kept, values))
+            replaced.update({value.name: None for value in values})
+            replaced[values[0].name] = kept
+        # Of what one statement made the last stands first.
+        edited.bound_symbols = [
+            one for place, bsym in enumerate(edited.bound_symbols) for one in (bsym, *reversed(put.get(place, ())))
+        ]
+        returned = edited.bound_symbols[-1]
+        tensors, other = returned.args[1]
+        kept_tensors = tuple(n for p in tensors if (n := replaced.get(p.name, p)) is not None)
+        edited.bound_symbols[-1] = returned.from_bsym(args=(returned.args[0], (kept_tensors, other)))
+        edited.set_provenance(TraceProvenance("Storages offloaded"))
+        return del_last_used(edited)
+
+    def backward(self, trace: TraceCtx) -> TraceCtx:
+        """The backward trace that unpacks what is in the store and brings it back ahead of its use."""
+        edited = _without_dels(trace)
+        gone = {v.name: kept if i == 0 else None for kept, values in self._stores for i, v in enumerate(values)}
+        saved = edited.args[0][0]
+        wanted = [n for p in saved if (n := gone.get(p.name, p)) is not None]
+        for i, bsym in enumerate(edited.bound_symbols):
+            if bsym.sym.id is prims.PrimIDs.UNPACK_SEQUENCE and any(
+                isinstance(p, Proxy) and p.name in gone for p in tree_flatten(bsym.output)[0]
+            ):
+                bsym.args[0].coll[:] = wanted
+                edited.bound_symbols[i] = bsym.from_bsym(args=(bsym.args[0], len(wanted)), output=list(wanted))
+        saved[:] = wanted
+        away = {value.name for _, values in self._stores for value in values}
+        users: dict[str, list[int]] = {}
+        for row, bsym in enumerate(edited.bound_symbols):
+            for name in away.intersection(read.name for read in bsym.flat_proxy_args):
+                users.setdefault(name, []).append(row)
+        # Of each statement now the one it was: looked for in a list of numbers, which is quick.
+        was = list(range(len(edited.bound_symbols)))
+        for i, (kept, values) in enumerate(self._stores):
+            used = sorted({row for value in values for row in users.get(value.name, ())})
+            if used:
+                self._bring_back(edited, i, kept, values, used, was)
+        edited.set_provenance(TraceProvenance("Storages brought back"))
+        return del_last_used(edited, clear_mutable_collections=True)
+
+    def _bring_back(
+        self,
+        trace: TraceCtx,
+        number: int,
+        kept: TensorProxy,
+        values: Sequence[TensorProxy],
+        used: Sequence[int],
+        was: list[int],
+    ) -> None:
+        """Bring a storage back for the statements that were `used`; `was` is of each now the one it was, -1 if new."""
+        first_statement = next(i for i, bsym in enumerate(trace.bound_symbols) if is_statement(bsym))
+        with tracectx(trace):
+            moved = [value.replace_name(RELOAD_PREFIX + value.name) for value in values]
+            arrived = [value.replace_name(RELOAD_PREFIX + "done_" + value.name) for value in values]
+        by_name = {v.name: (variableify(v), a) for v, a in zip(values, arrived, strict=True)}
+        rows = [was.index(row) for row in used]
+        for i in rows:
+            bsym = trace.bound_symbols[i]
+            # What it is given only: a fusion may make a value of another of the names for itself.
+            swap: dict[Variable, Proxy] = dict(by_name[a.name] for a in bsym.flat_proxy_args if a.name in by_name)
+            trace.bound_symbols[i] = bsym.from_bsym_swap_proxies(swap, skip_output=True)
+        back = functools.partial(reload, device=to_torch_device(values[0].device))
+        at = max(first_statement, rows[0] - self._ahead)
+        for place, bsym in (
+            (rows[0], _statement(f"{ARRIVE}{number}", arrive, moved, arrived)),
+            (at, _statement(f"{RELOAD}{number}", back, [kept], moved)),
+        ):
+            trace.bound_symbols.insert(place, bsym)
+            was.insert(place, -1)
+
+
+def _without_dels(trace: TraceCtx) -> TraceCtx:
+    edited = from_trace(trace)
+    edited.names = set(trace.names)
+    edited.bound_symbols = [
+        bsym
+        for bsym in trace.bound_symbols
+        if bsym.sym.id is not prims.PrimIDs.DEL and bsym.sym.name != "clear_mutable_collection"
+    ]
+    return edited

@@ -1,0 +1,647 @@
+"""What each statement of a trace does to memory, and its operations: found by running it once with fake tensors.
+
+Equal statements (symbol, shapes, strides, constants) run once in a process: the layers of a model cost as much as one
+of them, and a program opened again costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from workbench.analysis.memory.allocator import storage_bytes
+from workbench.compiler.interop.thunder_api import (
+    CollectionProxy,
+    FutureTensorProxy,
+    NumberProxy,
+    TensorProxy,
+    prims,
+    tree_flatten,
+)
+from workbench.compiler.memory.fake_execution import (
+    Allocations,
+    claim,
+    fake_execution,
+    fakes,
+    forwarded,
+    runs_as_pytorch,
+    source,
+)
+from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside, peak_inside_bytes
+from workbench.compiler.memory.nvfuser_aliasing import Lying, lying
+from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
+from workbench.compiler.trace import canonical_text as computes
+from workbench.compiler.trace.bsym_memo import shared_of, structure_of
+from workbench.compiler.trace.fingerprints import statement_memory_key
+from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor, storage_bytes_of
+from workbench.interop.torch_private import FakeTensorMode
+
+_IDLE = frozenset(
+    (
+        prims.PrimIDs.DEL,
+        prims.PrimIDs.COMMENT,
+        prims.PrimIDs.RETURN,
+        prims.PrimIDs.UNPACK_SEQUENCE,
+        prims.PrimIDs.UNPACK_TRIVIAL,
+        prims.PrimIDs.SINK,
+    )
+)
+"""Statements that neither allocate nor compute. What they unpack exists already."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceFacts:
+    """Storages and costs of a trace, statement by statement.
+
+    Attributes
+    ----------
+    storage_of : dict of str to int
+        Storage of each tensor proxy. Views, and the results of in-place operators, share one.
+    strides : dict of str to tuple of int
+        Strides of each tensor proxy, in elements.
+    tensor_of : dict of str to int
+        Which tensor each tensor proxy is: some statements, such as ``contiguous``, give back what they are given.
+    views : set of str
+        Tensor proxies that are views to autograd, and so refer to the tensor that they are views of.
+    storage_bytes : list of int
+        Bytes of each storage.
+    root : list of str
+        The first proxy that lives in each storage.
+    transient_bytes : list of int
+        Per statement, bytes allocated and freed again inside it, beyond its outputs, at the worst moment.
+    flops : list of int
+        Per statement, floating point operations.
+    assumed : list of int
+        Statements that cannot run with fake tensors; their outputs are taken as new and contiguous.
+    computes : list of str
+        Per statement what it computes, see `workbench.compiler.trace.canonical_text`.
+    members : list of tuple of str
+        Per statement the same for each of its members, where it is a fusion.
+    """
+
+    storage_of: dict[str, int]
+    strides: dict[str, tuple[int, ...]]
+    tensor_of: dict[str, int]
+    views: set[str]
+    storage_bytes: list[int]
+    root: list[str]
+    transient_bytes: list[int]
+    flops: list[int]
+    assumed: list[int]
+    computes: list[str] = dataclasses.field(default_factory=list)
+    members: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fact:
+    """What one statement does, told by position, so that it holds for all statements equal to it."""
+
+    sources: tuple[int, ...]
+    """Per output tensor: the input tensor whose storage it shares, or ``-1 - n`` for the n-th new storage."""
+    strides: tuple[tuple[int, ...], ...]
+    new_bytes: tuple[int, ...]
+    tensors: tuple[int, ...] = ()
+    """Per output tensor: the input tensor that it is, or ``-1 - n`` for the n-th new tensor; by default each new."""
+    views: tuple[bool, ...] = ()
+    """Per output tensor whether it refers to a tensor that it is a view of; by default none."""
+    transient_bytes: int = 0
+    flops: int = 0
+    assumed: bool = False
+    moves: tuple[str, ...] = ()
+    """Per output tensor where its elements come from, where nothing but that is done."""
+    parts: tuple[tuple[Any, computes.Computation], ...] = ()
+    """What the statement was taken apart into, in order."""
+    computation: computes.Computation | None = None
+
+
+_found: dict[Hashable, _Fact] = {}
+"""Facts of all statements that any program of this process had: what one does to memory is the same in all."""
+
+_MOST_FACTS = 50_000
+"""Then it begins anew, so that a process that opens programs for weeks does not grow by them."""
+
+
+class FactsCache:
+    """What facts are found with. Share one between the traces of a program."""
+
+    def __init__(self) -> None:
+        self.arguments: tuple[Mapping[str, torch.Tensor], _Walk] | None = None
+        """Those that the last walk began with, and that walk before its first statement."""
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        # Equal statements are found once as it is; filling PyTorch's own cache takes an eighth of the time.
+        self.mode.cache_enabled = False
+
+
+_numbers_of_settings: dict[Hashable, int] = {}
+
+
+def settings() -> tuple[Any, ...]:
+    """What PyTorch is set to and kernels are chosen by, beside what stands in a statement."""
+    return (
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch.backends.cuda.mem_efficient_sdp_enabled(),
+        torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.cudnn_sdp_enabled(),
+    )
+
+
+def _number_of_settings() -> int:
+    return _numbers_of_settings.setdefault(settings(), len(_numbers_of_settings))
+
+
+def facts(
+    trace: Any,
+    *,
+    cache: FactsCache | None = None,
+    before: TraceFacts | None = None,
+    arguments: Mapping[str, torch.Tensor] | None = None,
+) -> TraceFacts:
+    """Find storages, transient bytes and floating point operations of every statement of a trace.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        A joint, forward or backward trace whose statements are claimed by operator executors, unclaimed
+        primitives (run as PyTorch would), or fusions.
+    cache : FactsCache, optional
+        That of earlier traces of the program.
+    before : TraceFacts, optional
+        Facts of the trace that ran before, such as the forward of this backward; its values keep their storages.
+    arguments : mapping of str to Tensor, optional
+        Tensors (fake ones will do) behind the trace's arguments: their real strides, sizes and shared storages.
+        Arguments not given are taken as contiguous, each in a storage of its own.
+
+    Returns
+    -------
+    TraceFacts
+    """
+    walk = _Walk(cache or FactsCache())
+    if before is not None:
+        walk.go_on(before)
+        walk.arguments(arguments or {})
+    elif arguments:
+        walk.begin(arguments)
+    found = [walk.statement(bsym) for bsym in trace.bound_symbols]
+    return TraceFacts(
+        storage_of=walk.storage_of,
+        strides=walk.strides,
+        tensor_of=walk.tensor_of,
+        views=walk.views,
+        storage_bytes=walk.storage_bytes,
+        root=walk.root,
+        transient_bytes=[fact.transient_bytes for fact in found],
+        flops=[fact.flops for fact in found],
+        assumed=[i for i, fact in enumerate(found) if fact.assumed],
+        computes=["" if fact.computation is None else fact.computation.text for fact in found],
+        members=[
+            tuple(computation.text for _, computation in fact.parts) if bsym.sym.is_fusion else ()
+            for bsym, fact in zip(trace.bound_symbols, found, strict=True)
+        ],
+    )
+
+
+_NOTHING = _Fact((), (), ())
+
+
+@functools.lru_cache
+def _apart(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What inputs share, each of which has memory of its own."""
+    return tuple(range(count)), tuple(range(count))
+
+
+_NUMBERS = itertools.count()
+"""Numbers of tensors."""
+
+
+class _Walk:
+    """Walks statements in order and gives every value its storage."""
+
+    def __init__(self, cache: FactsCache) -> None:
+        self.cache = cache
+        self.settings = _number_of_settings()
+        self.storage_of: dict[str, int] = {}
+        self.strides: dict[str, tuple[int, ...]] = {}
+        self.tensor_of: dict[str, int] = {}
+        self.views: set[str] = set()
+        self.storage_bytes: list[int] = []
+        self.root: list[str] = []
+
+    def go_on(self, before: TraceFacts | _Walk) -> None:
+        """Know what was found before."""
+        self.storage_of.update(before.storage_of)
+        self.strides.update(before.strides)
+        self.tensor_of.update(before.tensor_of)
+        self.views.update(before.views)
+        self.storage_bytes.extend(before.storage_bytes)
+        self.root.extend(before.root)
+
+    def begin(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Enter arguments before anything else; all traces of a program have the same."""
+        if self.cache.arguments is None or self.cache.arguments[0] is not tensors:
+            first = _Walk(self.cache)
+            first.arguments(tensors)
+            self.cache.arguments = tensors, first
+        self.go_on(self.cache.arguments[1])
+
+    def arguments(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        seen: dict[int, int] = {}
+        for name, tensor in tensors.items():
+            if name in self.storage_of:
+                continue
+            storage = tensor.untyped_storage()
+            index = seen.get(storage._cdata)
+            if index is None:
+                index = seen[storage._cdata] = self.new_storage(name, storage_bytes(tensor))
+            self.storage_of[name] = index
+            self.strides[name] = tuple(tensor.stride())
+            self.tensor_of[name] = next(_NUMBERS)
+
+    def new_storage(self, name: str, nbytes: int) -> int:
+        self.storage_bytes.append(nbytes)
+        self.root.append(name)
+        return len(self.root) - 1
+
+    def enter(self, proxy: Any) -> None:
+        """A value that exists before the trace runs, or that nothing more is known about."""
+        if proxy.name not in self.storage_of:
+            strides = _contiguous(proxy.shape)
+            self.storage_of[proxy.name] = self.new_storage(proxy.name, storage_bytes_of(proxy))
+            self.strides[proxy.name] = strides
+            self.tensor_of[proxy.name] = next(_NUMBERS)
+
+    def statement(self, bsym: Any) -> _Fact:
+        """The fact of one statement, with its outputs entered."""
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            return _NOTHING
+        inputs, outputs = _inputs(bsym), _outputs(bsym)
+        for proxy in inputs:
+            if proxy.name not in self.storage_of:
+                self.enter(proxy)
+        id = bsym.sym.id
+        idle = type(id) is not str and id in _IDLE
+        if idle or id == prims.PrimIDs.GET_GRAD or not outputs:
+            for proxy in outputs:
+                self.enter(proxy)
+            if idle:
+                return _NOTHING
+            return dataclasses.replace(_NOTHING, computation=computes.alone(bsym, {}))
+        moved = _moved(bsym, inputs, outputs, self.strides)
+        if moved is not None:
+            fact = _told(moved, bsym, inputs, outputs)
+        else:
+            fact = (self.fusion if bsym.sym.is_fusion else self.operation)(bsym, inputs, outputs)
+        self.record(fact, inputs, outputs)
+        return fact
+
+    def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+        """The fact of a statement that is no fusion: found once for all that are equal, and looked up once for each."""
+
+        def find() -> _Fact:
+            key = (self.settings, statement_memory_key(bsym, self.strides), shared)
+            known = _found.get(key)
+            if known is None:
+                known = _told(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
+                # A statement that could not run is tried again in another plan.
+                if not known.assumed:
+                    if len(_found) >= _MOST_FACTS:
+                        _found.clear()
+                    _found[key] = known
+            return known
+
+        # What is written into one of the inputs is written into all that share its memory.
+        shared = self.shared(inputs)
+        lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
+        found: _Fact = structure_of(bsym).once(("facts", self.settings, lie, shared), find)
+        return found
+
+    def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+        """Which inputs share memory, and which are one tensor."""
+        if len(inputs) < 2:
+            return _apart(len(inputs))
+        names = [proxy.name for proxy in inputs]
+        storages = [self.storage_of.get(name, name) for name in names]
+        if len(set(storages)) == len(storages):
+            return _apart(len(storages))
+        return _alike(storages), _alike([self.tensor_of.get(name, name) for name in names])
+
+    def record(self, fact: _Fact, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        new: dict[int, int] = {}
+        made: dict[int, int] = {}
+        tensors = fact.tensors or tuple(-1 - i for i in range(len(outputs)))
+        views = fact.views or (False,) * len(outputs)
+        for proxy, origin, strides, tensor, view in zip(
+            outputs, fact.sources, fact.strides, tensors, views, strict=True
+        ):
+            if proxy.name in self.storage_of:
+                continue
+            if tensor >= 0:
+                self.tensor_of[proxy.name] = self.tensor_of[inputs[tensor].name]
+            else:
+                self.tensor_of[proxy.name] = made.setdefault(tensor, next(_NUMBERS))
+            if view:
+                self.views.add(proxy.name)
+            if origin >= 0:
+                storage = self.storage_of[inputs[origin].name]
+            else:
+                if origin not in new:
+                    new[origin] = self.new_storage(proxy.name, fact.new_bytes[-1 - origin])
+                storage = new[origin]
+            self.storage_of[proxy.name] = storage
+            self.strides[proxy.name] = strides
+
+    def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+        """The fact of a fusion, found once for its structure and for how its inputs lie in memory."""
+
+        def find() -> _Fact:
+            same = None if runs_as_pytorch(bsym) else forwarded(bsym)
+            lies = None if same is None else lying(bsym, inputs, self.strides, outputs, same)
+            return _told(self.members(bsym.subsymbols, inputs, outputs, same, lies), bsym, inputs, outputs)
+
+        names = [proxy.name for proxy in inputs]
+        lie = tuple([self.strides[name] for name in names])
+        key = ("facts", self.settings, lie, tuple([name in self.views for name in names]), *self.shared(inputs))
+        found: _Fact = structure_of(bsym).once(key, find)
+        return found
+
+    def members(
+        self,
+        bsyms: Sequence[Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        same: Mapping[str, str] | None = None,
+        lies: Mapping[str, Lying] | None = None,
+    ) -> _Fact:
+        """Several statements as one: as PyTorch would run them or, if the latter two are given, as nvFuser does."""
+        inner = _Walk(self.cache)
+        position: dict[int, int] = {}
+        for i, proxy in enumerate(inputs):
+            storage = self.storage_of[proxy.name]
+            if storage not in position:
+                position[storage] = i
+            inner.strides[proxy.name] = self.strides[proxy.name]
+            inner.tensor_of[proxy.name] = self.tensor_of[proxy.name]
+        inner.views.update(proxy.name for proxy in inputs if proxy.name in self.views)
+        # The same numbers inside, so that inputs that share a storage go on sharing it.
+        inner.storage_bytes.extend(self.storage_bytes)
+        inner.root.extend(self.root)
+        inner.storage_of.update((proxy.name, self.storage_of[proxy.name]) for proxy in inputs)
+        found = [inner.statement(member) for member in bsyms]
+        sources: list[int] = []
+        strides: list[tuple[int, ...]] = []
+        new_bytes: list[int] = []
+        new: dict[int | str, int] = {}
+        for proxy in outputs:
+            inner.enter(proxy)
+            if same is not None and lies is not None and proxy.name not in same:
+                lie = lies[proxy.name]
+                strides.append(lie.strides)
+                root = lie.root.name
+                if root in self.storage_of:
+                    sources.append(position[self.storage_of[root]])
+                    continue
+                if root not in new:
+                    new[root] = -1 - len(new_bytes)
+                    new_bytes.append(storage_bytes_of(lie.root))
+                sources.append(new[root])
+                continue
+            storage = inner.storage_of[proxy.name]
+            strides.append(inner.strides[proxy.name])
+            if storage in position:
+                sources.append(position[storage])
+                continue
+            if storage not in new:
+                new[storage] = -1 - len(new_bytes)
+                new_bytes.append(inner.storage_bytes[storage])
+            sources.append(new[storage])
+        pytorchs = {proxy.name for proxy in outputs if same is None or proxy.name in same}
+        return _Fact(
+            sources=tuple(sources),
+            strides=tuple(strides),
+            new_bytes=tuple(new_bytes),
+            tensors=_which(
+                [inner.tensor_of[proxy.name] if proxy.name in pytorchs else -1 - i for i, proxy in enumerate(outputs)],
+                [self.tensor_of[proxy.name] for proxy in inputs],
+            ),
+            views=tuple(
+                proxy.name in inner.views if proxy.name in pytorchs else lies is not None and lies[proxy.name].is_view
+                for proxy in outputs
+            ),
+            flops=sum(fact.flops for fact in found),
+            assumed=any(fact.assumed for fact in found),
+            parts=tuple(
+                (member, fact.computation)
+                for member, fact in zip(bsyms, found, strict=True)
+                if fact.computation is not None
+            ),
+        )
+
+    def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+        """Execute a statement with fake tensors, as its executor would, or PyTorch where none has claimed it."""
+        if bsym.sym.executor is None and bsym.sym.python_impl is None:
+            claimed = claim(bsym)
+            if claimed is not None:
+                return self.members(claimed, inputs, outputs)
+            if bsym.subsymbols:
+                return self.members(bsym.subsymbols, inputs, outputs)
+            return _assume(outputs)
+        if any(isinstance(proxy, FutureTensorProxy) for proxy in (*inputs, *outputs)):
+            # A future is PyTorch's pair of work and tensor: waiting for it gives that tensor.
+            same = bsym.sym.name.startswith("torch_wait") or reduces_in_place(bsym)
+            return _wait(outputs) if same else _assume(outputs)
+        try:
+            return self._execute(bsym, inputs, outputs)
+        except Exception:  # noqa: BLE001 - any kernel may refuse fake tensors in its own way; `assumed` says that it did
+            return _assume(outputs)
+
+    def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+        text, outside = source(bsym)
+        outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
+        namespace = dict(outside)
+        made_up = fakes(self.cache.mode, inputs, [self.strides[proxy.name] for proxy in inputs])
+        with fake_execution(self.cache.mode):
+            tensors = []
+            for proxy, tensor in zip(inputs, made_up, strict=True):
+                tensors.append(namespace.setdefault(proxy.name, tensor))
+            position = {tensor.untyped_storage()._cdata: i for i, tensor in reversed(list(enumerate(tensors)))}
+            with Allocations() as allocations:
+                for tensor in tensors:
+                    allocations.see(tensor)
+                before = allocations.peak_bytes = allocations.live_bytes
+                exec(text, namespace)
+                peak = allocations.peak_bytes
+            given = {proxy.name: namespace[proxy.name] for proxy in inputs}
+            works = peak > before or str(bsym.sym.name).startswith(WRITES)
+            if works and allocates_inside(bsym.sym.name, list(given.values()), allocations.flops):
+                inside = peak_inside_bytes(text, outside, given)
+                peak = max(peak, before + (inside or 0))
+            sources: list[int] = []
+            strides: list[tuple[int, ...]] = []
+            new_bytes: list[int] = []
+            new: dict[int, int] = {}
+            for proxy in outputs:
+                tensor = namespace[proxy.name]
+                storage = tensor.untyped_storage()
+                strides.append(tuple(tensor.stride()))
+                if storage._cdata in position:
+                    sources.append(position[storage._cdata])
+                    continue
+                if storage._cdata not in new:
+                    new[storage._cdata] = -1 - len(new_bytes)
+                    new_bytes.append(storage_bytes(tensor))
+                sources.append(new[storage._cdata])
+            made = [namespace[proxy.name] for proxy in outputs]
+        return _Fact(
+            sources=tuple(sources),
+            strides=tuple(strides),
+            new_bytes=tuple(new_bytes),
+            tensors=_which([id(tensor) for tensor in made], [id(tensor) for tensor in tensors]),
+            views=tuple(tensor._base is not None for tensor in made),
+            transient_bytes=max(0, peak - before - sum(new_bytes)),
+            flops=allocations.flops,
+            moves=self._moves(bsym, text, outside, inputs, outputs, tensors, made),
+        )
+
+    def _moves(
+        self,
+        bsym: Any,
+        text: str,
+        outside: Mapping[str, Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        tensors: Sequence[torch.Tensor],
+        made: Sequence[torch.Tensor],
+    ) -> tuple[str, ...]:
+        """Where the elements of each output come from, found with contiguous inputs; none where it is no view."""
+        if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
+            shape = tuple(outputs[0].shape)
+            return (computes.where(shape, shape, _contiguous(shape), 0),)
+        if bsym.sym.name not in computes.MOVING or not inputs:
+            return ()
+        if not all(self.strides[proxy.name] == _contiguous(proxy.shape) for proxy in inputs):
+            namespace = dict(outside)
+            tensors = fakes(self.cache.mode, inputs, [_contiguous(proxy.shape) for proxy in inputs])
+            namespace.update((proxy.name, tensor) for proxy, tensor in zip(inputs, tensors, strict=True))
+            with fake_execution(self.cache.mode):
+                exec(text, namespace)
+                made = [namespace[proxy.name] for proxy in outputs]
+        whole = tensors[0]
+        if any(t.untyped_storage()._cdata != whole.untyped_storage()._cdata for t in made):
+            return ()
+        if any(t.dtype != whole.dtype or t.is_conj() or t.is_neg() for t in made):
+            return ()
+        return tuple(computes.where(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in made)
+
+
+def _alike(given: Iterable[Hashable]) -> tuple[int, ...]:
+    """Which of some things are the same, whatever they are."""
+    first: dict[Hashable, int] = {}
+    return tuple(first.setdefault(one, len(first)) for one in given)
+
+
+def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
+    """Per output the input with its number, or ``-1 - n`` for the n-th number that no input has."""
+    known = {number: i for i, number in reversed(list(enumerate(inputs)))}
+    new: dict[int, int] = {}
+    return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
+
+
+def _told(fact: _Fact, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+    """The fact with what the statement computes: that of its parts, or as a step of its own."""
+    whole = None
+    if fact.parts and not bsym.sym.is_fusion:
+        whole = computes.joined(bsym, fact.parts)
+    if whole is None:
+        sources = {
+            out.name: inputs[origin].name if origin >= 0 else origin
+            for out, origin in zip(outputs, fact.sources, strict=True)
+        }
+        whole = computes.alone(bsym, sources, fact.moves)
+    return dataclasses.replace(fact, computation=whole, parts=fact.parts if bsym.sym.is_fusion else ())
+
+
+def _moved(
+    bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known: Mapping[str, tuple[int, ...]]
+) -> _Fact | None:
+    """Facts of the offload statements: what is in the store takes no device memory, what comes back is one storage.
+
+    A value comes back with the strides that it had.
+    """
+    name = bsym.sym.name
+    if name.startswith(OFFLOAD):
+        return _Fact(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
+    if name.startswith(RELOAD):
+        strides = tuple(known.get(p.name.removeprefix(RELOAD_PREFIX), _contiguous(p.shape)) for p in outputs)
+        return _Fact(sources=(-1,) * len(outputs), strides=strides, new_bytes=(bytes_of(inputs[0]),))
+    if name.startswith(ARRIVE):
+        strides = tuple(known[proxy.name] for proxy in inputs)
+        return _Fact(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
+    return None
+
+
+def reduces_in_place(bsym: Any) -> bool:
+    """Whether a collective writes its result into what it is given: the last argument says to make no clone."""
+    return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
+
+
+def _assume(outputs: Sequence[Any]) -> _Fact:
+    return _Fact(
+        sources=tuple(-1 - i for i in range(len(outputs))),
+        strides=tuple(_contiguous(proxy.shape) for proxy in outputs),
+        new_bytes=tuple(storage_bytes_of(proxy) for proxy in outputs),
+        assumed=True,
+    )
+
+
+def _wait(outputs: Sequence[Any]) -> _Fact:
+    return _Fact(sources=(0,) * len(outputs), strides=tuple(_contiguous(p.shape) for p in outputs), new_bytes=())
+
+
+def _inputs(bsym: Any) -> Sequence[Any]:
+    """The tensors that a statement is given, each once."""
+    return _of(bsym, "inputs", bsym.flat_proxy_args)
+
+
+def _outputs(bsym: Any) -> Sequence[Any]:
+    """The tensors that it makes."""
+    return _of(bsym, "outputs", bsym.flat_proxy_outs)
+
+
+def _of(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[Any]:
+    known = shared_of(bsym)
+    found: Sequence[Any] | None = known.get(name)
+    if found is None:
+        plain = all(type(proxy) is TensorProxy for proxy in proxies)
+        once = plain and (len(proxies) < 2 or len({proxy.name for proxy in proxies}) == len(proxies))
+        found = proxies if once else _tensors(proxies)
+        # What is in a collection may change.
+        if plain or not any(isinstance(proxy, CollectionProxy) for proxy in proxies):
+            known[name] = found
+    return found
+
+
+def _tensors(leaves: Sequence[Any]) -> list[Any]:
+    found: dict[str, Any] = {}
+    for leaf in leaves:
+        if isinstance(leaf, CollectionProxy):
+            for proxy in _tensors(tree_flatten(leaf.collection())[0]):
+                found.setdefault(proxy.name, proxy)
+        elif is_tensor(leaf):
+            found.setdefault(leaf.name, leaf)
+    return list(found.values())
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, size = [], 1
+    for length in reversed(shape):
+        strides.append(size)
+        size *= max(int(length), 1)
+    return tuple(reversed(strides))

@@ -1,0 +1,1 @@
+"""Levers at work inside one Thunder compilation."""

@@ -1,0 +1,266 @@
+"""Bucketing: several collectives of parameters or gradients sent as one, and the copies that this takes.
+
+What is sent is copied into one buffer. A gathered buffer holds one rank's shards of every tensor, then those of the
+next rank, so each full tensor is copied out of it; a reduced buffer holds whole tensors, and they are views of it.
+Collectives share a bucket only if there is a place between the statements of compute at which all of them may be
+issued and waited for: every dependence then holds, whichever buckets there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any
+
+import torch
+
+from workbench.analysis.cost.collective_overlap import PACK, layer_of
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    FutureTensorProxy,
+    OperatorExecutor,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    from_trace,
+    tracectx,
+)
+from workbench.compiler.pipeline import collective_order
+from workbench.compiler.pipeline.collective_order import COMPUTE_TIE, Collective, Key, Role, Schedule
+from workbench.errors import PlanError
+
+MIB = 1 << 20
+
+_executor = OperatorExecutor("workbench_buckets")
+
+
+def pack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """All elements of the tensors, one tensor after the other: what is gathered, or reduced whole."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def pack_scatter(tensors: Sequence[torch.Tensor], ranks: int) -> torch.Tensor:
+    """All elements of the tensors, rank after rank: of each the part that this rank shall have."""
+    return torch.cat([tensor.reshape(ranks, -1) for tensor in tensors], dim=1).view(-1)
+
+
+def unpack(buffer: torch.Tensor, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    """What `pack` put together, as views of the buffer; also what a rank has of what `pack_scatter` did."""
+    sizes = [math.prod(shape) for shape in shapes]
+    return [part.view(tuple(shape)) for part, shape in zip(buffer.split(sizes), shapes, strict=True)]
+
+
+def unpack_gather(buffer: torch.Tensor, shapes: Sequence[Sequence[int]], ranks: int) -> list[torch.Tensor]:
+    """The full tensors of a gathered buffer, copied out of it; shapes are those of the full tensors."""
+    sizes = [math.prod(shape) // ranks for shape in shapes]
+    parts = buffer.view(ranks, -1).split(sizes, dim=1)
+    # With one rank `reshape` would give a view: the same copies on any number of ranks.
+    return [
+        part.clone(memory_format=torch.contiguous_format).view(tuple(s)) for part, s in zip(parts, shapes, strict=True)
+    ]
+
+
+def _like(first: TensorProxy, shape: Sequence[int], name: str | None = None) -> TensorProxy:
+    return TensorProxy(name=name, shape=tuple(shape), device=first.device, dtype=first.dtype, requires_grad=False)
+
+
+def _pack_meta(tensors: Sequence[TensorProxy]) -> TensorProxy:
+    return _like(tensors[0], (sum(_numel(t) for t in tensors),))
+
+
+def _pack_scatter_meta(tensors: Sequence[TensorProxy], ranks: int) -> TensorProxy:
+    return _pack_meta(tensors)
+
+
+def _unpack_meta(buffer: TensorProxy, shapes: Sequence[Sequence[int]]) -> list[TensorProxy]:
+    return [_like(buffer, shape) for shape in shapes]
+
+
+def _unpack_gather_meta(buffer: TensorProxy, shapes: Sequence[Sequence[int]], ranks: int) -> list[TensorProxy]:
+    return _unpack_meta(buffer, shapes)
+
+
+_pack = _executor.register_operator(PACK, meta=_pack_meta, fn=pack)
+_pack_scatter = _executor.register_operator(f"{PACK}_scatter", meta=_pack_scatter_meta, fn=pack_scatter)
+_unpack = _executor.register_operator(collective_order.UNPACK, meta=_unpack_meta, fn=unpack)
+_unpack_gather = _executor.register_operator(
+    f"{collective_order.UNPACK}_gather", meta=_unpack_gather_meta, fn=unpack_gather
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Which collectives share a bucket.
+
+    Attributes
+    ----------
+    limit_bytes : int
+        The most bytes of full tensors in a bucket; 0 for no limit.
+    by_layer : bool
+        Only those of parameters of one layer, see `workbench.analysis.cost.collective_overlap.layer_of`.
+    """
+
+    limit_bytes: int = 0
+    by_layer: bool = False
+
+
+def grouped(schedule: Schedule, rule: Rule, alone: Collection[str] = ()) -> list[list[Collective]]:
+    """The buckets of a schedule, those of two collectives or more.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    rule : Rule
+    alone : collection of str
+        Places of collectives that stay as they are.
+
+    Returns
+    -------
+    list of list of Collective
+        In each, gathers in the order in which they are first read, reductions in that in which gradients come.
+    """
+    open_: defaultdict[Hashable, list[Collective]] = defaultdict(list)
+    found: list[list[Collective]] = []
+
+    def when(collective: Collective) -> tuple[int, int]:
+        first = schedule.high[collective.wait] if collective.parameter else schedule.low[collective.issue]
+        return first, collective.issue
+
+    for collective in sorted(schedule.collectives, key=when):
+        kind = _kind(schedule, collective)
+        if kind is None or collective.place in alone:
+            continue
+        key = (kind, layer_of(collective.place) if rule.by_layer else "")
+        bucket = open_[key]
+        if bucket and not _fits(schedule, [*bucket, collective], rule):
+            found.append(bucket)
+            open_[key] = bucket = []
+        bucket.append(collective)
+    return [bucket for bucket in (*found, *open_.values()) if len(bucket) > 1]
+
+
+def _fits(schedule: Schedule, bucket: Sequence[Collective], rule: Rule) -> bool:
+    size = sum(_full_bytes(schedule, collective) for collective in bucket)
+    earliest = max(schedule.low[c.issue] for c in bucket)
+    latest = min(schedule.high[c.wait] for c in bucket)
+    return earliest <= latest and not 0 < rule.limit_bytes < size
+
+
+def _kind(schedule: Schedule, collective: Collective) -> Hashable | None:
+    """Equal for collectives that one can do the work of; None for one that stays as it is.
+
+    Nothing that is reduced is read again in its trace, and what is gathered is a parameter: no collective of a bucket
+    can feed another one.
+    """
+    bsym = schedule.statements[collective.issue]
+    name, (sent, *rest) = bsym.sym.name, bsym.args
+    gathers, reduces = "all_gather" in name, "reduce_scatter" in name or "all_reduce" in name
+    if not ((gathers and collective.parameter) or (reduces and not collective.read)):
+        return None
+    if "all_reduce" not in name and rest[-1] not in (None, 0):
+        # Along another dimension a rank's part is no row of the full tensor.
+        return None
+    constants = tuple(id(a) if isinstance(a, torch.distributed.ProcessGroup) else str(a) for a in rest)
+    return name, constants, str(sent.dtype), sent.device.device_str()
+
+
+def _full_bytes(schedule: Schedule, collective: Collective) -> int:
+    sent = schedule.statements[collective.issue].args[0]
+    return max(collective.nbytes, _numel(sent) * int(sent.dtype.bytes))
+
+
+def _numel(proxy: Any) -> int:
+    # A sharded parameter's `numel` is stale in Thunder; its shape is not.
+    return math.prod(int(length) for length in proxy.shape)
+
+
+def bucketed(trace: TraceCtx, schedule: Schedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
+    """The trace with each bucket's collectives in one: a copy in, the collective, its wait, and what it gives.
+
+    It is issued where the last of them was and waited for where the first was.
+
+    Raises
+    ------
+    PlanError
+        If no order of the statements keeps what depends on what.
+    """
+    if not buckets:
+        return trace
+    named = from_trace(trace)
+    named.names = set(trace.names)
+    named.bound_symbols = list(trace.bound_symbols)
+    count = len(schedule.statements)
+    made: list[BoundSymbol] = []
+    keys: list[Key] = [
+        (i, COMPUTE_TIE if role is Role.COMPUTE else 0, i, 0.0, i) for i, role in enumerate(schedule.roles)
+    ]
+    instead: dict[int, int] = {}
+    """Index of a statement that is gone to that of the one that stands for it."""
+    members: list[tuple[list[int], list[int]]] = []
+    for number, bucket in enumerate(buckets):
+        at = count + 4 * number
+        issues, waits = [c.issue for c in bucket], [c.wait for c in bucket]
+        instead.update(dict.fromkeys(issues, at + 1))
+        instead.update(dict.fromkeys(waits, at + 3))
+        members.append((issues, waits))
+        with tracectx(named):
+            made += _statements([schedule.statements[i] for i in issues], [schedule.statements[w] for w in waits])
+        keys += [(max(issues), 0, part, 0.0, at + part) for part in range(2)]
+        keys += [(min(waits), 0, part, 0.0, at + part) for part in range(2, 4)]
+    before: list[set[int]] = [{instead.get(e, e) for e in earlier} for earlier in schedule.before]
+    for number, (issues, waits) in enumerate(members):
+        at = count + 4 * number
+        needed = set().union(*(before[i] for i in issues))
+        held = set().union(*(before[w] for w in waits)) - {at + 1}
+        before += [needed, {at}, held | {at + 1}, {at + 2}]
+    whole = dataclasses.replace(
+        schedule, statements=(*schedule.statements, *made), before=tuple(tuple(sorted(b)) for b in before)
+    )
+    gone = set(instead)
+    order = [i for i in _without(whole, gone).arrange(keys) if i not in gone]
+    if len(order) != len(whole.statements) - len(gone):
+        raise PlanError(f"{len(buckets)} buckets of collectives: one of them would have to wait for itself")
+    edited = collective_order.reordered(named, whole, order)
+    edited.set_provenance(TraceProvenance("Collectives in buckets"))
+    return edited
+
+
+def _without(schedule: Schedule, gone: Collection[int]) -> Schedule:
+    """The schedule in which nothing hangs on the statements that are gone."""
+    return dataclasses.replace(
+        schedule, before=tuple(() if i in gone else before for i, before in enumerate(schedule.before))
+    )
+
+
+def _statements(issues: Sequence[BoundSymbol], waits: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+    """A bucket's four statements, in the trace that is current."""
+    sent = [bsym.args[0] for bsym in issues]
+    results = [bsym.flat_proxy_outs[0] for bsym in waits]
+    shapes = [tuple(int(length) for length in result.shape) for result in results]
+    collective, (_, *rest) = issues[0], issues[0].args
+    name, total = collective.sym.name, sum(_numel(t) for t in sent)
+    ranks = next(a for a in rest if isinstance(a, torch.distributed.ProcessGroup)).size()
+    # Named after a result, which has one name in forward and backward: the graph tells values by their names.
+    one = results[0].name
+    buffer = _like(sent[0], (total,), f"packed_{one}")
+    into = (
+        _pack_scatter.bind(sent, ranks, output=buffer) if "reduce_scatter" in name else _pack.bind(sent, output=buffer)
+    )
+    if "all_reduce" in name and len(rest) > 3:
+        # The buffer is this bucket's own: there is no need to keep what it held.
+        rest[3] = True
+    full = total * ranks if "all_gather" in name else total // ranks if "reduce_scatter" in name else total
+    future = FutureTensorProxy(f"sending_{one}", shape=(full,), device=buffer.device, dtype=buffer.dtype)
+    arrived = _like(buffer, (full,), f"arrived_{one}")
+    if "all_gather" in name:
+        out_of = _unpack_gather.bind(arrived, shapes, ranks, output=results)
+    else:
+        out_of = _unpack.bind(arrived, shapes, output=results)
+    return [
+        into,
+        collective.from_bsym(args=(buffer, *rest), output=future, subsymbols=()),
+        waits[0].from_bsym(args=(future,), output=arrived, subsymbols=()),
+        out_of,
+    ]

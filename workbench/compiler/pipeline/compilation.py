@@ -1,0 +1,478 @@
+"""Choices at work inside Thunder's pipeline: `Hooks`, which serve a plan and a replayed config alike.
+
+A config acts through ``thunder.jit(fn, executors=…, transforms=…)`` alone: a fusion executor without any op, placed
+first, gets the joint trace before fusion; the controlled fusion executor takes its options from the levers; a transform
+edits the traces after the split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from workbench.analysis.equivalence.prove import Proof, fault, prove
+from workbench.compiler.fastpath import install
+from workbench.compiler.fastpath.final_claim import last_pass
+from workbench.compiler.frontend import fake_process_group as parallel
+from workbench.compiler.fusion.executors import (
+    Control,
+    FusionOptions,
+    Observer,
+)
+from workbench.compiler.fusion.fusion_passes import own_names
+from workbench.compiler.interop import patches, thunder_api
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    FusionExecutor,
+    TraceCtx,
+    TraceTag,
+    Transform,
+    compile_data,
+    del_last_used,
+    get_always_executors,
+    split_into_forward_and_backward,
+    unwrap_return_value,
+)
+from workbench.compiler.layers.detect import Reduced, reduced
+from workbench.compiler.layers.expand_trace import Unfolder
+from workbench.compiler.lowering import thunder_fixes
+from workbench.compiler.lowering.checkpoint_regions import save_draws
+from workbench.compiler.lowering.differentiability import cut_off_whole_numbers
+from workbench.compiler.memory.graph_builder import read_execution
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.trace.bsym_memo import Kept
+from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.planning_lock import PLANNING, Superseded
+from workbench.compiler.trace.stable_ids import tag_origins
+from workbench.compiler.trace.validate import unequal
+from workbench.core.config import Config
+from workbench.core.executor import executor_named
+from workbench.core.graph import Origin
+from workbench.core.lever import Site, all_levers, widened
+from workbench.errors import ConfigWarning, PlanError
+
+patches.record_scopes()
+patches.name_by_path()
+patches.refuse_second_derivatives()
+patches.contract_in_order()
+install.hasten()
+thunder_fixes.mend()
+
+
+@dataclasses.dataclass(frozen=True)
+class StageTime:
+    """Wall time of one stage of planning or compilation."""
+
+    name: str
+    seconds: float
+
+
+class StageLog:
+    """An `Observer` that keeps stage times, and ends planning after any stage.
+
+    Parameters
+    ----------
+    newer : callable, optional
+        Says whether something newer is to be planned.
+    """
+
+    def __init__(self, newer: Callable[[], bool] | None = None) -> None:
+        self.times: list[StageTime] = []
+        self._newer = newer
+
+    def stage(self, name: str, seconds: float) -> None:
+        """Keep the time.
+
+        Raises
+        ------
+        Superseded
+            If something newer is to be planned.
+        """
+        PLANNING.give_way()
+        if self._newer is not None and self._newer():
+            raise Superseded
+        self.times.append(StageTime(name, seconds))
+
+    def fusion_begin(self, name: str, index: int, count: int) -> None:
+        """Planning compiles no fusion."""
+
+    def fusion_end(
+        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
+    ) -> None:
+        """Planning compiles no fusion."""
+
+
+class Claimed(Exception):
+    """The joint trace is claimed, and no more was asked for."""
+
+
+class _Origins(Transform):
+    """Tags the initial trace; the end of interpretation, as far as the clock goes."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        self.hooks.mark("interpret")
+        save_draws(computation)
+        cut_off_whole_numbers(computation)
+        tagged, self.hooks.origins = tag_origins(computation)
+        self.hooks.program = tagged
+        self.hooks.mark("origins")
+        self.hooks.waiting_for = "prologue"
+        return prologue, tagged, epilogue
+
+
+class _Few(Transform):
+    """Leaves out layers that are as others, until the joint trace is claimed; the last of all transforms."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        # One run of layers after the other: an encoder's, then a decoder's.
+        while (found := reduced(computation, self.hooks.origins)) is not None:
+            self.hooks.reduced.append(found)
+            computation = found.trace
+        return prologue, computation, epilogue
+
+
+class _AfterSplit(Transform):
+    """Lets levers edit the forward trace, then the backward trace."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def transform_trace_post_optimization(self, trace: TraceCtx, **_: Any) -> TraceCtx:
+        # What went before the backward trace's turn is nothing but the forward trace's.
+        if TraceTag.BACKWARD not in trace.tags:
+            self.hooks.mark("split")
+        edited = self.hooks.after_split(trace)
+        self.hooks.mark("after split")
+        return edited
+
+
+class _JointEditor(FusionExecutor):
+    """Claims nothing; gets the claimed joint trace before any real fusion executor."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        super().__init__("workbench_joint")
+        self.hooks = hooks
+
+    # First in the list, it is asked about each statement, which tells where Thunder is: the gradient transform asks
+    # whether it can execute or fuse a statement, and claiming, which comes next, whether it can fuse it.
+
+    def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
+        self.hooks.reached("prologue", then="grad")
+        return False
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        self.hooks.reached("prologue", "grad", then="claim")
+        return False
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        self.hooks.mark("claim")
+        stage = self.hooks.claimed(trace)
+        if self.hooks.until_claimed:
+            raise Claimed
+        edited = self.hooks.edit(stage)
+        self.hooks.mark("edit")
+        return edited
+
+
+class _AfterFusion(FusionExecutor):
+    """Claims nothing; gets the joint trace after fusion."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        super().__init__("workbench_fused")
+        self.hooks = hooks
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        edited = self.hooks.after_fusion(trace)
+        self.hooks.restart()
+        return edited
+
+
+class Hooks:
+    """Choices at work in one compilation: what is put into ``thunder.jit`` and what comes of it.
+
+    Parameters
+    ----------
+    executor : str
+    choices : mapping of str to str
+        Site id to option.
+    observer : Observer, optional
+    parallel : str
+        How ranks share the program; empty for one process.
+    kept : Kept, optional
+        What plans of the program found about fusions; none where it is to run.
+    """
+
+    def __init__(
+        self,
+        executor: str,
+        choices: Mapping[str, str],
+        observer: Observer | None = None,
+        parallel: str = "",
+        kept: Kept | None = None,
+    ) -> None:
+        self.executor = executor
+        self.parallel = parallel
+        self.choices = dict(choices)
+        self.observer = observer
+        self.config: Config | None = None
+        self.training: Callable[[], bool | None] = lambda: None
+        """Whether the module that is compiled is in training mode; None where it is no module."""
+        self.warn = False
+        self.cache_info: dict[str, Any] = {}
+        self.origins: tuple[Any, ...] = ()
+        self.program: TraceCtx | None = None
+        self.stage: Stage | None = None
+        self.made = Made()
+        self.control = Control(self.configure, observer, kept)
+        self.waiting_for = ""
+        self.until_claimed = False
+        """Whether compilation is to end with `Claimed` there: the rest is planned, in more than one way."""
+        self.few_layers = False
+        """Whether layers that are as others are left out until then."""
+        self.reduced: list[Reduced] = []
+        """The program without them, without some more of them, and so on."""
+        self.proofs: list[Proof] | None = None
+        """Where each compilation is proven before it runs, one for each."""
+        self._since = time.perf_counter()
+        self._forward: TraceCtx | None = None
+
+    def executors(self) -> list[Any]:
+        """For ``thunder.jit(executors=…)``."""
+        stock = [e for e in thunder_api.get_default_executors() if not isinstance(e, FusionExecutor)]
+        return [_JointEditor(self), *executor_named(self.executor).executors(stock, self.control), _AfterFusion(self)]
+
+    def transforms(self) -> list[Transform]:
+        """For ``thunder.jit(transforms=…)``; those of ranks go after the first."""
+        return [_Origins(self), *([_Few(self)] if self.few_layers else []), _AfterSplit(self)]
+
+    def restart(self) -> None:
+        """Start the clock of the next stage now."""
+        self._since = time.perf_counter()
+
+    def mark(self, stage: str) -> None:
+        """End a stage now."""
+        now = time.perf_counter()
+        if self.observer is not None:
+            self.observer.stage(stage, now - self._since)
+        self._since = now
+
+    def reached(self, *ended: str, then: str) -> None:
+        """End the stage under way now, if it is one of those, and begin the next."""
+        if self.waiting_for in ended:
+            self.mark(self.waiting_for)
+            self.waiting_for = then
+
+    def claimed(self, trace: TraceCtx) -> Stage:
+        """Note the claimed joint trace."""
+        _, stats = compile_data._compile_data.get()
+        self.cache_info = dict(thunder_api._get_cache_info())
+        joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
+        # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
+        program = None if self.parallel else self.program
+        gradients, few = Later(lambda: joint), None
+        if self.reduced:
+            few = self._stage(gradients, trace, self.reduced[-1].trace)
+            for found in reversed(self.reduced):
+                unfolder = Unfolder(found)
+                gradients, trace = unfolder.later(gradients.value), unfolder.unfolded(trace)
+        self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
+        if not self.parallel:
+            # Where it is to run; for a plan they are known once it is captured.
+            self.stage = self.stage.of_tensors(patches.laid_out(), {}, frozenset())
+        return self.stage
+
+    def _stage(self, gradients: Later[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> Stage:
+        return Stage(
+            executor=self.executor,
+            origins=self.origins,
+            gradients=gradients,
+            # Later passes, and the next round of choices, would find the names taken.
+            claimed=own_names(claimed),
+            has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
+            gathers_again=self.parallel == parallel.ZERO3,
+            program=program,
+        )
+
+    def edit(self, stage: Stage) -> TraceCtx:
+        """Apply the levers that act before fusion."""
+        self.stage, self.made = stage, Made()
+        trace = own_names(stage.claimed)
+        for lever in all_levers():
+            for setting in lever.settings():
+                site = setting.site(lever.name, self.choices, stage)
+                if site.choice != site.default:
+                    site.check(site.choice)
+        unfused: set[str] = set()
+        for lever in all_levers():
+            trace = lever.before_fusion(trace, self.choices, stage)
+            unfused.update(lever.unfused(self.choices, stage))
+        self.control.unfused = frozenset(unfused)
+        # Not before: claiming asks what can be fused of statements that are gone once it is done.
+        self.control.keeping = True
+        return trace
+
+    def configure(self, partitioned: TraceCtx) -> FusionOptions:
+        """Options of the fusion executor for this partition."""
+        assert self.stage is not None
+        self.made = dataclasses.replace(self.made, partitioned=partitioned)
+        options = FusionOptions()
+        for lever in all_levers():
+            options = lever.fusion(options, self.choices, self.stage, self.made)
+        self.made = dataclasses.replace(self.made, options=options)
+        return options
+
+    def after_fusion(self, trace: TraceCtx) -> TraceCtx:
+        """Apply the levers that act on the fused joint trace."""
+        assert self.stage is not None
+        self.made = dataclasses.replace(self.made, report=self.control.report)
+        for lever in all_levers():
+            trace = lever.after_fusion(trace, self.choices, self.stage, self.made)
+        return trace
+
+    def after_split(self, trace: TraceCtx) -> TraceCtx:
+        """Apply the levers that act on the split traces."""
+        assert self.stage is not None
+        for lever in all_levers():
+            trace, self.made = lever.after_split(trace, self.choices, self.stage, self.made)
+        # Only now are all sites known: those of collectives are found on the split traces.
+        last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
+        if self.warn and last:
+            self._hold_to_sites()
+        if self.proofs is not None:
+            if TraceTag.BACKWARD not in trace.tags:
+                self._forward = trace
+            # Under no_grad Thunder may make a backward that gives nothing, behind a forward that was proven alone.
+            if last and self._forward is not None:
+                self._prove(trace if TraceTag.BACKWARD in trace.tags else None)
+        return trace
+
+    def _prove(self, backward: TraceCtx | None) -> None:
+        """Prove what is about to run, before it does.
+
+        The joint trace says what the program computes; where Thunder itself makes something else of it, that is what
+        choices are held to.
+        """
+        assert self.stage is not None
+        assert self._forward is not None
+        assert self.proofs is not None
+        forward, self._forward = self._forward, None
+        graph = read_execution(forward, backward, self.stage)
+        proof, wrong = prove(self.stage.graph, graph), ""
+        if not proof.proven:
+            stock = Hooks(self.executor, {}, parallel=self.parallel)
+            made = executed(stock, self.stage)
+            # Of a program without gradients Thunder may make a backward that no call gets to.
+            known = read_execution(made.forward, None if backward is None else made.backward, self.stage)
+            proof, wrong = prove(known, graph), fault(self.stage.graph, known)
+        if not proof.proven:
+            raise PlanError(unequal(proof, "this program"))
+        self.proofs.append(proof.beside(wrong))
+
+    def _hold_to_sites(self) -> None:
+        """Refuse what is no option of its site, and warn of what fits no site at all."""
+        assert self.stage is not None
+        if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
+            # A call without gradients, as for validation: what is chosen is for those with.
+            return
+        sites = {site.id: site for site in sites_under(self.choices, self.stage, self.made)}
+        for id in sorted(self.choices.keys() & sites.keys()):
+            site = widened(sites[id], self.choices[id])
+            # Whether an option is legal was seen when it was chosen, under the choices of then.
+            if self.choices[id] not in site.options:
+                site.check(self.choices[id])
+        # Once: later compilations are of the same program, for other shapes or for fewer gradients.
+        self.warn = False
+        if self.config is not None and (
+            differences := self.config.differences(fingerprint(self.origins), self.training())
+        ):
+            warnings.warn(ConfigWarning(differences), stacklevel=2)
+        gone = sorted(self.choices.keys() - sites.keys())
+        if gone:
+            warnings.warn(
+                ConfigWarning(
+                    f"{len(gone)} of {len(self.choices)} choices fit nothing in this program and are left out: "
+                    f"{', '.join(gone)}; the program differs from the one that they were made for"
+                ),
+                stacklevel=2,
+            )
+
+
+def sites_under(
+    choices: Mapping[str, str], stage: Stage, made: Made, levers: Collection[str] | None = None
+) -> tuple[Site, ...]:
+    """All sites, of all levers or of some by name, under choices and what they came to."""
+    found: list[Site] = []
+    for lever in all_levers():
+        if levers is not None and lever.name not in levers:
+            continue
+        found.extend(setting.site(lever.name, choices, stage) for setting in lever.settings())
+        found.extend(lever.sites(stage, choices, made))
+    return tuple(found)
+
+
+def fingerprint(origins: Sequence[Origin]) -> str:
+    """Digest of a program's statements and where they stand, without lines and shapes."""
+    return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class Executed:
+    """What is executed under choices.
+
+    Attributes
+    ----------
+    hooks : Hooks
+        The choices at work, and what came of them.
+    edited : TraceCtx
+        The joint trace under the choices that are made before fusion.
+    forward : TraceCtx
+    backward : TraceCtx or None
+    further : list of (str, tuple of TraceCtx)
+        The traces on the way, by name.
+    """
+
+    hooks: Hooks
+    edited: TraceCtx
+    forward: TraceCtx
+    backward: TraceCtx | None
+    further: list[tuple[str, tuple[TraceCtx, ...]]]
+
+
+def executed(hooks: Hooks, stage: Stage) -> Executed:
+    """The traces that run, made of a claimed joint trace as Thunder makes them."""
+    hooks.restart()
+    trace = edited = hooks.edit(stage)
+    hooks.mark("edit")
+    traces: list[tuple[str, tuple[TraceCtx, ...]]] = []
+    for executor in hooks.executors():
+        if isinstance(executor, FusionExecutor) and not isinstance(executor, _JointEditor):
+            trace = executor.fusion_pass(trace)
+            name = "choices after fusion" if isinstance(executor, _AfterFusion) else f"fused by {executor.name}"
+            traces.append((name, (trace,)))
+    hooks.restart()
+    trace = last_pass(trace, get_always_executors(), hooks.control.kept)
+    forward, backward = trace, None
+    if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
+        forward, backward = split_into_forward_and_backward(trace)
+    forward = del_last_used(forward)
+    if backward is not None:
+        backward = del_last_used(backward, clear_mutable_collections=True)
+    traces.append(("split, and values freed", tuple(t for t in (forward, backward) if t is not None)))
+    hooks.mark("split")
+    forward = hooks.after_split(forward)
+    if backward is not None:
+        backward = hooks.after_split(backward)
+    else:
+        forward = unwrap_return_value(forward)
+    return Executed(hooks, edited, forward, backward, traces)

@@ -1,0 +1,341 @@
+"""What a lever sees: the joint trace with its graph and stable ids, and what choices have come to so far.
+
+A `Stage` is made from Thunder's traces wherever choices are applied, in the workbench and in a replayed config alike,
+so that both see the same. Neither it nor a `Made` ever changes: what a lever adds is a new `Made`, handed on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from workbench.analysis.equivalence.side_effects import lost_writes, stale_reads
+from workbench.analysis.memory.liveness import Predictor
+from workbench.analysis.memory.recompute_set import Recomputer
+from workbench.compiler.fusion.executors import FusionOptions, contains
+from workbench.compiler.fusion.fusion_boundaries import Crossing, crossings
+from workbench.compiler.fusion.rematerialize import Report
+from workbench.compiler.interop.thunder_api import WAITS, BoundSymbol, BoundSymbolTag, ProxyTag, TraceCtx, prims
+from workbench.compiler.lowering.call_normalization import draws, draws_inside
+from workbench.compiler.memory.graph_builder import read_joint
+from workbench.compiler.memory.offload import Offloader
+from workbench.compiler.memory.op_effects import FactsCache
+from workbench.compiler.trace.bsym_memo import structure_of
+from workbench.compiler.trace.inplace_copies import Memory, inside_of, is_copy, leaves
+from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.planning_lock import PLANNING, planned_property
+from workbench.compiler.trace.stable_ids import CLONE_PREFIX, class_of, find_places, origin_of
+from workbench.core.executor import executor_named
+from workbench.core.graph import BACKWARD, Graph, Kind, Origin
+
+if TYPE_CHECKING:
+    from workbench.compiler.pipeline.collective_order import Schedule
+
+T = TypeVar("T")
+
+
+def _random_ops(bsym: BoundSymbol) -> Set[str]:
+    """Names of the random ops that a statement is or is made of."""
+    if not bsym.subsymbols:
+        return {str(bsym.sym.name)} if contains(bsym, prims.OpTags.RANDOM_OP) or draws(bsym) else set()
+    found: frozenset[str] = structure_of(bsym).once(
+        "random ops", lambda: frozenset(name for sub in bsym.subsymbols for name in _random_ops(sub))
+    )
+    return found
+
+
+def _group(bsym: BoundSymbol) -> tuple[int, bool]:
+    return origin_of(bsym), BoundSymbolTag.BACKWARD in bsym.tags
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What one round of choices has come to so far; what is added to it makes a new one.
+
+    Attributes
+    ----------
+    partitioned : TraceCtx or None
+        Fused, before any rematerialization; None until then, and for the torch executor.
+    options : FusionOptions
+        What levers asked of the fusion executor.
+    report : Report
+        What was found about cuts between fusions.
+    communication : mapping of str to Schedule
+        ``forward`` and ``backward``, as far as they have collectives: what may move, and how far.
+    offloader : Offloader or None
+        What the forward trace put into the store, for the backward trace.
+    execution : Graph or None
+        What the plan came to; None where a config is replayed.
+    forward : TraceCtx or None
+        The forward trace in its new order, for the order of the backward trace; None where no order is chosen.
+    moved_statements : int
+        How many statements an order put elsewhere.
+    ordered : mapping of str to str
+        What came of groups of statements that are placed by themselves, by site.
+    """
+
+    partitioned: TraceCtx | None = None
+    options: FusionOptions = dataclasses.field(default_factory=FusionOptions)
+    report: Report = dataclasses.field(default_factory=Report)
+    communication: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
+    offloader: Offloader | None = None
+    execution: Graph | None = None
+    forward: TraceCtx | None = None
+    moved_statements: int = 0
+    ordered: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @planned_property
+    def crossings(self) -> list[Crossing]:
+        """What crosses from fusion to fusion."""
+        return [] if self.partitioned is None else crossings(self.partitioned)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What levers decide on; the same for every round of choices.
+
+    Attributes
+    ----------
+    executor : str
+        Its name; see `workbench.core.executor`.
+    origins : tuple of Origin
+    gradients : Later of TraceCtx
+        The joint trace before operator executors claim: random ops can still be told. Without choices and draws nothing
+        reads it.
+    claimed : TraceCtx
+        The joint trace as claimed, not yet fused.
+    has_backward : bool
+    arguments : mapping of str to Tensor
+        Tensors behind the trace's arguments, where they are known: which of them share storage.
+    unread : mapping of str to Tensor
+        Tensors that the program holds and no statement reads, one of each storage: in memory all the same.
+    beside : frozenset of str
+        Arguments that the program gives back as they came, which its trace does not return.
+    cache : FactsCache
+        What statements do to memory, found once.
+    gathers_again : bool
+        Whether parameters are sharded and what the forward gathers is gathered again in the backward: ZeRO-3.
+    program : TraceCtx or None
+        The trace as interpreted, with origins.
+    few : Stage or None
+        Of the program without layers that are as others, which all this was written from; None where none were left
+        out. What is right of it is right of all.
+    """
+
+    executor: str
+    origins: tuple[Origin, ...]
+    gradients: Later[TraceCtx]
+    claimed: TraceCtx
+    has_backward: bool
+    arguments: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+    unread: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+    beside: frozenset[str] = frozenset()
+    cache: FactsCache = dataclasses.field(default_factory=FactsCache)
+    gathers_again: bool = False
+    program: TraceCtx | None = None
+    few: Stage | None = None
+
+    def of_tensors(
+        self, arguments: Mapping[str, torch.Tensor], unread: Mapping[str, torch.Tensor], beside: frozenset[str]
+    ) -> Stage:
+        """The same with the tensors behind it."""
+        few = self.few and self.few.of_tensors(arguments, unread, beside)
+        return dataclasses.replace(self, arguments=arguments, unread=unread, beside=beside, few=few)
+
+    @property
+    def joint(self) -> TraceCtx:
+        """The joint trace before operator executors claim."""
+        return self.gradients.value
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the executor makes fusions."""
+        return executor_named(self.executor).fuses
+
+    @planned_property
+    def _known(self) -> dict[str, Any]:
+        return {}
+
+    def once(self, name: str, make: Callable[[Stage], T]) -> T:
+        """What `make` gives for this stage, found when it is first asked for by that name."""
+        with PLANNING:
+            if name not in self._known:
+                self._known[name] = make(self)
+            found: T = self._known[name]
+            return found
+
+    @planned_property
+    def graph(self) -> Graph:
+        """The claimed joint trace as tables."""
+        return self.read(self.claimed)
+
+    def read(self, trace: TraceCtx) -> Graph:
+        """A joint trace of this program, before or after fusion, as tables."""
+        with PLANNING:
+            return read_joint(
+                trace,
+                self.origins,
+                self.random,
+                cache=self.cache,
+                arguments=self.arguments,
+                unread=self.unread,
+                beside=self.beside,
+            )
+
+    @planned_property
+    def random(self) -> frozenset[str]:
+        """Names of values that random ops make."""
+        if self.few is not None and not self.few.random:
+            return frozenset()
+        # What an executor claims loses the tag and gets values of other names: what is left is where it comes from
+        # and, for a primitive, its name. What has neither may be anything that its origin became.
+        asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)
+        for bsym in self.joint.bound_symbols:
+            if names := _random_ops(bsym):
+                asked[_group(bsym)] |= names
+        if not asked:
+            return frozenset()
+        groups: defaultdict[tuple[int, bool], list[BoundSymbol]] = defaultdict(list)
+        for bsym in self.claimed.bound_symbols:
+            groups[_group(bsym)].append(bsym)
+        drawn: set[str] = set()
+        for group, names in asked.items():
+            here = groups[group]
+            found = [bsym for bsym in here if bsym.sym.name in names or contains(bsym, prims.OpTags.RANDOM_OP)]
+            known = {str(bsym.sym.name) for bsym in found} | {name for bsym in found for name in _random_ops(bsym)}
+            drawn.update(out.name for bsym in (found if names <= known else here) for out in bsym.flat_proxy_outs)
+        return frozenset(drawn)
+
+    @planned_property
+    def caveats(self) -> tuple[str, ...]:
+        """What Thunder gets wrong in this program whatever is chosen, each with its cause.
+
+        Found by holding the joint trace to the program's own; none where that was not kept.
+        """
+        if self.program is None or (self.few is not None and not self.few.caveats):
+            return ()
+        return (
+            *self._drawn_again(),
+            *(
+                f"{name} is written into by the program, and by nothing that Thunder made of it: the update is lost"
+                for name in lost_writes(self.read(self.program), self.graph)
+            ),
+            *self._written_once(),
+            *self._stale(),
+        )
+
+    def _drawn_again(self) -> Iterator[str]:
+        """Statements of the forward that draw random numbers in the backward; a custom backward may draw its own."""
+        assert self.program is not None
+        program = {origin_of(bsym): bsym for bsym in self.program.bound_symbols if draws_inside(bsym)}
+        if not program:
+            return
+        again = {
+            origin_of(bsym): None
+            for bsym in self.joint.bound_symbols
+            if BoundSymbolTag.BACKWARD in bsym.tags and draws_inside(bsym)
+        }
+        for index in again:
+            if (
+                index in program
+                and not class_of(program[index])
+                and program[index].sym.name != "autograd_function_apply"
+            ):
+                yield (
+                    f"{self.where(index)} draws random numbers, and Thunder draws others for its gradient: outputs are "
+                    "right, gradients are those of another draw"
+                )
+
+    def _written_once(self) -> Iterator[str]:
+        """Writes into the program's arguments and buffers by what `torch.utils.checkpoint` computes again."""
+        assert self.program is not None
+        statements = self.program.bound_symbols
+        memory = Memory(statements)
+        given = {memory.base(arg.name) for arg in self.program.args}
+        reported = set()
+        for bsym in statements:
+            if not inside_of(bsym)[0]:
+                continue
+            inside = list(leaves([bsym]))
+            again = any(ProxyTag.RECOMPUTE_IN_BACKWARD in out.tags for leaf in inside for out in leaf.flat_proxy_outs)
+            written = any(memory.base(leaf.args[1].name) in given for leaf in inside if is_copy(leaf))
+            index = origin_of(bsym)
+            if again and written and index not in reported:
+                reported.add(index)
+                yield (
+                    f"{self.where(index)} writes where torch.utils.checkpoint computes again in the backward: eager "
+                    "PyTorch writes a second time there, as running statistics of a batch norm; here it is written "
+                    "once in a step. Take it out of what is checkpointed for the same in both"
+                )
+
+    def _stale(self) -> Iterator[str]:
+        """Gradients that Thunder computes from memory that was overwritten, one for each place that overwrites."""
+        graph = self.graph
+        reported = set()
+        for read in stale_reads(graph):
+            index = int(graph.statements.origin[read.write])
+            if index in reported:
+                continue
+            reported.add(index)
+            name, value = graph.statements.name[read.reader], graph.values.name[read.value]
+            in_forward = graph.statements.side[read.reader] != BACKWARD
+            if in_forward or graph.statements.kind[read.reader] == Kind.GET_GRAD:
+                why = f"the gradient of {value} is taken as if nothing had been written into it"
+            else:
+                why = f"gradients are computed from the new values ({name} reads {value})"
+            yield (
+                f"{self.where(index)} writes in place over what gradients are taken of, or from: outputs are right, "
+                f"{why}. Eager PyTorch keeps a copy there, or refuses; unmodified Thunder does neither. Write it "
+                "out of place: y = f(y) rather than f(y, inplace=True) or an operator ending in _"
+            )
+
+    def where(self, index: int) -> str:
+        """An origin with its line, for a message."""
+        origin = self.origins[index]
+        return f"{origin.id} ({origin.file}:{origin.line})" if origin.line else origin.id
+
+    @planned_property
+    def places(self) -> Mapping[str, str]:
+        """For each value of the claimed joint trace a stable id, by proxy name."""
+        found = find_places(self.claimed.bound_symbols, self.origins)
+        return {name: place.id(self.origins) for name, place in found.items()}
+
+    def place(self, name: str) -> str:
+        """The stable id of a value, also of one that was recomputed or renamed by a pass."""
+        if name in self.places:
+            return self.places[name]
+        stripped = name.removeprefix(CLONE_PREFIX)
+        return f"{self.places[stripped]}~" if stripped in self.places else name
+
+    def describe(self, name: str) -> tuple[str, str]:
+        """A label and a source position for a value."""
+        index = self.origin_by_value.get(name.removeprefix(CLONE_PREFIX), -1)
+        if index < 0:
+            return name, ""
+        origin = self.origins[index]
+        source = f"{origin.file}:{origin.line}  {origin.text}" if origin.line else ""
+        return self.place(name), source
+
+    @planned_property
+    def waits(self) -> bool:
+        """Whether the program waits for collectives."""
+        return any(bsym.sym.name in WAITS for bsym in self.claimed.bound_symbols)
+
+    @planned_property
+    def recomputer(self) -> Recomputer:
+        """What may be computed again in the backward, and with what."""
+        return Recomputer(self.graph, by_tag=self.fuses)
+
+    @planned_property
+    def predictor(self) -> Predictor:
+        """Memory of any schedule of the joint trace; right as far as nothing is fused."""
+        return Predictor(self.graph)
+
+    @planned_property
+    def origin_by_value(self) -> dict[str, int]:
+        """Index of the origin of each value of the claimed joint trace."""
+        return {out.name: origin_of(bsym) for bsym in self.claimed.bound_symbols for out in bsym.flat_proxy_outs}

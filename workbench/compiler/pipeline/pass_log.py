@@ -1,0 +1,118 @@
+"""The steps of a compilation: the program after each that changed it, what that step is, and what it cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from workbench.compiler.interop.thunder_api import TraceCtx
+from workbench.compiler.pipeline.compilation import StageTime
+
+_PROVENANCE = "# Constructed by"
+
+_ABOUT = {
+    "initial": (
+        "The program as it was traced: the forward, each operator as the program calls it.",
+        ("capture", "interpret", "origins", "prologue"),
+    ),
+    "gradients": (
+        "Forward and backward as one trace: Thunder differentiates each statement. Nothing says yet what is saved.",
+        ("grad",),
+    ),
+    "claimed by executors": (
+        "Each statement has the executor that will run it; what none takes whole is written with what they know.",
+        ("claim",),
+    ),
+    "choices before fusion": (
+        "What you chose to recompute is put into the backward, before anything is fused.",
+        ("edit",),
+    ),
+    "fused": (
+        "What can run as one kernel is one statement; what crosses between fusions is cut where that costs least.",
+        ("partition", "remat"),
+    ),
+    "choices after fusion": ("What you chose to put in once fusions are made: whole fusions are run again.", ()),
+    "split, and values freed": (
+        "Forward and backward are two traces; what one returns for the other is saved. A del frees what nothing reads.",
+        ("split",),
+    ),
+    "choices after the split": (
+        "What is put into traces that are split: offloading, places of collectives and waits, the order of statements.",
+        ("after split", "order"),
+    ),
+}
+"""Per step what it is, and the stages of planning whose times are its own; `fused` stands for each fusing executor."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """A trace as Thunder prints it, after a step of the compilation that changed it.
+
+    Attributes
+    ----------
+    name, text : str
+        The step, and the trace.
+    about : str
+        What the step does, in a sentence or two.
+    statements, fusions : int
+        How many statements the trace has, deletions not counted, and how many of them are fusions.
+    seconds : float or None
+        What the step took; None where this plan has it from the plan before, or it is not timed by itself.
+    """
+
+    name: str
+    text: str
+    about: str = ""
+    statements: int = 0
+    fusions: int = 0
+    seconds: float | None = dataclasses.field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        took = "" if self.seconds is None else f", {1e3 * self.seconds:.0f} ms"
+        lines = f"{self.text.count(chr(10)) + 1} lines of .text"
+        return f"{self.name}: {self.statements} statements, {self.fusions} fusions{took}, {lines}"
+
+
+def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequence[StageTime]) -> tuple[Pass, ...]:
+    """The program after each step, without the steps that changed nothing.
+
+    Parameters
+    ----------
+    traces : iterable of (str, tuple of TraceCtx)
+        The traces after each step: one, then forward and backward.
+    stages : sequence of StageTime
+        What opening and planning took, by stage.
+    """
+    found: list[Pass] = []
+    for name, made in traces:
+        text = printed(*made)
+        if found and _statements(text) == _statements(found[-1].text):
+            continue
+        about, own = _ABOUT["fused" if name.startswith("fused by ") else name]
+        seconds = [stage.seconds for stage in stages if stage.name in own]
+        computing = [
+            bsym
+            for trace in made
+            for bsym in trace.bound_symbols
+            if bsym.flat_proxy_outs and not _unpacks(bsym.sym.name)
+        ]
+        fusions = sum(bsym.sym.is_fusion for bsym in computing)
+        found.append(Pass(name, text, about, len(computing), fusions, sum(seconds) if seconds else None))
+    return tuple(found)
+
+
+def _unpacks(name: str) -> bool:
+    return name.startswith("unpack_")
+
+
+def printed(*traces: TraceCtx) -> str:
+    """Traces as Thunder prints them, one after the other."""
+    # The first line tells which pass made a trace, and how long it took that time: no two plans would be equal.
+    lines_of = (trace.python(print_depth=1).splitlines() for trace in traces)
+    return "\n\n".join("\n".join(line for line in lines if not line.startswith(_PROVENANCE)) for lines in lines_of)
+
+
+def _statements(text: str) -> list[str]:
+    """What a trace does, without what it says about itself: when it was made, and types."""
+    lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith(("import ", "from ", "@"))]

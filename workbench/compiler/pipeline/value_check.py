@@ -1,0 +1,153 @@
+"""The joint trace held to the program's own by value, both taken apart to primitives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.equivalence.first_difference import first_difference
+from workbench.analysis.equivalence.terms import Terms
+from workbench.analysis.equivalence.value_numbering import Walk
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    Proxy,
+    TraceCtx,
+    from_trace,
+    prims,
+    tree_flatten,
+    variableify,
+)
+from workbench.compiler.memory.graph_builder import read_joint
+from workbench.compiler.trace.inplace_copies import is_copy
+from workbench.compiler.trace.proxy_traits import is_tensor, shape_of
+from workbench.compiler.trace.stable_ids import is_statement, origin_of
+from workbench.core.graph import Graph
+
+if TYPE_CHECKING:
+    from workbench.compiler.pipeline.lever_context import Stage
+
+_COMPARED = ("draws", "written_forward", "outputs")
+"""Compared here; `workbench.analysis.equivalence.side_effects` reports repeated draws and later writes."""
+
+
+def lost_in_tracing(stage: Stage, joint: TraceCtx | None = None) -> str:
+    """How the forward of a joint trace differs in its values from the program's own trace; empty where it does not.
+
+    Gradient rules take composite ops apart in ways of their own; down to primitives the two are the same terms. An op
+    of an executor that a gradient rule takes for a composite is taken for it here too, if it has the same tensors.
+
+    Parameters
+    ----------
+    stage : Stage
+        With the program's own trace.
+    joint : TraceCtx, optional
+        Instead of the stage's own.
+    """
+    assert stage.program is not None
+    if joint is None and stage.few is not None and not lost_in_tracing(stage.few):
+        return ""
+    joint = joint or stage.joint
+    forward = [bsym for bsym in joint.bound_symbols if BoundSymbolTag.BACKWARD not in bsym.tags]
+    made = _read(joint, list(primitives(forward)))
+    program = list(primitives(stage.program.bound_symbols, _composites(stage.program.bound_symbols, made)))
+    terms = Terms()
+    before, after = _graph(stage, stage.program, _read(stage.program, program)), _graph(stage, joint, made)
+    known, found = (Walk(terms, graph, drops_casts=False).result() for graph in (before, after))
+    end = next((name for name in _COMPARED if getattr(known, name) != getattr(found, name)), None)
+    if end is None:
+        return ""
+    _, source, words = first_difference(before, known, after, found, end)
+    words = words.replace("the stock plan", "the program")
+    return f"{source}: {words}" if source else words
+
+
+def primitives(
+    bsyms: Iterable[BoundSymbol], instead: dict[int, list[BoundSymbol]] | None = None
+) -> Iterator[BoundSymbol]:
+    """Statements down to Thunder's primitives; those that are given something instead, by identity, as that."""
+    for bsym in bsyms:
+        if instead is not None and id(bsym) in instead:
+            yield from instead[id(bsym)]
+        elif bsym.subsymbols and not bsym.sym.is_prim and not is_copy(bsym):
+            yield from primitives(bsym.subsymbols, instead)
+        else:
+            yield bsym
+
+
+def _read(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
+    """What the forward's outputs are made of, and what writes: Thunder drops the rest, draws of random numbers too."""
+    returned = trace.bound_symbols[-1].args[0]
+    outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
+    needed = {leaf.name for leaf in tree_flatten(outputs)[0] if isinstance(leaf, Proxy)}
+    kept = []
+    for bsym in reversed(bsyms):
+        made = {proxy.name for proxy in bsym.flat_proxy_outs}
+        if not is_statement(bsym) or is_copy(bsym) or made & needed:
+            kept.append(bsym)
+            if is_statement(bsym):
+                needed.update(proxy.name for proxy in bsym.flat_proxy_args)
+    return kept[::-1]
+
+
+def _graph(stage: Stage, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Graph:
+    apart = from_trace(trace)
+    apart.names = set(trace.names)
+    apart.bound_symbols = bsyms
+    return read_joint(apart, stage.origins, frozenset(), cache=stage.cache, arguments=stage.arguments)
+
+
+def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
+    """Composites of the program for which the joint trace has ops of an executor: those, on their tensors."""
+    by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
+    for bsym in made:
+        if origin_of(bsym) >= 0 and not isinstance(bsym.sym.id, prims.PrimIDs) and bsym.sym.executor is not None:
+            by_origin[origin_of(bsym)].append(bsym)
+    found = {}
+    for whole in program:
+        ops = by_origin.get(origin_of(whole), [])
+        if not ops:
+            continue
+        for bsym in (whole, *_inside(whole, ops[0].sym.executor.implmap)):
+            # Of some of PyTorch's operators Thunder knows no primitives: they have nothing inside, and are none.
+            apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
+            if apart and (on := _on(bsym, ops)) is not None:
+                found[id(bsym)] = on
+                break
+    return found
+
+
+def _inside(whole: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSymbol]:
+    """What a composite is made of, at any depth, that an executor has an implementation of."""
+    for bsym in whole.subsymbols:
+        if bsym.sym.id in implemented:
+            yield bsym
+        yield from _inside(bsym, implemented)
+
+
+def _given(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
+    """The tensors that an op takes, those that others make for it as what these are made of."""
+    for arg in op.flat_args:
+        if is_tensor(arg) and arg.name in makers:
+            yield from _given(makers[arg.name], makers)
+        elif is_tensor(arg):
+            yield arg
+
+
+def _on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
+    """Ops with a composite's inputs and first outputs in place of their own; None where their shapes differ.
+
+    What one of the ops makes for the next keeps its name. The last gives what the composite gives, and takes what that
+    takes in its order, or something made of it.
+    """
+    given = list(_given(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
+    pairs: list[tuple[Proxy, Proxy]] = []
+    theirs = (given, list(ops[-1].flat_outs))
+    for one, other in zip((composite.flat_args, composite.flat_outs), theirs, strict=True):
+        ours, others = ([leaf for leaf in leaves if is_tensor(leaf)] for leaves in (one, other))
+        if len(ours) > len(others) or [shape_of(p) for p in ours] != [shape_of(p) for p in others[: len(ours)]]:
+            return None
+        pairs.extend(zip(others, ours, strict=False))
+    swap = {variableify(their): our for their, our in pairs}
+    return [op.from_bsym_swap_proxies(swap) for op in ops]

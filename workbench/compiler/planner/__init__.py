@@ -1,0 +1,1 @@
+"""Plans of a captured program, and their replay on the CPU."""

@@ -1,0 +1,252 @@
+"""Replay a plan for a GPU that is not there, with PyTorch on the CPU: statement by statement, fusions member by member.
+
+nvFuser's fusions are replayed as nvFuser executes them: every read of an input sees what it held at the start, what is
+copied in place is written at the end, through an alias of one destination per value, and outputs that only move
+elements are views (`workbench.compiler.memory.nvfuser_aliasing`), also of inputs that are written. Random ops inside a
+fusion cannot be replayed: their generator is the GPU's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    NumberProxy,
+    Proxy,
+    TraceCtx,
+    devices,
+    prims,
+    tree_flatten,
+    tree_map,
+    utils,
+)
+from workbench.compiler.memory.fake_execution import claim, forwarded, source
+from workbench.compiler.memory.nvfuser_aliasing import given_out
+from workbench.compiler.trace import inplace_copies
+
+
+@dataclasses.dataclass(frozen=True)
+class Replayed:
+    """What a step gave.
+
+    Attributes
+    ----------
+    outputs : tuple
+        Flat.
+    gradients : dict of str to Tensor or None
+        By argument of the forward trace; empty without a backward.
+    arguments : dict of str to Tensor
+        The arguments after the step; those that the program writes into are changed.
+    """
+
+    outputs: tuple[Any, ...]
+    gradients: dict[str, torch.Tensor | None]
+    arguments: dict[str, torch.Tensor]
+
+
+def replay(
+    forward: TraceCtx,
+    backward: TraceCtx | None,
+    arguments: Mapping[str, torch.Tensor],
+    *,
+    cotangents: Sequence[torch.Tensor] | None = None,
+    without_set: Collection[str] = (),
+) -> Replayed:
+    """Execute the traces of a planned step on the CPU.
+
+    Parameters
+    ----------
+    forward, backward : TraceCtx
+        `Plan.split`.
+    arguments : mapping of str to Tensor
+        By name in the forward trace; they are copied first.
+    cotangents : sequence of Tensor, optional
+        One per output; by default ones, and zeros for outputs that no gradient flows into, such as integers.
+    without_set : collection of str
+        Names of copies whose value nvFuser aliases as it is, without a `set`.
+
+    Returns
+    -------
+    Replayed
+    """
+    own = {name: tensor.detach().clone() for name, tensor in arguments.items()}
+    with torch.no_grad():
+        names: dict[str, Any] = dict(own)
+        returned = _run(forward, names, without_set)
+        if backward is None:
+            return Replayed(tuple(tree_flatten(returned)[0]), {}, own)
+        outcome, (saved, others) = returned
+        outputs = tuple(outcome["flat_output"])
+        given = [_cotangent(output) for output in outputs] if cotangents is None else list(cotangents)
+        gradients = _run(
+            backward, {"saved_for_backward": [list(saved), list(others)], "cotangents": given}, without_set
+        )
+    by_name = dict(zip((proxy.name for proxy in forward.args), tree_flatten(gradients)[0], strict=True))
+    return Replayed(outputs, by_name, own)
+
+
+def _cotangent(output: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(output) if output.is_floating_point() else torch.zeros_like(output)
+
+
+def _run(trace: TraceCtx, names: dict[str, Any], without_set: Collection[str]) -> Any:
+    for bsym in trace.bound_symbols:
+        if bsym.sym.id is prims.PrimIDs.RETURN:
+            return tree_map(lambda leaf: names[leaf.name] if isinstance(leaf, Proxy) else leaf, bsym.args)
+        if bsym.sym.is_fusion:
+            _fusion(bsym, names, without_set)
+        elif bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL:
+            names.update({p.name: p.value for p in bsym.flat_proxy_outs if isinstance(p, NumberProxy)})
+        elif bsym.sym.id is not prims.PrimIDs.COMMENT:
+            _execute(bsym, names)
+    raise AssertionError("a trace returns")
+
+
+def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[str]) -> None:
+    inputs = {proxy.name: names[proxy.name] for proxy in bsym.flat_proxy_args}
+    inside = dict(inputs)
+    # By the value aliased, as in nvFuser: a second destination for it takes the place of the first.
+    aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    for member in bsym.subsymbols:
+        if inplace_copies.is_copy(member):
+            value, destination = inside[member.args[0].name], inside[member.args[1].name]
+            if value.dtype != destination.dtype or member.output.name not in without_set:
+                value = value.to(destination.dtype, copy=True)
+            aliases[id(value)] = (value, destination)
+            inside[member.output.name] = value
+        elif member.sym.id is prims.PrimIDs.SHALLOW_COPY:
+            inside[member.output.name] = inside[member.args[0].name]
+        else:
+            _member(member, inside)
+
+    def made(proxy: Any, strides: Sequence[int]) -> torch.Tensor:
+        value = inside[proxy.name]
+        if id(value) in aliases:
+            return aliases[id(value)][1]
+        return torch.empty_strided(tuple(value.shape), tuple(strides), dtype=value.dtype).copy_(value)
+
+    given = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    outputs = given_out(bsym, given, forwarded(bsym), made)
+    for proxy in bsym.flat_proxy_outs:
+        value = inside[proxy.name]
+        names[proxy.name] = aliases[id(value)][1] if id(value) in aliases else outputs.get(proxy.name, value)
+    written = [(value.clone(), destination) for value, destination in aliases.values()]
+    for value, destination in written:
+        destination.copy_(value)
+
+
+def _member(bsym: BoundSymbol, names: dict[str, Any]) -> None:
+    claimed = claim(bsym) if bsym.sym.executor is None and bsym.sym.python_impl is None else None
+    if claimed is not None:
+        for statement in claimed:
+            _execute(statement, names)
+    elif bsym.sym.executor is None and bsym.subsymbols:
+        for member in bsym.subsymbols:
+            _member(member, names)
+    else:
+        _execute(bsym, names)
+
+
+def _execute(bsym: BoundSymbol, names: dict[str, Any]) -> None:
+    if bsym.sym.name in _IN_PLACE_OF:
+        given, kwargs = tree_map(lambda x: names[x.name] if isinstance(x, Proxy) else x, (bsym.args, bsym.kwargs))
+        results = _IN_PLACE_OF[bsym.sym.name](*given, **kwargs)
+        for proxy, result in zip(utils.sequencify(bsym.output), utils.sequencify(results), strict=True):
+            if proxy is not None:
+                names[proxy.name] = result
+        return
+    text, context = source(bsym)
+    exec(text.replace("cuda:0", "cpu"), {name: _on_cpu(value) for name, value in context.items()}, names)
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, devices.Device):
+        return devices.cpu
+    if isinstance(value, functools.partial):
+        # What brings a storage back holds the device that it goes to.
+        return functools.partial(value.func, *value.args, **{name: _on_cpu(v) for name, v in value.keywords.items()})
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """In the place of the GPU's memory-efficient kernel; what that returns for its backward is not needed here."""
+    out = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
+    return out, out.new_zeros(()), out.new_zeros(()), out.new_zeros(())
+
+
+def _attention_backward(
+    grad_out: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    philox_seed: torch.Tensor,
+    philox_offset: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[torch.Tensor | None, ...]:
+    with torch.enable_grad():
+        q, k, v = (tensor.detach().requires_grad_() for tensor in (query, key, value))
+        again = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
+        return (*torch.autograd.grad(again, (q, k, v), grad_out), None)
+
+
+def _cross_entropy(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: None = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    *_: Any,
+) -> tuple[torch.Tensor, ...]:
+    """In the place of nvFuser's own, which is for means without weights; returns what its backward needs."""
+    largest = logits.max(1).values
+    log_sum = (logits - largest[:, None]).exp().sum(1).log()
+    counted = target != ignore_index
+    picked = logits.gather(1, torch.where(counted, target, 0)[:, None])[:, 0]
+    losses = torch.where(counted, log_sum + largest - picked, 0.0)
+    return losses.sum() / counted.sum(), largest, log_sum, counted.sum().float()
+
+
+def _cross_entropy_backward(
+    gradient: torch.Tensor,
+    logits: torch.Tensor,
+    *,
+    target: torch.Tensor,
+    a_max: torch.Tensor,
+    max_log_sum_exp: torch.Tensor,
+    valid_indices: torch.Tensor,
+    ignore_index: int = -100,
+    **_: Any,
+) -> torch.Tensor:
+    counted = target != ignore_index
+    softmax = (logits - a_max[:, None] - max_log_sum_exp[:, None]).exp()
+    one_hot = torch.nn.functional.one_hot(torch.where(counted, target, 0), logits.shape[1])
+    return (softmax - one_hot) * counted[:, None] * (gradient / valid_indices)
+
+
+_IN_PLACE_OF: dict[str, Callable[..., Any]] = {
+    "sdpaex_grad_forward_scaled_dot_product_efficient_attention": _attention,
+    "sdpaex_scaled_dot_product_efficient_attention_backward": _attention_backward,
+    "nv_cross_entropy_fwd": _cross_entropy,
+    "nv_cross_entropy_bwd": _cross_entropy_backward,
+    "lerp": torch.lerp,
+}
+"""What neither a CPU nor Thunder's torch executor has, by the symbol's name."""

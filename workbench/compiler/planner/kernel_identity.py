@@ -1,0 +1,49 @@
+"""Which kernels a compiled program runs: where they are those of unmodified Thunder, the same bits must come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx, last_backward_traces, last_traces
+from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD
+from workbench.compiler.trace.fingerprints import fusion_key, statement_key
+from workbench.compiler.trace.stable_ids import is_statement
+
+_MOVES = (OFFLOAD, RELOAD, ARRIVE)
+"""Statements that move bytes and compute nothing."""
+
+
+def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
+    """What execution traces compute with, each kernel once however often it runs.
+
+    Parameters
+    ----------
+    traces : iterable of TraceCtx
+        As they run: a forward and, if there is one, its backward.
+
+    Returns
+    -------
+    dict of str to str
+        Key to the name of a statement. A fusion's key is that of its structure; any other statement's is its symbol
+        with constants, shapes and data types. Equal keys run equal code.
+    """
+    return {_key(bsym): str(bsym.sym.name) for bsym in _computing(traces)}
+
+
+def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
+    """The `kernels` of the last call of what ``thunder.jit`` made, of all its parts where it has several."""
+    compiled = getattr(jitted, "_workbench_jitted", (jitted,))
+    last = [traces for each in compiled for traces in (last_traces(each), last_backward_traces(each))]
+    return kernels(traces[-1] for traces in last if traces)
+
+
+def _computing(traces: Iterable[TraceCtx]) -> Iterator[BoundSymbol]:
+    for trace in traces:
+        for bsym in trace.bound_symbols:
+            if is_statement(bsym) and not bsym.sym.name.startswith(_MOVES):
+                yield bsym
+
+
+def _key(bsym: BoundSymbol) -> str:
+    return fusion_key(bsym) if bsym.sym.is_fusion else statement_key(bsym)

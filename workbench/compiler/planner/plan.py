@@ -1,0 +1,309 @@
+"""`Plan`: what Thunder would execute under a config, every figure predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.cost.collective_overlap import Overlap, overlap
+from workbench.analysis.cost.machines import H100, Machine
+from workbench.analysis.cost.roofline import Calibration
+from workbench.analysis.equivalence.prove import Proof
+from workbench.analysis.graphs.fusion_census import Census
+from workbench.analysis.memory.liveness import Timeline, alive_at
+from workbench.compiler.fusion.fusion_source import FusionCode, code_of
+from workbench.compiler.interop.thunder_api import (
+    TraceCtx,
+)
+from workbench.compiler.pipeline.compilation import StageTime
+from workbench.compiler.pipeline.pass_log import Pass, passes_of, printed
+from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.planning_lock import PLANNING, planned_property
+from workbench.core.graph import Graph
+from workbench.core.lever import Site
+
+UNPROVEN = Proof(False)
+"""Of a plan that the prover has not seen yet."""
+
+
+class Split:
+    """The traces that run, made when first asked for.
+
+    Parameters
+    ----------
+    make : callable
+        Gives the forward trace, and the backward trace if there is one.
+    """
+
+    def __init__(self, make: Callable[[], tuple[TraceCtx, TraceCtx | None]]) -> None:
+        self._traces = Later(make)
+
+    @property
+    def forward(self) -> TraceCtx:
+        """The forward trace."""
+        return self._traces.value[0]
+
+    @property
+    def backward(self) -> TraceCtx | None:
+        """The backward trace."""
+        return self._traces.value[1]
+
+
+NO_STEPS: Later[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = Later(lambda: ())
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What Thunder would execute under a config; every figure is predicted.
+
+    Attributes
+    ----------
+    graph : Graph
+        The execution traces, forward then backward.
+    peak_bytes, baseline_bytes : int
+        Predicted peak of forward and backward, and what is alive before and after: parameters, buffers, inputs.
+    saved_bytes, saved_tensors : int
+        Bytes held for the backward, each storage once and arguments not counted, which are held anyway; and tensors on
+        Thunder's saved list, where parameters and inputs that the backward reads stand too.
+    timeline : Timeline
+    census : Census
+    sites : tuple of Site
+    stages : tuple of StageTime
+        What this planning cost.
+    opening : tuple of StageTime
+        What it cost to trace the program, once for all plans.
+    split : Split
+        Thunder's traces.
+    counts : mapping of str to int
+        ``compilations``: fusions to compile; ``copies`` in place, ``sets`` that nvFuser puts before them, and
+        ``fences`` around them; ``buckets`` of collectives, and ``bucket_copied_bytes`` written to fill them and to take
+        tensors out of them; ``offloaded_bytes``, and ``offload_us``, microseconds to move them out and back at
+        the bandwidth of `workbench.compiler.interop.devices.copy_bandwidth`.
+    unmatched : tuple of str
+        Choices that fit no site of this program.
+    warnings : tuple of str
+        What will be wrong although nothing is refused, each with its cause.
+    ranks : int
+        Processes that share the program.
+    steps : Later of tuple of (str, tuple of TraceCtx)
+        Thunder's traces on the way to `split`, named by the step that made them: one, then forward and backward.
+    unordered : Plan or None
+        The plan that this one is, but for the order of statements.
+    rows : (statements,) intp or None
+        For each row of the graph the row of `unordered`'s graph.
+    places : mapping of str to str
+        For values made by statements that keep their place the name of that statement in ``at(STATEMENT)``.
+    proof : Proof
+        That it computes what the stock plan does, and with which rules.
+    capture, capture_reason : str
+        How the program came in, ``dynamo`` or ``interpreter``, and why so.
+    """
+
+    program: str
+    device: str
+    executor: str
+    graph: Graph
+    timeline: Timeline
+    census: Census
+    sites: tuple[Site, ...]
+    stages: tuple[StageTime, ...]
+    split: Split
+    counts: Mapping[str, int]
+    unmatched: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    ranks: int = 1
+    steps: Later[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = NO_STEPS
+    unordered: Plan | None = None
+    rows: NDArray[np.intp] | None = None
+    places: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    proof: Proof = UNPROVEN
+    capture: str = "interpreter"
+    capture_reason: str = ""
+    opening: tuple[StageTime, ...] = ()
+
+    def __repr__(self) -> str:
+        from workbench.summary import plan_text
+
+        return plan_text(self)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Predicted peak, arguments included."""
+        return int(self.timeline.peak_bytes)
+
+    @property
+    def baseline_bytes(self) -> int:
+        """Bytes of parameters, buffers and inputs."""
+        return int(self.timeline.baseline_bytes)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes held for the backward, each storage once, arguments not counted."""
+        return self.graph.saved_bytes
+
+    @property
+    def saved_tensors(self) -> int:
+        """Tensors on Thunder's saved list, saved arguments too."""
+        return len(self.graph.saved())
+
+    @cached_property
+    def site_of(self) -> Mapping[str, Site]:
+        """The sites by their ids."""
+        return {site.id: site for site in self.sites}
+
+    @property
+    def fusions(self) -> Census:
+        """The census of fusions."""
+        return self.census
+
+    @property
+    def statements(self) -> int:
+        """Statements that run, a fusion counted once."""
+        return int((self.graph.statements.parent < 0).sum())
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of forward and backward."""
+        return int(self.graph.statements.flops[self.graph.statements.parent < 0].sum())
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """Collectives beside compute, simulated on `workbench.analysis.cost.machines.H100`; None if there are none."""
+        return self.overlap_on(H100)
+
+    def overlap_on(self, machine: Machine, calibration: Calibration | None = None) -> Overlap | None:
+        """Collectives beside compute, simulated on a machine; None if there are none.
+
+        Parameters
+        ----------
+        machine : Machine
+        calibration : Calibration, optional
+            What statements took in a run: kernels that were measured take as long, the others what its rates say.
+        """
+        key = (machine.name, id(calibration))
+        known = self._overlaps.get(key)
+        # Held with what it was made for: a name may be given twice, and the number of an object that is gone again.
+        if known is None or known[0] != machine or known[1] is not calibration:
+            known = self._overlaps[key] = (machine, calibration, self._overlap(machine, calibration))
+        return known[2]
+
+    @cached_property
+    def _overlaps(self) -> dict[tuple[str, int], tuple[Machine, Calibration | None, Overlap | None]]:
+        return {}
+
+    def _overlap(self, machine: Machine, calibration: Calibration | None) -> Overlap | None:
+        if self.unordered is None or self.rows is None:
+            return overlap(self.graph, self.ranks, machine, calibration)
+        known = self.unordered.overlap_on(machine, calibration)
+        return known.reordered(self.graph, self.rows) if known is not None else None
+
+    def alive_at_peak(self) -> list[dict[str, Any]]:
+        """What is alive at the peak, the largest first.
+
+        Returns
+        -------
+        list of dict
+            ``bytes``, ``value``, and the ``statement`` that makes it, -1 for an argument, with its ``name`` and
+            ``source``.
+        """
+        if self.timeline.peak_statement < 0:
+            return []
+        name = self.graph.statements.name
+        return [
+            {
+                "bytes": value.bytes,
+                "value": value.name,
+                "statement": value.producer,
+                "name": name[value.producer] if value.producer >= 0 else "",
+                "source": value.source,
+            }
+            for value in alive_at(self.graph, self.timeline.peak_statement)
+        ]
+
+    def place(self, row: int) -> str:
+        """The option of a collective's site that puts it right before a statement of the graph, or what it is part of.
+
+        A statement that has no place of its own, such as another collective, stands for the next one that has.
+        """
+        statements, name = self.graph.statements, self.graph.values.name
+        start = int(statements.parent[row]) if statements.parent[row] >= 0 else row
+        for at in range(start, len(statements)):
+            if statements.parent[at] >= 0 or statements.side[at] != statements.side[start]:
+                continue
+            for value in statements.outputs[at].tolist():
+                if name[value] in self.places:
+                    return f"at({self.places[name[value]]})"
+        return "at(end)"
+
+    def text(self) -> str:
+        """The traces as Thunder prints them."""
+        with PLANNING:
+            return printed(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
+
+    def code(self, fusion: str) -> FusionCode:
+        """The code of a fusion, by its name in the trace: nvFuser's definition, or what torch.compile is given.
+
+        Raises
+        ------
+        PlanError
+            If there is no such fusion, or nvFuser refuses it.
+        """
+        with PLANNING:
+            traces = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
+            return code_of(traces, fusion)
+
+    @planned_property
+    def passes(self) -> tuple[Pass, ...]:
+        """The program after each step of its compilation, without the steps that changed nothing."""
+        split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
+        return passes_of((*self.steps.value, ("choices after the split", split)), (*self.opening, *self.stages))
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain JSON data."""
+        return {
+            "program": self.program,
+            "device": self.device,
+            "executor": self.executor,
+            "capture": self.capture,
+            "capture_reason": self.capture_reason,
+            "statements": self.statements,
+            "peak_bytes": self.peak_bytes,
+            "saved_bytes": self.saved_bytes,
+            "saved_tensors": self.saved_tensors,
+            "fusions": {
+                name: getattr(self.census, name)
+                for name in ("count", "unique", "largest", "forward_unique", "backward_unique")
+            },
+            "counts": dict(self.counts),
+            "sites": [
+                {
+                    "id": site.id,
+                    "lever": site.lever,
+                    "label": site.label,
+                    "source": site.source,
+                    "options": list(site.options),
+                    "choice": site.choice,
+                    "bytes": site.bytes,
+                    "illegal": dict(site.illegal),
+                    "effect": {option: dataclasses.asdict(effect) for option, effect in site.effect.items()},
+                }
+                for site in self.sites
+            ],
+            "stages": [dataclasses.asdict(stage) for stage in self.stages],
+            "warnings": list(self.warnings),
+            **({"overlap": self.overlap.to_json()} if self.overlap is not None else {}),
+            "predicted": True,
+            "proven": self.proof.proven,
+            "rules": list(self.proof.rules),
+            "fault": self.proof.fault,
+        }
+
+
+def unmatched(choices: Collection[str], sites: Iterable[Site]) -> tuple[str, ...]:
+    """Ids of choices that fit no site."""
+    return tuple(sorted(set(choices) - {site.id for site in sites}))

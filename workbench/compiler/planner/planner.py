@@ -1,0 +1,344 @@
+"""A plan made again from the kept joint trace, or, where a lever knows how, from the traces after the split."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from workbench.analysis.cost.collective_overlap import PACK
+from workbench.analysis.equivalence.prove import Prover, fault
+from workbench.analysis.graphs.fusion_census import Census, census
+from workbench.analysis.memory.liveness import Prediction, timeline
+from workbench.compiler.driver.capture import Capture
+from workbench.compiler.fusion.executors import (
+    compilations,
+)
+from workbench.compiler.interop import devices
+from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
+from workbench.compiler.memory.graph_builder import read_execution
+from workbench.compiler.pipeline import repeated_draws
+from workbench.compiler.pipeline.collective_order import UNPACK
+from workbench.compiler.pipeline.compilation import Executed, Hooks, StageLog, StageTime, executed, sites_under
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline.value_check import lost_in_tracing
+from workbench.compiler.planner.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace.fingerprints import fusion_key
+from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.planning_lock import PLANNING, one_at_a_time
+from workbench.compiler.trace.validate import unequal, validate
+from workbench.core.executor import executor_named
+from workbench.core.graph import Graph, Kind, StatementFlag
+from workbench.core.lever import Lever, Replanner, all_levers, lever_of
+from workbench.errors import PlanError
+
+BASES_KEPT = 4
+"""Plans kept with their stages, so that levers plan on from there in milliseconds."""
+
+
+@one_at_a_time
+@few_collections()
+def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
+    """Plan again from the kept joint trace under `choices`; from the split traces where a lever knows how.
+
+    Parameters
+    ----------
+    captured : Capture
+    choices : mapping of str to str
+    newer : callable, optional
+        Asked after each stage whether something newer is to be planned.
+
+    Raises
+    ------
+    PlanError
+        If a pass made a trace that reads what it does not define, or the plan is not proven to compute what the stock
+        plan does.
+    ChoiceError
+        If a choice is refused.
+    Superseded
+        If something newer is to be planned.
+    """
+    begun = time.perf_counter()
+    for lever in reversed(all_levers()):
+        if quick := lever.quick(choices):
+            base = base_of(captured, {id: option for id, option in choices.items() if id not in quick}, newer)
+            made = base.replanner(lever).plan(choices, begun)
+            break
+    else:
+        made = base_of(captured, choices, newer).plan
+    return made if made.proof.proven or made.proof.fault else _proven(captured, made)
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """A plan made from the joint trace, and what its choices came to, for levers to plan on from there."""
+
+    plan: Plan
+    stage: Later[Stage]
+    made: Later[Made]
+    _replanners: dict[str, Replanner] = dataclasses.field(default_factory=dict)
+
+    def replanner(self, lever: Lever) -> Replanner:
+        """What puts this plan under quick choices of a lever."""
+        with PLANNING:
+            if lever.name not in self._replanners:
+                self._replanners[lever.name] = lever.replanner(self.plan, self.stage.value, self.made.value)
+            return self._replanners[lever.name]
+
+
+@one_at_a_time
+def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Base:
+    """The plan under choices none of which is put into another plan; the last few are kept.
+
+    Raises
+    ------
+    PlanError, ChoiceError, Superseded
+        As `plan`.
+    """
+    key = tuple(sorted(choices.items()))
+    known = captured.bases.get(key)
+    if known is not None:
+        captured.bases.move_to_end(key)
+        return known
+    planned, made = replan(captured, choices, newer)
+    # The stock plan is what all others are held to.
+    planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned, made)
+    known = Base(planned, captured.staged, Later(lambda: made))
+    captured.bases[key] = known
+    if captured.entry is not None and not choices:
+        captured.on_disk = captured.entry.keep(captured, known.plan)
+    if len(captured.bases) > BASES_KEPT:
+        # The stock plan stays: every screen compares with it.
+        del captured.bases[next(kept for kept in captured.bases if kept)]
+    return known
+
+
+def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: Made) -> Plan:
+    """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
+    stage, warned = captured.stage, list(repeated_draws.differences(captured.stage, made))
+    if lost := lost_in_tracing(stage) if stage.program is not None else "":
+        warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
+    if wrong := fault(stage.graph, stock.graph):
+        warned.append(f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen")
+    captured._prover = Prover(stock.graph)
+    return dataclasses.replace(
+        stock, proof=captured._prover.of_stock(lost or wrong), warnings=(*stage.caveats, *warned)
+    )
+
+
+def _proven(captured: Capture, made: Plan) -> Plan:
+    """The plan with its proof.
+
+    Raises
+    ------
+    PlanError
+        If it does not compute what the stock plan does, naming the first statement that differs.
+    """
+    begun = time.perf_counter()
+    stock = base_of(captured, {}).plan
+    if captured._prover is None:
+        captured._prover = Prover(stock.graph)
+    proof = captured._prover.prove(made.graph)
+    if not proof.proven:
+        raise PlanError(unequal(proof, captured.program.name))
+    stage = StageTime("prove", time.perf_counter() - begun)
+    return dataclasses.replace(
+        made, proof=proof.beside(stock.proof.fault), stages=(*made.stages, stage), warnings=stock.warnings
+    )
+
+
+@one_at_a_time
+def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> tuple[Plan, Made]:
+    """Plan again from the kept joint trace, whatever the choices; with what the levers made on the way.
+
+    Raises
+    ------
+    PlanError
+        If a pass made a trace that reads what it does not define.
+    ChoiceError
+        If a choice is refused.
+    """
+    stage = captured.stage
+    captured.kept.begin()
+    with captured.inside():
+        if choices or captured.stock is None:
+            log = StageLog(newer)
+            found = executed(Hooks(captured.executor, choices, log, kept=captured.kept), stage)
+        else:
+            (log, found), captured.stock = captured.stock, None
+        hooks, forward, backward = found.hooks, found.forward, found.backward
+        hooks.restart()
+        validate(forward, backward)
+        hooks.mark("after split")
+        graph = read_execution(forward, backward, stage)
+        made = dataclasses.replace(hooks.made, execution=graph)
+        hooks.mark("read")
+        sites = sites_under(choices, stage, made)
+        hooks.mark("sites")
+    line = timeline(graph)
+    ran = _ran(forward, backward)
+    counted = _census(graph, _fusions(graph, ran))
+    counts = _counts(ran, graph, made, captured.executor, captured.program.device)
+    hooks.mark("predict")
+    planned = Plan(
+        program=captured.program.name,
+        device=captured.program.device,
+        executor=captured.executor,
+        graph=graph,
+        timeline=line,
+        census=counted,
+        sites=sites,
+        stages=tuple(log.times),
+        opening=captured.stages,
+        split=Split(lambda: (forward, backward)),
+        counts=counts,
+        unmatched=unmatched(choices, sites),
+        warnings=stage.caveats,
+        ranks=captured.ranks.count if captured.ranks is not None else 1,
+        steps=Later(lambda: _steps(captured, found)),
+        capture=captured.way,
+        capture_reason=captured.why,
+        places={
+            output: name
+            for schedule in made.communication.values()
+            for output, name in zip(schedule.outputs, schedule.names, strict=True)
+        },
+    )
+    return planned, made
+
+
+def _steps(captured: Capture, found: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
+    """The traces on the way to those that run, by name."""
+    return (
+        ("initial", (captured.initial,)),
+        ("gradients", (captured.stage.joint,)),
+        ("claimed by executors", (captured.stage.claimed,)),
+        ("choices before fusion", (found.edited,)),
+        *found.further,
+    )
+
+
+def read_again(
+    plan: Plan,
+    stage: Stage,
+    made: Made,
+    choices: Mapping[str, str],
+    split: tuple[TraceCtx, TraceCtx | None],
+    begun: float,
+) -> Plan:
+    """A plan whose split traces a lever has edited.
+
+    Parameters
+    ----------
+    plan : Plan
+        As it was before.
+    stage : Stage
+    made : Made
+        What that plan's choices came to.
+    choices : mapping of str to str
+        All that are now in force.
+    split : (TraceCtx, TraceCtx or None)
+        The forward and backward traces as edited.
+    begun : float
+        When planning began, by `time.perf_counter`.
+    """
+    forward, backward = split
+    validate(forward, backward)
+    edited = time.perf_counter()
+    graph = read_execution(forward, backward, stage)
+    made = dataclasses.replace(made, execution=graph)
+    sites = sites_under(choices, stage, made)
+    read = time.perf_counter()
+    line, ran = timeline(graph), _ran(forward, backward)
+    return dataclasses.replace(
+        plan,
+        graph=graph,
+        timeline=line,
+        census=_census(graph, _fusions(graph, ran)),
+        counts=_counts(ran, graph, made, plan.executor, plan.device),
+        sites=sites,
+        unmatched=unmatched(choices, sites),
+        split=Split(lambda: split),
+        stages=(
+            StageTime("after split", edited - begun),
+            StageTime("read", read - edited),
+            StageTime("predict", time.perf_counter() - read),
+        ),
+        proof=UNPROVEN,
+    )
+
+
+def _ran(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
+    """The statements of both traces."""
+    return [bsym for trace in (forward, backward) if trace is not None for bsym in trace.bound_symbols]
+
+
+def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
+    """By the fusions, in the order of the graph's rows."""
+    side = graph.statements.side[graph.statements.kind == Kind.FUSION]
+    keys = [fusion_key(fusion) for fusion in fusions]
+    return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
+
+
+def _fusions(graph: Graph, ran: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+    """In the order of the graph's rows."""
+    name = graph.statements.name
+    fusions = {bsym.sym.name: bsym for bsym in ran if bsym.sym.is_fusion}
+    return [fusions[name[row]] for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist()]
+
+
+def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: Made, executor: str, device: str) -> dict[str, int]:
+    offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
+    moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
+    fusions, options = [bsym for bsym in ran if bsym.sym.is_fusion], made.options
+    inside = [inplace_copies.inside_of(bsym) for bsym in ran]
+    sets = 0
+    for fusion in fusions if executor_named(executor).copies == "sets" else ():
+        facts = inplace_copies.facts(fusion)
+        policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
+        sets += len(facts) - len(inplace_copies.without_set(fusion, policies))
+    packs = sum(bsym.sym.name.startswith(PACK) for bsym in ran)
+    return {
+        "compilations": compilations(fusions, share=options.share),
+        "offloaded_bytes": moved,
+        "offload_us": round(2e6 * moved / devices.copy_bandwidth(device)) if moved else 0,
+        "copies": sum(count for count, _ in inside),
+        "sets": sets,
+        "fences": sum(count for _, count in inside),
+        "buckets": packs,
+        "moved_statements": made.moved_statements,
+        "bucket_copied_bytes": _bucket_copied_bytes(graph) if packs else 0,
+    }
+
+
+def _bucket_copied_bytes(graph: Graph) -> int:
+    """Bytes written by putting tensors into buckets, and by taking out those that are no views of them."""
+    statements, written = graph.statements, 0
+    for row in np.flatnonzero((statements.flags & StatementFlag.VIEW) == 0):
+        if statements.name[row].startswith((PACK, UNPACK)):
+            written += int(graph.values.bytes[statements.outputs[row]].sum())
+    return written
+
+
+@one_at_a_time
+def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
+    """Memory under `choices` by arithmetic alone, in milliseconds; None where it takes a plan to know.
+
+    Fusions and collectives take a plan, and so do choices of several levers, and writes of a program without gradients:
+    of those that nothing reads Thunder makes a backward.
+    """
+    stage = captured.stage
+    if captured.ranks is not None or stage.fuses:
+        return None
+    if not stage.has_backward and (stage.graph.statements.flags & StatementFlag.INPLACE).any():
+        return None
+    made_by = {lever_of(id) for id in choices}
+    with captured.inside():
+        if not made_by:
+            return stage.predictor.predict()
+        levers = [lever for lever in all_levers() if lever.name in made_by]
+        return levers[0].predict(choices, stage) if len(made_by) == len(levers) == 1 else None

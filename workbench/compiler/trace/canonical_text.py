@@ -1,0 +1,218 @@
+"""What a statement computes, as text: equal texts on equal inputs give equal outputs, whatever names a trace uses.
+
+A text holds one line per step. Statements that no executor has claimed are written as the PyTorch functions that would
+run for them, so that an op reads the same inside a fusion and outside. A line has four fields or five, parted by tabs:
+
+``linear($, $, $)``
+    the symbol with its static arguments, exactly (floats in hexadecimal), and a ``$`` for each value;
+``0 1.2``
+    what the ``$`` stand for: an input of the statement, or after a dot an output of an earlier step;
+``- 0 ~0``
+    per output whose memory it lives in: its own, that of the ``$`` of that number, or that of another output;
+``float32[4,4]@cpu``
+    per output its data type, shape and device;
+``4;4,4;0,1;0``
+    only where elements are moved and nothing else: per output the shape of the first ``$`` and its own, and where in
+    the first one, as if it were contiguous, its elements are: strides and offset.
+
+The last line, which starts with ``=``, says which of these the outputs of the statement are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from workbench.compiler.interop.thunder_api import FutureTensorProxy, NumberProxy, Proxy, TensorProxy
+
+type Ref = tuple[int, int]
+"""Of an earlier step the number and the output; of an input -1 and its place."""
+
+FUSION = "fusion"
+"""Symbol of a statement that is all in its members."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One line of a text."""
+
+    call: str
+    operands: tuple[Ref, ...]
+    shares: tuple[str, ...]
+    made: tuple[str, ...]
+    moves: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        fields = (map(_written, self.operands), self.shares, self.made, *((self.moves,) if self.moves else ()))
+        return "\t".join((self.call, *map(" ".join, fields)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Computation:
+    """What one statement computes."""
+
+    steps: tuple[Step, ...]
+    outputs: tuple[Ref, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """As the graph holds it."""
+        return "\n".join((*map(str, self.steps), f"={' '.join(map(_written, self.outputs))}"))
+
+
+def _written(ref: Ref) -> str:
+    step, at = ref
+    return str(at) if step < 0 else f"{step}.{at}"
+
+
+def given(bsym: Any) -> list[str]:
+    """Names of a statement's inputs, in the order in which the graph lists them."""
+    return list(dict.fromkeys(arg.name for arg in bsym.flat_proxy_args))
+
+
+def made(bsym: Any) -> list[Any]:
+    """A statement's outputs, in the order in which the graph lists them."""
+    taken = set(given(bsym))
+    return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in taken}.values())
+
+
+def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()) -> Computation:
+    """The computation of a statement that is one step.
+
+    Parameters
+    ----------
+    bsym : BoundSymbol
+    sources : mapping of str to (str or int)
+        For an output that lives in an input's memory the name of that; for others a number, equal for those that
+        share memory.
+    moves : sequence of str
+        For a symbol of `MOVING` where the elements of each output come from, if it is one that only moves them.
+    """
+    operands: list[str] = []
+    inputs = {name: i for i, name in enumerate(given(bsym))}
+    if bsym.sym.is_fusion:
+        call, operands = FUSION, list(inputs)
+    else:
+        executor = bsym.sym.executor
+        prefix = "" if executor is None or executor.name in ("torch", "python") else f"{executor.name}."
+        arguments = [_static(arg, operands) for arg in _shaped(bsym)]
+        # What is PyTorch's default is left out: Thunder's primitives leave it out, too.
+        given_too = ((key, arg) for key, arg in bsym.kwargs.items() if (key, arg) != ("alpha", 1))
+        arguments += [f"{key}={_static(arg, operands)}" for key, arg in given_too]
+        symbol = _SAME.get(bsym.sym.name, bsym.sym.name)
+        call = f"{prefix}{symbol}({', '.join(arguments)})"
+        if _keeps_shape(bsym):
+            call, moves = "shallow_copy($)", ()
+    outputs = made(bsym)
+    shares: list[str] = []
+    first: dict[int, int] = {}
+    for i, out in enumerate(outputs):
+        source = sources.get(out.name)
+        if isinstance(source, str) and source in operands:
+            shares.append(str(operands.index(source)))
+        elif isinstance(source, int) and first.setdefault(source, i) != i:
+            shares.append(f"~{first[source]}")
+        else:
+            shares.append("-")
+    step = Step(
+        call,
+        tuple((-1, inputs[name]) for name in operands),
+        tuple(shares),
+        tuple(_kind(out) for out in outputs),
+        tuple(moves) if len(moves) == len(outputs) else (),
+    )
+    return Computation((step,), tuple((0, i) for i in range(len(outputs))))
+
+
+_SAME = {"torch_prims_reshape_impl": "reshape", "view": "reshape"}
+"""Symbols of Thunder's PyTorch executor that compute what another one does; whose memory it lives in stands apart."""
+
+MOVING = frozenset(
+    (
+        *("expand", "reshape", "view", "torch_prims_reshape_impl", "view_as", "reshape_as", "flatten", "squeeze"),
+        *("unsqueeze", "permute", "transpose", "movedim", "swapaxes", "swapdims", "diagonal", "unbind", "select"),
+        *("split", "chunk", "tensor_split", "narrow", "__getitem__", "torch_slice_prim_impl"),
+    )
+)
+"""Symbols of Thunder's PyTorch executor that move elements and do nothing else, wherever their results are views.
+
+Thunder leaves what only moves elements out of nvFuser's fusions where nothing else is beside it, and so in one piece;
+inside a fusion it is taken apart into primitives. Where the elements come from is the same.
+"""
+
+KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
+"""Symbols of it that change where elements lie in memory, and no element's place in the tensor."""
+
+
+def where(taken: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
+    """An output's elements by their places in what it is made of, were that contiguous."""
+    return ";".join((*(",".join(map(str, each)) for each in (taken, shape, strides)), str(offset)))
+
+
+_SHAPED = ("expand", "reshape")
+"""Symbols that take the shape of what they make: as one argument, as several, or with a length left open."""
+
+
+def _shaped(bsym: Any) -> Sequence[Any]:
+    """A statement's arguments, with the shape that it asks for as what it comes to."""
+    if _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED:
+        return (bsym.args[0], tuple(int(length) for length in bsym.output.shape))
+    return tuple(bsym.args)
+
+
+def _keeps_shape(bsym: Any) -> bool:
+    """Whether a statement asks for the shape that there is: it hands its input on, and fusions leave it out."""
+    shaped = _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED and isinstance(bsym.output, TensorProxy)
+    return shaped and tuple(bsym.args[0].shape) == tuple(bsym.output.shape)
+
+
+def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
+    """The computation of a statement made of others; None where they do not make all that it gives."""
+    known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(given(bsym))}
+    steps: list[Step] = []
+    for part, computation in parts:
+        inputs = given(part)
+        if any(name not in known for name in inputs):
+            return None
+        base = len(steps)
+
+        def moved(ref: Ref, inputs: Sequence[str] = inputs, base: int = base) -> Ref:
+            return known[inputs[ref[1]]] if ref[0] < 0 else (base + ref[0], ref[1])
+
+        steps += [dataclasses.replace(s, operands=tuple(map(moved, s.operands))) for s in computation.steps]
+        found = [moved(ref) for ref in computation.outputs]
+        known.update(zip((out.name for out in made(part)), found, strict=True))
+    outputs = made(bsym)
+    if any(out.name not in known for out in outputs):
+        return None
+    return Computation(tuple(steps), tuple(known[out.name] for out in outputs))
+
+
+def _kind(proxy: Any) -> str:
+    if not isinstance(proxy, (TensorProxy, FutureTensorProxy)):
+        return type(proxy).__name__
+    shape = ",".join(str(int(length)) for length in proxy.shape)
+    return f"{str(proxy.dtype).rsplit('.', 1)[-1]}[{shape}]@{proxy.device.device_str()}"
+
+
+def _static(tree: Any, operands: list[str]) -> str:
+    """An argument as text; the values in it are noted in `operands`, in order."""
+    if isinstance(tree, NumberProxy):
+        operands.append(tree.name)
+        return f"${type(tree).__name__}" + ("" if tree.value is None else f"={_static(tree.value, operands)}")
+    if isinstance(tree, Proxy):
+        operands.append(tree.name)
+        return "$"
+    if isinstance(tree, (tuple, list)):
+        return f"({', '.join(_static(leaf, operands) for leaf in tree)})"
+    if isinstance(tree, dict):
+        return f"{{{', '.join(f'{key!r}: {_static(leaf, operands)}' for key, leaf in tree.items())}}}"
+    if isinstance(tree, float):
+        return tree.hex()
+    if isinstance(tree, torch.distributed.ProcessGroup):
+        return f"group {tree.group_name}"
+    return repr(tree) if isinstance(tree, (int, str, complex, type(None))) else str(tree)

@@ -1,0 +1,57 @@
+"""What does nothing inside of statements, which dead code elimination removes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import prims
+from workbench.compiler.trace.bsym_memo import CLEAN
+
+
+def is_kept(bsym: Any) -> bool:
+    """Whether a statement is, or is made of, what dead code elimination never takes."""
+    if prims.OpTags.DONT_DCE in (bsym.sym.tags or ()) or (bsym.tags and prims.OpTags.DONT_DCE in bsym.tags):
+        return True
+    return any(map(is_kept, bsym.subsymbols))
+
+
+def remove_noops(bsym: Any) -> None:
+    """Remove what does nothing inside of a statement, as Thunder does."""
+    inside = bsym.subsymbols
+    if bsym.__dict__.get(CLEAN) is inside or (type(inside) is list and not inside):
+        return
+    left = []
+    for sub in inside:
+        within = sub.subsymbols
+        # What gives something and is made of something, or is a primitive, is asked for no more than that.
+        if not (sub.flat_proxy_outs and (within or sub.sym.is_prim)) and does_nothing(sub, bsym):
+            continue
+        if within or type(within) is not list:
+            remove_noops(sub)
+        left.append(sub)
+    if len(left) != len(inside) or not isinstance(inside, list):
+        bsym.subsymbols = inside = left
+    bsym.__dict__[CLEAN] = inside
+
+
+def does_nothing(sub: Any, bsym: Any) -> bool:
+    """Whether a statement inside of another is one that is removed."""
+    if not sub.subsymbols and not sub.sym.is_prim:
+        return True
+    return not sub.flat_proxy_outs and not is_kept(bsym)
+
+
+def is_clean(bsym: Any) -> bool:
+    """Whether there is nothing to be removed inside of a statement."""
+    inside = bsym.subsymbols
+    if bsym.__dict__.get(CLEAN) is inside:
+        return True
+    return isinstance(inside, list) and not any(does_nothing(sub, bsym) or not is_clean(sub) for sub in inside)
+
+
+def clean(bsyms: Sequence[Any]) -> list[Any]:
+    """Statements as dead code elimination leaves those that it keeps: what does nothing inside of them is gone."""
+    for bsym in bsyms:
+        remove_noops(bsym)
+    return list(bsyms)

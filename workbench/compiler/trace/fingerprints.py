@@ -1,0 +1,120 @@
+"""What makes statements, and fusions, equal: keys of what they do to memory, digests of what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import CollectionProxy, FutureTensorProxy, NumberProxy, TensorProxy
+from workbench.compiler.trace.bsym_memo import identity, structure_of
+
+
+def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """Equal for statements that do the same to memory."""
+    frozen = _freeze((bsym.args, bsym.kwargs, bsym.output), {}, strides)
+    symbol = bsym.sym
+    # The functions: an operator may be registered again under its name.
+    what = (symbol.name, str(symbol.id), symbol.executor, symbol._module)
+    functions = (symbol.meta and _Same(symbol.meta), symbol.python_impl and _Same(symbol.python_impl))
+    return (*what, *functions, frozen)
+
+
+class _Same:
+    """An object as part of a key: equal to itself alone while it lives, and not kept alive by that."""
+
+    def __init__(self, what: Any) -> None:
+        self.number = identity(what)
+        try:
+            self.what: Callable[[], Any] = weakref.ref(what)
+        except TypeError:
+            self.what = lambda: what
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.number == other.number and self.what() is other.what() is not None
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __repr__(self) -> str:
+        return repr(str(self.what()))
+
+
+def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """Nested arguments as a hashable: tensors by order of appearance and metadata, constants by type and value."""
+    if isinstance(tree, (TensorProxy, FutureTensorProxy)):
+        if tree.name in numbers:
+            return numbers[tree.name]
+        numbers[tree.name] = len(numbers)
+        return (tuple(tree.shape), strides.get(tree.name), str(tree.dtype), tree.device.device_str())
+    if isinstance(tree, CollectionProxy):
+        return _freeze(tree.collection(), numbers, strides)
+    if isinstance(tree, NumberProxy):
+        return (type(tree).__name__, repr(tree.value), numbers.setdefault(tree.name, len(numbers)))
+    if isinstance(tree, (tuple, list)):
+        return (type(tree).__name__, *(_freeze(leaf, numbers, strides) for leaf in tree))
+    if isinstance(tree, dict):
+        return ("dict", *((key, _freeze(leaf, numbers, strides)) for key, leaf in tree.items()))
+    if isinstance(tree, float):
+        return ("float", tree.hex())
+    if isinstance(tree, (int, str, type(None))):
+        return (type(tree).__name__, tree)
+    text = str(tree)
+    return (type(tree).__name__, _Same(tree) if " at 0x" in text else text)
+
+
+def fusion_key(bsym: Any) -> str:
+    """Digest of a fusion's structure: equal for fusions that one compiled region can serve.
+
+    Values are renumbered by first appearance and count with shape, data type and device; symbols by id; constants by
+    type and value, floats exactly. Which values are inputs and outputs, and their order, counts too. Which of them want
+    gradients does not, though it does to Thunder: regions run without autograd, and no compiler asks.
+
+    Parameters
+    ----------
+    bsym : BoundSymbol
+        A fusion.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    found: str = structure_of(bsym).once("key", lambda: _fusion_key(bsym))
+    return found
+
+
+def _fusion_key(bsym: Any) -> str:
+    parts = (str(bsym.sym.executor.name), *_structure(bsym.subsymbols, bsym.args, bsym.output))
+    return hashlib.sha256(repr(list(parts)).encode()).hexdigest()[:16]
+
+
+def structure_key(members: Iterable[Any], inputs: Any, outputs: Any) -> str:
+    """Digest of what a fusion is made of, as in `fusion_key`, whosever it is.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+    """
+    return hashlib.sha256(repr(_structure(members, inputs, outputs)).encode()).hexdigest()
+
+
+def _structure(members: Iterable[Any], inputs: Any, outputs: Any) -> tuple[Hashable, ...]:
+    numbers: dict[str, int] = {}
+    return (
+        _freeze(inputs, numbers, {}),
+        *(
+            (str(member.sym.id or member.sym.name), _freeze((member.args, member.kwargs, member.output), numbers, {}))
+            for member in members
+        ),
+        _freeze(outputs, numbers, {}),
+    )
+
+
+def statement_key(bsym: Any) -> str:
+    """Digest of a statement that is no fusion: its symbol, constants, and the shapes and data types of tensors."""
+    executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
+    parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

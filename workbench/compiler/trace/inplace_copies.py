@@ -1,0 +1,372 @@
+"""In-place copies in fusions: what a copy needs to stay right, who gets a `set`, and copies that passes would lose.
+
+nvFuser writes an output into an input's memory by an alias. Its alias map is keyed by the output value, so a value may
+be aliased once only, and must not be returned or be an input itself: then it needs a `set`, a node of its own. Thunder
+puts one before every copy; most copies can do without.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    Proxy,
+    TraceCtx,
+    from_trace,
+    prims,
+    tracectx,
+    variableify,
+)
+from workbench.compiler.trace.bsym_memo import structure_of
+
+ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
+POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
+"""Stock Thunder; the seed's revert; only for values that no op of the fusion makes; only where the alias needs one."""
+
+VIEWS = {
+    prims.PrimIDs.SHALLOW_COPY,
+    prims.PrimIDs.RESHAPE,
+    prims.PrimIDs.TRANSPOSE,
+    prims.PrimIDs.SQUEEZE,
+    prims.PrimIDs.BROADCAST_IN_DIM,
+    prims.PrimIDs.SLICE,
+    prims.PrimIDs.STRIDE_ORDER,
+}
+"""Ops whose result lives in the memory of their first argument, or may."""
+
+_skipped: ContextVar[frozenset[tuple[str, str]]] = ContextVar("copies without a set", default=frozenset())
+
+
+def leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """The primitives that statements are made of, in order."""
+    for bsym in bsyms:
+        if bsym.subsymbols and bsym.sym.id is not prims.PrimIDs.COPY_:
+            yield from leaves(bsym.subsymbols)
+        else:
+            yield bsym
+
+
+def is_copy(bsym: BoundSymbol) -> bool:
+    """Whether a statement is the primitive in-place copy, or an executor's version of it."""
+    return bool(bsym.sym.id is prims.PrimIDs.COPY_ or (bsym.sym.name == "copy_" and not bsym.subsymbols))
+
+
+def is_fence(bsym: BoundSymbol) -> bool:
+    """Whether a statement is Thunder's `update_aliases`, or an executor's version of it."""
+    return bool(bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES or bsym.sym.name == "update_aliases")
+
+
+def inside_of(bsym: BoundSymbol) -> tuple[int, int]:
+    """How many in-place copies and fences are inside of a statement, or are it: counted once for its structure."""
+
+    def count() -> tuple[int, int]:
+        found = list(leaves([bsym]))
+        return sum(map(is_copy, found)), sum(map(is_fence, found))
+
+    counted: tuple[int, int] = structure_of(bsym).once("copies and fences", count)
+    return counted
+
+
+def _shares(bsym: BoundSymbol) -> bool:
+    """Whether a statement, or something inside, makes values that may share memory: found once for its structure."""
+
+    def find() -> bool:
+        return any(is_copy(leaf) or is_fence(leaf) or leaf.sym.id in VIEWS for leaf in leaves([bsym]))
+
+    return bool(structure_of(bsym).once("shares memory", find))
+
+
+@dataclasses.dataclass(frozen=True)
+class CopyFact:
+    """One in-place copy inside a fusion.
+
+    Attributes
+    ----------
+    output, source, destination : str
+        Names of the copy's result, of the value copied and of the tensor written.
+    needs_set : str
+        Why the alias needs a `set`; empty where it does not.
+    direct : bool
+        Whether no op of the fusion makes the value.
+    """
+
+    output: str
+    source: str
+    destination: str
+    needs_set: str
+    direct: bool
+
+
+def facts(fusion: BoundSymbol) -> list[CopyFact]:
+    """The copies of a fusion, in order."""
+    if not inside_of(fusion)[0]:
+        return []
+    inputs = {a.name for a in fusion.flat_proxy_args}
+    members = list(leaves(fusion.subsymbols))
+    # Names of one value: nvFuser's translation of a shallow copy, of a cast to the same type too, is its argument.
+    same: dict[str, str] = {}
+    for member in members:
+        if member.sym.id is prims.PrimIDs.SHALLOW_COPY:
+            same[member.output.name] = same.get(member.args[0].name, member.args[0].name)
+    written = {member.output.name for member in members if is_copy(member)}
+    returned = {same.get(o.name, o.name) for o in fusion.flat_proxy_outs if o.name not in written}
+    aliased: dict[str, str] = {}
+    found = []
+    for member in members:
+        if not is_copy(member):
+            continue
+        name, destination = member.args[0].name, member.args[1].name
+        source = same.get(name, name)
+        needs = ""
+        if source in inputs:
+            needs = f"{source} is an input of the fusion: an input cannot be written into another one without a copy"
+        elif source in returned:
+            needs = f"{source} is returned by the fusion too: what is returned would be {destination}'s own memory"
+        elif source in aliased:
+            needs = (
+                f"{source} is written into {aliased[source]} already: nvFuser keeps one destination per value, "
+                "the other would be lost silently"
+            )
+        aliased.setdefault(source, destination)
+        aliased.setdefault(member.output.name, destination)
+        found.append(CopyFact(member.output.name, name, destination, needs, source in inputs))
+    return found
+
+
+def has_set(policy: str, fact: CopyFact) -> bool:
+    """Whether a policy, taken unchecked, puts a `set` before a copy."""
+    if policy == ALIAS_AWARE:
+        return bool(fact.needs_set)
+    if policy == DIRECT_ONLY:
+        return fact.direct
+    return policy == ALWAYS
+
+
+def without_set(
+    fusion: BoundSymbol, policies: Mapping[str, str], *, unchecked: bool = False
+) -> frozenset[tuple[str, str]]:
+    """Source and destination of the copies that go without a `set`: their policy says so and they stay right.
+
+    With `unchecked` also where they do not stay right.
+    """
+    return frozenset(
+        (fact.source, fact.destination)
+        for fact in facts(fusion)
+        if not has_set(policies.get(fact.output, ALWAYS), fact) and (unchecked or not fact.needs_set)
+    )
+
+
+@contextlib.contextmanager
+def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
+    """Inside, definitions are built without a `set` for the copies given as source and destination."""
+    token = _skipped.set(pairs)
+    try:
+        yield
+    finally:
+        _skipped.reset(token)
+
+
+def goes_without(source: str, destination: str) -> bool:
+    """Whether the definition being built leaves the `set` of this copy out."""
+    return (source, destination) in _skipped.get()
+
+
+def any_left_out() -> bool:
+    """Whether the definition being built may leave a `set` out."""
+    return bool(_skipped.get())
+
+
+def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
+    """Outputs of a fusion, with a copy's result added where there are none.
+
+    Thunder's dead-code pass drops a statement without outputs (`remove_duplicate_number_proxies` asks ``all`` of
+    nothing), so a fusion that does nothing but copy would be lost, and the update with it. It can go when
+    ``a[0].add_(b)`` under nvFuser keeps its fusion.
+    """
+    if outputs:
+        return outputs
+    return [member.output for member in leaves(bsyms) if is_copy(member)][-1:]
+
+
+def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> list[BoundSymbol]:
+    """Members of an nvFuser fusion in which every copy writes into an input, and every input is written once.
+
+    nvFuser refuses a destination that is no input. A copy into the result of an earlier copy goes to that one's
+    destination; of several writes into one input only the last aliases; a copy into what the fusion itself made
+    needs no memory of its own.
+    """
+    root: dict[str, Any] = {}
+    last: dict[str, int] = {}
+    for i, member in enumerate(members):
+        if is_copy(member):
+            destination = root.get(member.args[1].name, member.args[1])
+            root[member.output.name] = destination
+            last[destination.name] = i
+        elif member.sym.id is prims.PrimIDs.SHALLOW_COPY and member.args[0].name in root:
+            root[member.output.name] = root[member.args[0].name]
+    resolved = []
+    for i, member in enumerate(members):
+        if is_copy(member):
+            destination = root[member.output.name]
+            if destination.name in inputs and last[destination.name] == i:
+                resolved.append(member.from_bsym(args=(member.args[0], destination, *member.args[2:])))
+            else:
+                resolved.append(prims.shallow_copy.bind(member.args[0], output=member.output))
+        else:
+            resolved.append(member)
+    return resolved
+
+
+class Memory:
+    """Which values may share memory.
+
+    Those that one fence names may: Thunder names there whatever its own functions may have made views of each other.
+
+    Parameters
+    ----------
+    bsyms : iterable of BoundSymbol
+        Statements in order.
+    """
+
+    def __init__(self, bsyms: Iterable[BoundSymbol]) -> None:
+        self._root: dict[str, str] = {}
+        self._written: list[tuple[int, str]] = []
+        for i, bsym in enumerate(bsyms):
+            if _shares(bsym):
+                for leaf in leaves([bsym]):
+                    self._follow(leaf, i)
+
+    def _follow(self, leaf: BoundSymbol, position: int) -> None:
+        if is_copy(leaf):
+            base = self.base(leaf.args[1].name)
+            self._written.append((position, base))
+            self._root[leaf.output.name] = base
+        elif is_fence(leaf) and leaf.flat_proxy_args:
+            shared = self.base(leaf.flat_proxy_args[0].name)
+            for proxy in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs):
+                if (base := self.base(proxy.name)) != shared:
+                    self._root[base] = shared
+        elif leaf.sym.id in VIEWS and leaf.flat_proxy_args:
+            for out in leaf.flat_proxy_outs:
+                self._root[out.name] = self.base(leaf.flat_proxy_args[0].name)
+
+    def base(self, name: str) -> str:
+        """The first name of the memory that a value may live in."""
+        passed = []
+        while (known := self._root.get(name, name)) != name:
+            passed.append(name)
+            name = known
+        # A program that writes row by row has chains as long as it has rows.
+        for each in passed:
+            self._root[each] = name
+        return name
+
+
+class Writes(Memory):
+    """Which memory is written where in a partitioned trace.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+    """
+
+    def __init__(self, trace: TraceCtx) -> None:
+        writes = any(inside_of(bsym)[0] for bsym in trace.bound_symbols)
+        # Where nothing is written, which memory is whose is of no use.
+        super().__init__(trace.bound_symbols if writes else ())
+        fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)
+        self._position = {bsym: i for i, bsym in fusions} if writes else {}
+        # In order of where they are written.
+        self._written = [(position, self.base(base)) for position, base in self._written]
+        self._of_one: dict[str, set[str]] = {base: {base} for _, base in self._written}
+        for name in list(self._root):
+            if (base := self.base(name)) in self._of_one:
+                self._of_one[base].add(name)
+
+    def between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
+        """Names of values whose memory is written from one fusion on, up to the end of another."""
+        if not self._written:
+            return frozenset()
+        first, last = self._position[producer], self._position[consumer]
+        begun, ended = (bisect.bisect_left(self._written, (at,)) for at in (first, last + 1))
+        bases = {base for _, base in self._written[begun:ended]}
+        return frozenset[str]().union(*(self._of_one[base] for base in bases))
+
+
+def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
+    """Results of statements that write in place and that Thunder's split would put into the backward.
+
+    `split_into_forward_and_backward` leaves in the forward what something there reads later, and a copy whose
+    destination something there reads later by that very name; not what is seen through another name. It can go when
+    ``v = t.view(-1); v.copy_(s); return t`` writes in the forward, `s` and `t` being differentiated.
+
+    Parameters
+    ----------
+    bsyms : sequence of BoundSymbol
+        Of the joint trace, in order.
+    needed : iterable of str
+        Names that the forward returns, and of its arguments as they are in the end.
+    """
+    names, found = set(needed), set[str]()
+    for bsym in reversed(bsyms):
+        if any(out.name in names for out in bsym.flat_proxy_outs) or (is_copy(bsym) and bsym.args[1].name in names):
+            names.update(a.name for a in bsym.flat_proxy_args)
+        elif inside_of(bsym)[0]:
+            found.update(out.name for out in bsym.flat_proxy_outs)
+    return found
+
+
+def kept_in_forward(trace: TraceCtx) -> TraceCtx:
+    """The fused joint trace with forward regions opened that Thunder's split would put into the backward.
+
+    Of a region whose outputs nothing in the forward reads the split does not see that it copies into memory from
+    outside, as the last running statistics of a batch norm are; of a copy that stands alone it does. It can go when
+    `split_into_forward_and_backward` looks into fusions.
+    """
+    returned = trace.bound_symbols[-1].args[0]
+    if "fw_flat_out" not in returned:
+        return trace
+    names = {a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)}
+    made = Counter(out.name for bsym in trace.bound_symbols for part in _parts(bsym) for out in part.flat_proxy_outs)
+    edited = from_trace(trace)
+    edited.names = set(trace.names)
+    found = [trace.bound_symbols[-1]]
+    for bsym in reversed(trace.bound_symbols[:-1]):
+        read = any(out.name in names for out in bsym.flat_proxy_outs)
+        parts = [bsym]
+        if bsym.sym.is_fusion and not read and any(map(_copies_in_forward, bsym.subsymbols)):
+            parts = _opened(bsym, {name for name, times in made.items() if times > 1}, edited)
+        for part in reversed(parts):
+            found.append(part)
+            if any(o.name in names for o in part.flat_proxy_outs) or (is_copy(part) and part.args[1].name in names):
+                names.update(a.name for a in part.flat_proxy_args)
+    edited.bound_symbols = found[::-1]
+    return edited
+
+
+def _parts(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
+    return bsym.subsymbols if bsym.sym.is_fusion else (bsym,)
+
+
+def _copies_in_forward(member: BoundSymbol) -> bool:
+    return BoundSymbolTag.BACKWARD not in member.tags and any(map(is_copy, leaves([member])))
+
+
+def _opened(fusion: BoundSymbol, taken: set[str], trace: TraceCtx) -> list[BoundSymbol]:
+    """The members of a fusion, what they make for themselves by names of their own where those are taken."""
+    handed = {proxy.name for proxy in (*fusion.flat_proxy_args, *fusion.flat_proxy_outs)}
+    swap = {}
+    with tracectx(trace):
+        for member in fusion.subsymbols:
+            for out in member.flat_proxy_outs:
+                if out.name in taken and out.name not in handed and variableify(out) not in swap:
+                    swap[variableify(out)] = out.replace_name()
+    return [member.from_bsym_swap_proxies(swap) if swap else member for member in fusion.subsymbols]

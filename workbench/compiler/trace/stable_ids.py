@@ -1,0 +1,205 @@
+"""Stable ids: origins ride through Thunder's passes as tags, and places are built on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from workbench.compiler.interop.patches import SourceFile
+from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, from_trace, prims
+from workbench.compiler.trace.bsym_memo import STRUCTURE, made_names, read_names, structure_of
+from workbench.core.graph import Origin
+
+CLONE_PREFIX = "re_"
+"""Prefix of the names of values computed again in the backward."""
+
+_NO_STATEMENT = {
+    prims.PrimIDs.UNPACK_TRIVIAL,
+    prims.PrimIDs.UNPACK_SEQUENCE,
+    prims.PrimIDs.RETURN,
+    prims.PrimIDs.DEL,
+    prims.PrimIDs.COMMENT,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OriginTag:
+    """Rides in a statement's tags from the initial trace through every pass; Thunder hands tags on."""
+
+    index: int
+
+
+def origin_of(bsym: BoundSymbol) -> int:
+    """Index of the origin that a statement comes from, or -1."""
+    for tag in bsym.tags:
+        if type(tag) is OriginTag:
+            return tag.index
+    return -1
+
+
+def is_statement(bsym: BoundSymbol) -> bool:
+    """False for unpacking, returns, deletions and comments."""
+    return bsym.sym.id not in _NO_STATEMENT and bsym.sym.name != "clear_mutable_collection"
+
+
+def read_line(file: str, line: int) -> str:
+    """One line of a source file, or an empty string; works for notebook cells too."""
+    return linecache.getline(file, line).strip()
+
+
+def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
+    """Tag each statement of the initial trace with where it comes from.
+
+    Returns
+    -------
+    TraceCtx
+        A copy whose statements, and all that they are made of, carry an `OriginTag`.
+    tuple of Origin
+        By index.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    origins: list[Origin] = []
+    tagged = from_trace(trace)
+
+    def with_tag(bsym: BoundSymbol, tag: OriginTag) -> BoundSymbol:
+        made = bsym.from_bsym(tags=bsym.tags | {tag}, subsymbols=[with_tag(sub, tag) for sub in bsym.subsymbols])
+        # Tags are no part of it.
+        made.__dict__[STRUCTURE] = structure_of(bsym)
+        return made
+
+    fences: list[BoundSymbol] = []
+
+    def enter(bsym: BoundSymbol, origin: Origin) -> None:
+        origins.append(origin)
+        tagged.bound_symbols.append(with_tag(bsym, OriginTag(len(origins) - 1)))
+
+    for bsym in trace.bound_symbols:
+        if bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES:
+            fences.append(bsym)
+            continue
+        # What makes no value, as asking a tensor for its number of dimensions, is in no graph of Dynamo's; counted, it
+        # would make names differ by the way in.
+        if not is_statement(bsym) or not bsym.flat_proxy_outs:
+            tagged.bound_symbols.append(bsym)
+            continue
+        origin = _origin(bsym, counts)
+        # A fence stands before the statement that it guards, and is named after it.
+        for i, fence in enumerate(fences):
+            name = f"{origin.id}!fence" + (f".{i}" if i else "")
+            enter(fence, dataclasses.replace(origin, id=name, symbol=fence.sym.name))
+        fences.clear()
+        enter(bsym, origin)
+    tagged.bound_symbols.extend(fences)
+    return tagged, tuple(origins)
+
+
+def known_file(file: str) -> str:
+    """A source file as its writer knows it: a notebook's cell by its number, as tracebacks there have it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    return f"In[{numbers[file]}]" if file in numbers else file
+
+
+def told_place(file: str, line: int) -> str:
+    """How a message about a line of a person's begins: where it stands, and what it is; empty without a line."""
+    return f"{known_file(file)}:{line} ({read_line(file, line)}): " if line else ""
+
+
+def class_of(bsym: BoundSymbol) -> str:
+    """The class of a `torch.autograd.Function`, where a statement is the call of one; an empty string of any other.
+
+    Thunder's interpreter names it by class and address.
+    """
+    found = _BY_ADDRESS.fullmatch(str(bsym.sym.id)) if bsym.sym.module is None and bsym.subsymbols else None
+    return "" if found is None else found[1]
+
+
+_BY_ADDRESS = re.compile(r"(\w+)_\d+_\d+")
+
+
+def _symbol(bsym: BoundSymbol) -> str:
+    """By what a statement is called in every process."""
+    return class_of(bsym) or str(bsym.sym.name)
+
+
+def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
+    where = bsym.source_filename
+    symbol = _symbol(bsym)
+    scope, file, line = "", where or "", 0
+    if isinstance(where, SourceFile):
+        scope, file, line = where.scope, where.user_file, where.user_line
+    elif bsym.source_positions is not None:
+        line = bsym.source_positions.lineno or 0
+    ordinal = counts[scope, symbol]
+    counts[scope, symbol] += 1
+    return Origin(
+        id=f"{scope}/{symbol}" + (f".{ordinal}" if ordinal else ""),
+        scope=scope,
+        symbol=symbol,
+        file=known_file(file).rsplit("/", 1)[-1],
+        line=line,
+        text=read_line(file, line) if line else "",
+    )
+
+
+class Place(NamedTuple):
+    """What the stable id of a value is made of."""
+
+    origin: int
+    """Index of the origin; -1 for none."""
+    of: str
+    """Where there is none, the argument that it is made of."""
+    rest: str
+    """What follows: symbol and ordinal where the origin became several statements, and which of several values."""
+
+    def id(self, origins: tuple[Origin, ...]) -> str:
+        """The stable id."""
+        return (origins[self.origin].id if self.origin >= 0 else self.of) + self.rest
+
+
+def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, Place]:
+    """Places of values by proxy name.
+
+    What has no origin, a parameter's gathering, is named after the argument that it is made of.
+    """
+    rows: defaultdict[tuple[int, bool, str], list[BoundSymbol]] = defaultdict(list)
+    known: dict[str, int] = {}
+    argument: dict[str, str] = {}
+    for bsym in bsyms:
+        if not is_statement(bsym):
+            continue
+        index = origin_of(bsym)
+        if index < 0:
+            # A gradient accumulation has no origin: it belongs to the value that it adds to.
+            index = next((known[a.name] for a in bsym.flat_proxy_args if known.get(a.name, -1) >= 0), -1)
+        known.update(dict.fromkeys(made_names(bsym), index))
+        of = ""
+        if index < 0 and bsym.flat_proxy_args:
+            first = bsym.flat_proxy_args[0].name
+            of = argument.get(first, first if first not in known else "").removeprefix("t_")
+            argument.update((out.name, of) for out in bsym.flat_proxy_outs)
+        rows[index, BoundSymbolTag.BACKWARD in bsym.tags, of].append(bsym)
+    places: dict[str, Place] = {}
+    for (index, backward, of), group in rows.items():
+        symbol = origins[index].symbol if index >= 0 else ""
+        counts: Counter[str] = Counter()
+        for bsym in group:
+            symbol_here = _symbol(bsym)
+            ordinal = counts[symbol_here]
+            counts[symbol_here] += 1
+            rest = ""
+            if backward or symbol_here != symbol or ordinal:
+                rest = f"{'<' if backward else '>'}{symbol_here}" + (f".{ordinal}" if ordinal else "")
+            for i, name in enumerate(_made(bsym)):
+                places[name] = Place(index, of, rest + (f"[{i}]" if i else ""))
+    return places
+
+
+def _made(bsym: BoundSymbol) -> list[str]:
+    given = read_names(bsym)
+    return [name for name in made_names(bsym) if name not in given]

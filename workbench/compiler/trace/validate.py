@@ -1,0 +1,89 @@
+"""No plan is shown whose traces read what they do not define, or that is not proven."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.analysis.equivalence.prove import Proof
+from workbench.compiler.interop.thunder_api import TraceCtx, prims
+from workbench.compiler.trace.bsym_memo import made_names, read_names
+from workbench.core.graph import Graph
+from workbench.errors import PlanError
+
+_UNPACKING = {prims.PrimIDs.UNPACK_TRIVIAL, prims.PrimIDs.UNPACK_SEQUENCE}
+
+
+def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
+    """Check that every argument is defined, not deleted, and made once.
+
+    Raises
+    ------
+    PlanError
+        Naming the statement and the value.
+    """
+    _validate(forward, "forward")
+    if backward is not None:
+        _validate(backward, "backward")
+
+
+def validate_order(graph: Graph) -> None:
+    """Check that no statement of an execution graph stands before one whose values it reads.
+
+    Raises
+    ------
+    PlanError
+        Naming the statement and the value.
+    """
+    statements, values = graph.statements, graph.values
+    reader = np.repeat(np.arange(len(statements)), np.diff(statements.inputs.offsets))
+    read = statements.inputs.items
+    early = np.flatnonzero((statements.parent[reader] < 0) & (values.producer[read] >= reader))
+    if len(early):
+        row, value = int(reader[early[0]]), int(read[early[0]])
+        side = "backward" if statements.side[row] else "forward"
+        raise PlanError(f"{side}: {statements.name[row]} reads {values.name[value]}, which nothing before it defines")
+
+
+def _validate(trace: TraceCtx, side: str) -> None:
+    defined: set[str] = set()
+    deleted: set[str] = set()
+    for bsym in trace.bound_symbols:
+        if bsym.sym.id in _UNPACKING:
+            defined.update(out.name for out in bsym.flat_proxy_outs)
+            defined.update(arg.name for arg in bsym.flat_proxy_args)
+            continue
+        for name in read_names(bsym):
+            if name in deleted:
+                raise PlanError(f"{side}: {bsym.sym.name} reads {name} after it was deleted")
+            if name not in defined:
+                raise PlanError(f"{side}: {bsym.sym.name} reads {name}, which nothing before it defines")
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            deleted.update(read_names(bsym))
+            continue
+        _validate_members(bsym, side)
+        defined.update(made_names(bsym))
+
+
+def _validate_members(bsym: object, side: str) -> None:
+    symbol = bsym.sym  # type: ignore[attr-defined]
+    if not symbol.is_fusion:
+        return
+    known = set(read_names(bsym))
+    for member in bsym.subsymbols:  # type: ignore[attr-defined]
+        if not known.issuperset(read_names(member)):
+            missing = [name for name in read_names(member) if name not in known]
+            raise PlanError(
+                f"{side}: in {symbol.name}, {member.sym.name} reads {missing[0]}, which is not handed to it"
+            )
+        known.update(made_names(member))
+    for name in made_names(bsym):
+        if name not in known:
+            raise PlanError(f"{side}: {symbol.name} returns {name}, which it does not make")
+
+
+def unequal(proof: Proof, program: str) -> str:
+    """What is said of a plan that is not proven to compute what the stock plan does."""
+    return (
+        f"{proof.message}. The plan under these choices would not compute what {program} does; nothing is changed. "
+        "Choose otherwise there, and report this: no choice that is offered should come to it"
+    )

@@ -1,0 +1,1 @@
+"""Public types and the two registries."""

@@ -1,0 +1,577 @@
+"""`Config`: all choices as literals; written as a readable Python file, and read back without executing it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import importlib.metadata
+import math
+import os
+import re
+import textwrap
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.core.executor import executor_names
+from workbench.errors import Advice, ConfigError, nearest, one_line, shown
+from workbench.util import paths
+
+FORMAT_VERSION = 1
+"""Version of the file's form; raised when a reader of the old form would be wrong."""
+
+DEVICES = ("cpu", "cuda", "planned")
+PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
+"""How ranks share a program: parameters sharded and gathered for use, once (Thunder's ZeRO-2) or in the backward again
+(ZeRO-3); parameters replicated; pairs of linears split."""
+CAPTURES = ("dynamo", "interpreter", "parts")
+"""How a program comes in: as one graph by Dynamo, by Thunder's interpreter, or by Dynamo as several graphs."""
+THUNDER, EAGER = "thunder", "eager"
+"""What runs a part of a program of several graphs."""
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+MODES: Mapping[str, tuple[str, ...]] = {
+    "grad": ("off", "inference"),
+    "autocast_cpu": _FLOATS,
+    "autocast_cuda": _FLOATS,
+    "default_dtype": _FLOATS,
+    "deterministic": ("on", "warn"),
+    "module": ("eval",),
+}
+"""Modes of PyTorch that a program may be opened under; what is not named is as PyTorch starts. That of a module is its
+own, as `train` and `eval` set it: it is noted, to say so where a module in another one is given."""
+
+MOST_BYTES = 2 << 20
+"""Size of a file that is read: ten thousand choices with a comment each."""
+_MOST_LEXEMES = 300_000
+"""Words and signs of a file that is read. Python's parser takes a few microseconds and a kilobyte for each."""
+MOST_RANKS = 1 << 20
+_MOST_DIGITS = 1000
+"""Digits of a whole number; Python itself refuses to write one of many thousands."""
+
+_MOST_DIFFERENCES = 5
+"""Differences of versions that a warning names."""
+_COMMENT_WIDTH = 108
+
+_LEGAL = (
+    "a config holds a docstring, `import workbench as wb` and `config = wb.Config(...)` with literals, nothing else"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """All choices for a program: what is exported, replayed and compared.
+
+    Attributes
+    ----------
+    program : str
+        The program's name, as a person gave it.
+    executor : {'nvfuser', 'torchcompile', 'torchcompile_aten', 'torch'}
+        What fuses.
+    device : {'cpu', 'cuda', 'planned'}
+    choices : mapping of str to str
+        Site to option; what is not named stays as in unmodified Thunder.
+    fingerprint : str
+        Of the program's trace before any choice, to notice a changed program; empty if unknown.
+    settings : mapping of str to str, int, float or bool
+        What the program's factory was given.
+    versions : mapping of str to str
+        Versions of the packages that the choices were made with.
+    ranks : int
+        Processes that the program is for.
+    parallel : str
+        How they share it, one of `PARALLEL`; empty for one process, or as a built-in program is made for.
+    capture : {'dynamo', 'interpreter', 'parts'}
+        How the program came in, and how `jit` takes it: as one graph by Dynamo, by Thunder's bytecode interpreter, or
+        by Dynamo as several graphs.
+    parts : mapping of str to str
+        Of a program of several graphs: for each ``part1``, ``part2``, … what runs it and what it is known by, such as
+        ``thunder:1f0c4a7be2d9``, or ``eager:…`` where PyTorch runs it as it is. Choices begin with the part's name.
+    modes : mapping of str to str
+        Of PyTorch, that the program was opened under, as in `MODES`; `jit` restores them for each call.
+    format_version : int
+
+    Raises
+    ------
+    ConfigError
+        If a field is of the wrong type, or not one of its legal values.
+    """
+
+    program: str
+    executor: str
+    device: str
+    choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fingerprint: str = ""
+    settings: Mapping[str, str | int | float | bool] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ranks: int = 1
+    parallel: str = ""
+    capture: str = "interpreter"
+    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    modes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        for name in ("program", "executor", "device", "fingerprint", "parallel", "capture"):
+            _check(name, getattr(self, name), str, "a text")
+        _check("ranks", self.ranks, int, "a whole number")
+        for name in ("choices", "versions", "settings", "modes", "parts"):
+            mapping = getattr(self, name)
+            _check(name, mapping, Mapping, "a dict")
+            for key, value in mapping.items():
+                _check(f"a key of {name}", key, str, "a text")
+                if name == "settings":
+                    _check_setting(key, value)
+                else:
+                    _check(f"{name}[{shown(key)}]", value, str, "a text")
+            # A copy: what the caller does with the mapping later is not this config's business.
+            object.__setattr__(self, name, dict(mapping))
+        _check_version(self.format_version)
+        if self.executor not in executor_names():
+            raise ConfigError(f"there is no executor {shown(self.executor)}; legal: {', '.join(executor_names())}")
+        if self.device not in DEVICES:
+            raise ConfigError(f"there is no device {shown(self.device)}; legal: {', '.join(DEVICES)}")
+        if not 1 <= self.ranks <= MOST_RANKS:
+            raise ConfigError(f"ranks must be 1 to {MOST_RANKS}, given {shown(self.ranks)}")
+        if self.parallel and self.parallel not in PARALLEL:
+            raise ConfigError(f"there is no parallel {shown(self.parallel)}; legal: {', '.join(PARALLEL)}")
+        for mode, given in self.modes.items():
+            if given not in MODES.get(mode, ()):
+                legal = "; ".join(f"{name}: {', '.join(values)}" for name, values in MODES.items())
+                raise ConfigError(f"there is no mode {shown(mode)}: {shown(given)}; legal: {legal}")
+        if self.capture not in CAPTURES:
+            raise ConfigError(f"there is no capture {shown(self.capture)}; legal: {', '.join(CAPTURES)}")
+        for part, told in self.parts.items():
+            if not re.fullmatch(r"part[1-9][0-9]{0,5}", part) or not re.fullmatch(r"(thunder|eager):[0-9a-f.]+", told):
+                raise ConfigError(
+                    f"parts[{shown(part)}] is {shown(told)}; legal: 'part1': 'thunder:KEY', or 'eager:KEY'"
+                )
+        if bool(self.parts) is not (self.capture == "parts"):
+            raise ConfigError("a config has parts where its capture is 'parts', and only there")
+
+    def of_part(self, name: str) -> Config:
+        """The config of one part of a program of several graphs, its choices without the part's name."""
+        return dataclasses.replace(
+            self,
+            program=f"{self.program} {name}".strip(),
+            choices=choices_of_part(self.choices, name),
+            fingerprint="",
+            versions={},
+            capture="dynamo",
+            parts={},
+        )
+
+    def with_choices(self, choices: Mapping[str, str | None]) -> Config:
+        """A config with `choices` on top of this one's; None takes a choice back."""
+        merged = {**self.choices, **choices}
+        return dataclasses.replace(
+            self, choices={site: option for site, option in merged.items() if option is not None}
+        )
+
+    def differences(self, fingerprint: str, training: bool | None = None) -> str:
+        """What differs here from where the choices were made, in a sentence; empty if nothing does.
+
+        Parameters
+        ----------
+        fingerprint : str
+            Of the program here; a config without one fits any.
+        training : bool, optional
+            Whether the module here is in training mode; None where it is no module.
+        """
+        here = installed_versions()
+        found = [
+            f"made with {one_line(package)} {one_line(version)}, here {here.get(package, 'not installed')}"
+            for package, version in sorted(self.versions.items())
+            if here.get(package) != version
+        ]
+        if self.fingerprint and self.fingerprint != fingerprint:
+            found.insert(
+                0, f"made for a program of other statements ({one_line(self.fingerprint)}, here {fingerprint})"
+            )
+        if training is not None and training == ("module" in self.modes):
+            theirs, own = ("eval", "train") if training else ("train", "eval")
+            found.insert(0, f"made for the module in {theirs}(), which is in {own}() here")
+        if not found:
+            return ""
+        more = f" and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""
+        return (
+            f"the config for {shown(self.program)} was {'; '.join(found[:_MOST_DIFFERENCES])}{more}: "
+            "what it chooses may do something else here"
+        )
+
+    def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:
+        """``thunder.jit(fn, **options)`` with exactly these choices.
+
+        Where the program came in by Dynamo, it does so here: each way to call it, by shape or by mode, is captured and
+        compiled when it is first seen.
+
+        Parameters
+        ----------
+        fn : callable
+            The function or module, as `thunder.jit` takes it.
+        observer : optional
+            Told of each stage of the compilation; see `workbench.compiler.fusion.executors.Observer`.
+        **options
+            Further options of `thunder.jit`.
+        """
+        from workbench.compiler import api
+
+        return api.jit(self, fn, observer=observer, **options)
+
+    def text(self, notes: Mapping[str, str] | None = None, *, file: str = "choices.py") -> str:
+        """The config as a Python file that `load` reads.
+
+        Parameters
+        ----------
+        notes : mapping of str to str, optional
+            Site to a comment about it, such as its label and source line.
+        file : str
+            The file's name, for the docstring.
+        """
+        lines = [
+            f'"""Choices for Thunder: {_plain(self.program)} on {self.device}, fused by {self.executor}.',
+            "",
+            "They replay in any script, without the app:",
+            "",
+            "    import workbench as wb",
+            "",
+            f"    config = wb.load('{_plain(file)}')",
+            "    fast = config.jit(model)  # thunder.jit with exactly these choices",
+            "",
+            *self._rank_lines(),
+            "Reading this file never executes it: nothing but literals is legal here. A choice is a site and its",
+            "option; a site that is not named stays as in unmodified Thunder.",
+            '"""',
+            "",
+            "import workbench as wb",
+            "",
+            "config = wb.Config(",
+            f"    format_version={self.format_version},",
+            f"    program={_literal(self.program)},",
+            *_mapping_lines("settings", self.settings),
+            f"    device={_literal(self.device)},",
+            f"    executor={_literal(self.executor)},",
+            f"    ranks={self.ranks},",
+            *([f"    parallel={_literal(self.parallel)},"] if self.parallel else []),
+            *([f"    capture={_literal(self.capture)},"] if self.capture != "interpreter" else []),
+            *(_mapping_lines("parts", self.parts) if self.parts else []),
+            *(_mapping_lines("modes", self.modes) if self.modes else []),
+            *self._choice_lines(notes or {}),
+            f"    fingerprint={_literal(self.fingerprint)},",
+            *_mapping_lines("versions", self.versions),
+            ")",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def write(
+        self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, overwrite: bool = False
+    ) -> Path:
+        """Write `text` to `path`, all of it or nothing: what was there before is replaced in one step.
+
+        A file that was there keeps its mode and owner; a link stays, and the file that it leads to is replaced.
+
+        Parameters
+        ----------
+        path : path
+        notes : mapping of str to str, optional
+            As `text` takes them.
+        overwrite : bool
+            Replace a file that is no config, too.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, and why: it is no regular file, or no config. What was there before is unchanged.
+        """
+
+        def may_replace(target: Path) -> str:
+            return "" if overwrite or _is_config(target) else "it is there, and no config"
+
+        unchanged = "nothing was changed there, and the choices are still in force"
+        try:
+            target = paths.check_writable(path)
+            return paths.write(path, self.text(notes, file=target.name).encode(), may_replace=may_replace)
+        except FileExistsError as error:
+            raise ConfigError(
+                f"cannot write {one_line(str(path))}: {paths.reason(error)}; {unchanged}",
+                advice=Advice(
+                    "give another name, or overwrite=True to replace it",
+                    "give another name, or --force to replace it",
+                    "give another name",
+                ),
+            ) from error
+        except OSError as error:
+            raise ConfigError(f"cannot write {one_line(str(path))}: {paths.reason(error)}; {unchanged}") from error
+
+    def _rank_lines(self) -> list[str]:
+        if not self.parallel:
+            return []
+        return [
+            "Ranks share the program: that script runs under torchrun, and calls",
+            "torch.distributed.init_process_group before it.",
+            "",
+        ]
+
+    def _choice_lines(self, notes: Mapping[str, str]) -> list[str]:
+        if not self.choices:
+            return ["    choices={},"]
+        lines, last = ["    choices={"], ""
+        for site in sorted(self.choices, key=_place):
+            if last and lever_of(site) != last:
+                lines.append("")
+            last = lever_of(site)
+            if note := _comment(notes.get(site, ""), site):
+                lines.append(f"        # {note}")
+            lines.append(f"        {_literal(site)}: {_literal(self.choices[site])},")
+        return [*lines, "    },"]
+
+
+def load(path: str | os.PathLike[str]) -> Config:
+    """Read a config file, without executing anything in it.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is no config, or holds anything but literals; with the line.
+    """
+    name = one_line(str(path))
+    try:
+        data = paths.read(path, MOST_BYTES)
+    except OSError as error:
+        raise ConfigError(f"cannot read the config {name}: {paths.reason(error)}") from error
+    return parse(_decoded(data, name), name)
+
+
+def parse(text: str, name: str = "choices.py") -> Config:
+    """Read the text of a config file, without executing anything in it.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        The file's name, for messages.
+
+    Raises
+    ------
+    ConfigError
+        As `load` does.
+    """
+    name = one_line(name)
+    return _read_call(_find_call(text, name), text, name)
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of the packages that decide what a choice means, for `Config.versions`."""
+    versions = {}
+    for package in ("lightning-thunder", "torch", "nvfuser-cu128-torch210", "thunder-workbench"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+def lever_of(site: str) -> str:
+    """The lever that a site's id names: what stands before the first ``:`` or ``.``."""
+    return re.split(r"[.:]", site, maxsplit=1)[0]
+
+
+def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
+    """Those of one part, by the ids that they have there."""
+    return {id.removeprefix(f"{name}:"): option for id, option in choices.items() if id.startswith(f"{name}:")}
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"the config {name} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
+        ) from None
+
+
+def _is_config(path: Path) -> bool:
+    """Whether there is nothing else in a file than a config, be its fields legal or not."""
+    try:
+        data = paths.read(path, MOST_BYTES)
+        if data.strip():
+            _find_call(_decoded(data, path.name), path.name)
+    except (OSError, ConfigError):
+        return False
+    return True
+
+
+_LEXEME = re.compile(
+    r"""
+    \#[^\n]*+
+    | (?P<prefix>[A-Za-z]*+)
+      (?: \"{3} (?:[^"\\]|\\.|"(?!""))*+ "{3} | '{3} (?:[^'\\]|\\.|'(?!''))*+ '{3}
+        | "(?:[^"\\\n]|\\.)*+" | '(?:[^'\\\n]|\\.)*+' )
+    | \w++
+    | [^\w\s]
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""A comment, a string, a word, or a sign of Python. Every repetition is possessive: it takes linear time."""
+
+
+def _check_lexemes(text: str, name: str) -> None:
+    """Refuse what would keep Python's parser busy: it takes time with the square of the number of f-strings."""
+    for count, lexeme in enumerate(_LEXEME.finditer(text)):
+        if "f" in (lexeme["prefix"] or "").lower():
+            line = text.count("\n", 0, lexeme.start()) + 1
+            raise _code(name, line, lexeme[0])
+        if count == _MOST_LEXEMES:
+            raise ConfigError(f"the config {name} is too large: it holds more than {_MOST_LEXEMES} words and signs")
+
+
+def _find_call(text: str, name: str) -> ast.Call:
+    """The one ``wb.Config(...)`` of a config file that holds nothing else."""
+    if not text.strip():
+        raise ConfigError(f"the config {name} is empty; {_LEGAL}")
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"the config {name} is too large: it holds more than {MOST_BYTES} characters")
+    _check_lexemes(text, name)
+    try:
+        with warnings.catch_warnings():
+            # Of odd escapes in strings. They are read as they stand.
+            warnings.simplefilter("ignore", SyntaxWarning)
+            body = ast.parse(text).body
+    except SyntaxError as error:
+        raise ConfigError(f"{name}:{error.lineno or 1}: broken, not Python: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{name}: broken, not Python: {type(error).__name__}") from None
+    calls: list[ast.Call] = []
+    for place, statement in enumerate(body):
+        match statement:
+            case ast.Expr(value=ast.Constant(value=str())) if place == 0:
+                pass
+            case ast.Import(names=[ast.alias(name="workbench", asname="wb")]) if not calls:
+                pass
+            case ast.Assign(
+                targets=[ast.Name(id="config")],
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id="wb"), attr="Config")) as call,
+            ) if not calls:
+                calls.append(call)
+            case _:
+                raise _code_at(name, text, statement)
+    if not calls:
+        raise ConfigError(f"{name} holds no `config = wb.Config(...)`; {_LEGAL}")
+    return calls[0]
+
+
+def _read_call(call: ast.Call, text: str, name: str) -> Config:
+    if call.args:
+        raise _code_at(name, text, call.args[0])
+    given: dict[str, Any] = {}
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            raise _code_at(name, text, keyword.value)
+        if keyword.arg in given:
+            raise ConfigError(f"{name}:{keyword.lineno}: {one_line(keyword.arg)[:80]} is given twice")
+        given[keyword.arg] = _read_literal(keyword.value, text, name)
+    try:
+        # A newer form may have other keywords: that it is newer is the message that helps.
+        _check_version(given.get("format_version", FORMAT_VERSION))
+        fields = {field.name: field for field in dataclasses.fields(Config)}
+        unknown = next((keyword for keyword in given if keyword not in fields), None)
+        if unknown:
+            raise ConfigError(
+                f"unknown keyword {shown(unknown)} in wb.Config(...); legal: {', '.join(fields)}"
+                f"{nearest(unknown, list(fields))}"
+            )
+        missing = [field.name for field in fields.values() if _is_required(field) and field.name not in given]
+        if missing:
+            raise ConfigError(f"wb.Config(...) lacks {', '.join(missing)}")
+        return Config(**given)
+    except ConfigError as error:
+        raise ConfigError(f"{name}:{call.lineno}: {error}") from None
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _read_literal(node: ast.expr, text: str, name: str) -> Any:
+    """The value of a literal expression."""
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Constant | ast.Dict | ast.UnaryOp | ast.USub | ast.Load | ast.List | ast.Tuple):
+            raise _code_at(name, text, part if isinstance(part, ast.expr) else node)
+        if isinstance(part, ast.Dict):
+            if None in part.keys:
+                raise _code_at(name, text, part)
+            seen = set()
+            for key in part.keys:
+                if isinstance(key, ast.Constant):
+                    if key.value in seen:
+                        raise ConfigError(f"{name}:{key.lineno}: {shown(key.value)} is given twice")
+                    seen.add(key.value)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise _code_at(name, text, node) from None
+
+
+def _code_at(name: str, text: str, node: ast.stmt | ast.expr) -> ConfigError:
+    return _code(name, node.lineno, ast.get_source_segment(text, node) or "")
+
+
+def _code(name: str, line: int, found: str) -> ConfigError:
+    found = one_line(found.partition("\n")[0][:60])
+    return ConfigError(f"{name}:{line}: code in it, not executed: `{found}`; {_LEGAL}")
+
+
+def _check(what: str, given: Any, type_: type, legal: str) -> None:
+    if not isinstance(given, type_) or (isinstance(given, bool) and type_ is int):
+        raise ConfigError(f"{what} must be {legal}, given {shown(given)}")
+
+
+def _check_version(given: Any) -> None:
+    _check("format_version", given, int, "a whole number")
+    if given != FORMAT_VERSION:
+        age = "newer than this workbench, which reads" if given > FORMAT_VERSION else "unknown; legal:"
+        raise ConfigError(f"format_version {shown(given)} is {age} {FORMAT_VERSION}")
+
+
+def _check_setting(key: str, given: Any) -> None:
+    what = f"settings[{shown(key)}]"
+    if not isinstance(given, str | int | float) or (isinstance(given, float) and not math.isfinite(given)):
+        raise ConfigError(f"{what} must be a text, a finite number, or True or False, given {shown(given)}")
+    if isinstance(given, int) and abs(given) >= 10**_MOST_DIGITS:
+        raise ConfigError(f"{what} must have at most {_MOST_DIGITS} digits, given {shown(given)}")
+
+
+def _place(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
+    """Sorts sites by lever, its settings first, and numbers by value: layer 2 before layer 10."""
+    lever = lever_of(site)
+    parts = re.findall(r"[0-9]+|[^0-9]+", site, re.ASCII)
+    return lever, site[len(lever) :].startswith(":"), [(len(p), p) if p[0] in "0123456789" else (-1, p) for p in parts]
+
+
+def _mapping_lines(name: str, mapping: Mapping[str, Any]) -> list[str]:
+    if not mapping:
+        return [f"    {name}={{}},"]
+    rows = [f"        {_literal(key)}: {_literal(value)}," for key, value in sorted(mapping.items())]
+    return [f"    {name}={{", *rows, "    },"]
+
+
+def _literal(value: str | float) -> str:
+    """`value` as Python writes it, with double quotes where that needs no more escapes."""
+    text = repr(value)
+    if isinstance(value, str) and text.startswith("'") and '"' not in value:
+        return f'"{text[1:-1]}"'
+    return text
+
+
+def _comment(note: str, site: str) -> str:
+    """`note` on one line, without what cannot stand in a source file, nor what `site` says already."""
+    words = _one_line(note).removeprefix(_one_line(site.partition(":")[2]))
+    return textwrap.shorten(words, _COMMENT_WIDTH, placeholder=" …")
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _plain(name: str) -> str:
+    """`name` as it can stand inside a docstring."""
+    return _one_line(name).translate({ord("\\"): "/", ord('"'): "'"})

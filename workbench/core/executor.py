@@ -1,0 +1,93 @@
+"""What an executor is: what fuses. A new executor is one new file in `workbench/executors/`.
+
+Thunder is imported only inside its methods, so that names can be checked without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import platform
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from workbench.compiler.fusion.executors import Control
+
+
+class Executor:
+    """What fuses. Subclass in a new file and decorate with `register`.
+
+    Attributes
+    ----------
+    name : str
+        As a person names it.
+    fuses : bool
+        Whether it makes fusions at all.
+    copies : {'', 'regions', 'sets'}
+        What can be chosen about an in-place copy: nothing, whether it runs inside a region, or whether a set stands
+        before it.
+    order : int
+        Where it stands in a list of all.
+    """
+
+    name: ClassVar[str]
+    fuses: ClassVar[bool] = True
+    copies: ClassVar[str] = ""
+    order: ClassVar[int] = 50
+
+    def why_not(self, device: str) -> str:
+        """Why it cannot be used for a device, and what can; empty where it can."""
+        return ""
+
+    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+        """Thunder's executors, in the order in which they are asked.
+
+        Parameters
+        ----------
+        stock : sequence of Executor
+            Thunder's own, without those that fuse.
+        control : Control
+            What levers ask of a fusion executor, and what it keeps for them.
+        """
+        raise NotImplementedError
+
+
+_REGISTRY: dict[str, Executor] = {}
+
+
+def register(cls: type[Executor]) -> type[Executor]:
+    """Class decorator: make an executor known everywhere, under its `name`."""
+    _REGISTRY[cls.name] = cls()
+    return cls
+
+
+def unregister(name: str) -> None:
+    """Forget an executor."""
+    _REGISTRY.pop(name, None)
+
+
+def executor_names() -> tuple[str, ...]:
+    """The names of all executors; every file in `workbench/executors/` is imported first."""
+    package = importlib.import_module("workbench.executors")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"workbench.executors.{module.name}")
+    return tuple(sorted(_REGISTRY, key=lambda name: (_REGISTRY[name].order, name)))
+
+
+def executor_named(name: str) -> Executor:
+    """An executor by its name."""
+    if name not in _REGISTRY:
+        executor_names()
+    return _REGISTRY[name]
+
+
+def why_no_nvfuser() -> str:
+    """The reason why nvFuser cannot be used here, even for planning; empty where it can."""
+    if importlib.util.find_spec("nvfuser_direct") is not None:
+        return ""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"nvFuser has wheels for Linux x86-64 only, and this is {platform.system()} {platform.machine()}"
+    return "the nvFuser wheel for this PyTorch is not installed (pip install nvfuser-cu128-torch210 --pre)"

@@ -1,0 +1,463 @@
+"""The graph: a program's statements, values and storages as plain data, with JSON in and out.
+
+A `Graph` holds no Thunder object. It lists statements in the order in which they run, forward first and then
+backward; a fusion is a statement whose members follow it with `parent` set to its index. Columns are NumPy arrays,
+ragged ones are stored as `Ragged` (offsets and items).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum, IntFlag
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT_VERSION = 1
+"""Version of the JSON form; raised when a reader of the old form would be wrong."""
+
+FORWARD, BACKWARD = 0, 1
+
+
+class Kind(IntEnum):
+    """What a statement is, as far as the workbench treats it differently."""
+
+    OP = 0
+    FUSION = 1
+    ARGUMENT = 2
+    GET_GRAD = 3
+    COPY = 4
+    COLLECTIVE = 5
+    WAIT = 6
+    RETURN = 7
+    OFFLOAD = 8
+    RELOAD = 9
+    FENCE = 10
+
+
+class StatementFlag(IntFlag):
+    """Properties of a statement that decide what is legal."""
+
+    NONE = 0
+    RANDOM = 1
+    """Draws random numbers, or contains an op that does."""
+    REDUCTION = 2
+    MATMUL = 4
+    VIEW = 8
+    """Every output shares the storage of an input."""
+    INPLACE = 16
+    """Writes into one of its inputs."""
+    CLONE = 32
+    """Recomputed in the backward by a choice."""
+
+
+class ValueFlag(IntFlag):
+    """Properties of a value."""
+
+    NONE = 0
+    ARGUMENT = 1
+    """A parameter, buffer or input: alive before and after the step."""
+    SAVED = 2
+    """Passed from the forward to the backward."""
+    OUTPUT = 4
+    """Returned by the forward."""
+    GRADIENT = 8
+    """Returned by the backward."""
+    REQUIRES_GRAD = 16
+    COTANGENT = 32
+    """Gradient of an output: an input of the backward."""
+    TENSOR = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A statement of the user's program, as traced, before any pass.
+
+    Attributes
+    ----------
+    id : str
+        Lasts across processes, batch sizes and edits elsewhere: scope, symbol and ordinal among equals.
+    scope : str
+        Module path (``layers.0.mlp``), or the function's name for a program without modules.
+    symbol : str
+        Thunder's name of the traced symbol, such as ``tanh``.
+    file, line, text : str, int, str
+        The user's source position: file name without its folder, line from 1, and the line itself.
+    """
+
+    id: str
+    scope: str
+    symbol: str
+    file: str = ""
+    line: int = 0
+    text: str = ""
+
+
+_LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def layer_of(scope: str) -> str:
+    """The layer that a scope is in, such as ``layers.0``; empty for none."""
+    match = _LAYER.match(scope)
+    return match.group(1) if match else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ragged:
+    """Rows of different length: row ``i`` is ``items[offsets[i]:offsets[i + 1]]``."""
+
+    offsets: NDArray[np.int32]
+    items: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]]) -> Ragged:
+        """Build from an iterable of rows."""
+        rows = list(rows)
+        offsets = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(list(map(len, rows)), out=offsets[1:])
+        return cls(offsets, np.asarray(list(itertools.chain.from_iterable(rows)), np.int32))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int | np.integer[Any]) -> NDArray[np.int32]:
+        return self.items[self.offsets[row] : self.offsets[row + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[np.int32]]:
+        for row in range(len(self)):
+            yield self[row]
+
+    def lists(self) -> list[list[int]]:
+        """The rows as lists of Python's own numbers."""
+        offsets, items = self.offsets.tolist(), self.items.tolist()
+        return [items[begin:end] for begin, end in itertools.pairwise(offsets)]
+
+    def taken(self, rows: NDArray[np.intp]) -> Ragged:
+        """Rows of this one, in the order given."""
+        lengths = np.diff(self.offsets)[rows]
+        ends = np.cumsum(lengths)
+        items = np.arange(len(lengths) and ends[-1]) + np.repeat(self.offsets[:-1][rows] - (ends - lengths), lengths)
+        return Ragged(np.concatenate(([0], ends)).astype(np.int32), self.items[items])
+
+    def pairs(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+        """All items of rows, and of each the place among `rows` of the one that it is in."""
+        taken = self.taken(rows)
+        return np.repeat(np.arange(len(rows)), np.diff(taken.offsets)), taken.items
+
+
+@dataclasses.dataclass(frozen=True)
+class Statements:
+    """One row per statement, in program order.
+
+    Attributes
+    ----------
+    name : tuple of str
+        Symbol as executed, such as ``torch.tanh`` or ``nvFusion3``.
+    executor : tuple of str
+        Executor that runs it; empty for statements that Thunder itself handles.
+    kind, side : int8
+        `Kind`, and `FORWARD` or `BACKWARD`.
+    parent : int32
+        Index of the fusion that the statement is a member of, or -1.
+    origin : int32
+        Index into `Graph.origins`, or -1. A backward statement has the origin that it differentiates.
+    flags : int32
+        `StatementFlag`.
+    transient_bytes : int64
+        Bytes allocated and freed again inside the statement, beyond its outputs, at the worst moment.
+    flops : int64
+        Floating point operations.
+    inputs, outputs : Ragged
+        Values read and values made.
+    frees : Ragged
+        Values whose last reference is dropped right after the statement.
+    group : int32
+        Of a collective, index into `Graph.groups`; otherwise -1. By default -1 throughout.
+    computes : tuple of str
+        What the statement computes of its inputs, as `workbench.compiler.trace.canonical_text` writes it: equal texts
+        on equal inputs give equal outputs. By default empty throughout: then nothing can be proven of the graph.
+    """
+
+    name: tuple[str, ...]
+    executor: tuple[str, ...]
+    kind: NDArray[np.int8]
+    side: NDArray[np.int8]
+    parent: NDArray[np.int32]
+    origin: NDArray[np.int32]
+    flags: NDArray[np.int32]
+    transient_bytes: NDArray[np.int64]
+    flops: NDArray[np.int64]
+    inputs: Ragged
+    outputs: Ragged
+    frees: Ragged
+    group: NDArray[np.int32] = dataclasses.field(default_factory=lambda: np.empty(0, np.int32))
+    computes: tuple[str, ...] = dataclasses.field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        if not len(self.group):
+            object.__setattr__(self, "group", np.full(len(self.name), -1, np.int32))
+        if not self.computes:
+            object.__setattr__(self, "computes", ("",) * len(self.name))
+
+    @cached_property
+    def names(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+        """Each name once, in no order, and which of these each statement has."""
+        number = {name: place for place, name in enumerate(dict.fromkeys(self.name))}
+        return tuple(number), np.fromiter(map(number.__getitem__, self.name), np.int32, len(self.name))
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Values:
+    """One row per value (a Thunder proxy).
+
+    Attributes
+    ----------
+    name : tuple of str
+        Thunder's proxy name.
+    shape : tuple of tuple of int
+    dtype, device : tuple of str
+        Such as ``float32`` and ``cuda:0``; empty for values that are no tensors.
+    storage : int32
+        Index of the storage, or -1 for values without memory. Views share one.
+    producer : int32
+        Index of the statement that makes it.
+    bytes : int64
+        Bytes that the elements take (a view may cover less than its storage).
+    flags : int32
+        `ValueFlag`.
+    """
+
+    name: tuple[str, ...]
+    shape: tuple[tuple[int, ...], ...]
+    dtype: tuple[str, ...]
+    device: tuple[str, ...]
+    storage: NDArray[np.int32]
+    producer: NDArray[np.int32]
+    bytes: NDArray[np.int64]
+    flags: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Storages:
+    """One row per storage.
+
+    Attributes
+    ----------
+    bytes : int64
+        Bytes allocated.
+    root : int32
+        The first value that lives in it.
+    """
+
+    bytes: NDArray[np.int64]
+    root: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ends:
+    """What goes into a step's two halves and comes out of them, in order; -1 stands for what is no value.
+
+    Attributes
+    ----------
+    outputs : tuple of int
+        What the forward returns.
+    cotangents : tuple of int
+        For each output the value that the backward is given for it.
+    given, received : tuple of int
+        What the forward hands over, and the names that the backward has for it; in a joint graph none.
+    gradients : tuple of int
+        What the backward returns, by argument.
+    accumulated : tuple of int
+        The gradients that leaves are given, in the order in which autograd accumulates them after the backward.
+    copied_bytes : tuple of int
+        For each of those the bytes of the copy that autograd makes of it; 0 where it takes the tensor itself.
+    copying_bytes : tuple of int
+        The most that it allocates meanwhile, the copy included: kernels that transpose hold work space.
+    """
+
+    outputs: tuple[int, ...] = ()
+    cotangents: tuple[int, ...] = ()
+    given: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
+    gradients: tuple[int, ...] = ()
+    accumulated: tuple[int, ...] = ()
+    copied_bytes: tuple[int, ...] = ()
+    copying_bytes: tuple[int, ...] = ()
+
+
+@functools.lru_cache(maxsize=8)
+def index_of_names(names: tuple[str, ...]) -> dict[str, int]:
+    """Index of each name; of graphs that share their names, as those in other orders do, the same dict."""
+    return {name: index for index, name in enumerate(names)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """A forward trace, followed by its backward trace if there is one, as tables.
+
+    Attributes
+    ----------
+    stage : str
+        What the tables show, such as ``joint`` or ``execution``.
+    statements, values, storages
+        The tables.
+    origins : tuple of Origin
+        The user's statements, in program order.
+    groups : tuple of int
+        Ranks in each process group that a collective runs in, in the order in which statements name them.
+    ends : Ends
+        By default empty: then nothing can be proven of the graph.
+    """
+
+    stage: str
+    statements: Statements
+    values: Values
+    storages: Storages
+    origins: tuple[Origin, ...] = ()
+    groups: tuple[int, ...] = ()
+    ends: Ends = Ends()
+
+    def __repr__(self) -> str:
+        forward = self.first_backward
+        backward = len(self.statements) - forward
+        return (
+            f"{self.stage} graph: {forward} forward and {backward} backward statements, {len(self.values)} values "
+            f"on {len(self.storages)} storages, {len(self.saved())} saved"
+        )
+
+    @cached_property
+    def value_index(self) -> dict[str, int]:
+        """Index of a value by its name."""
+        return index_of_names(self.values.name)
+
+    @cached_property
+    def consumers(self) -> Ragged:
+        """For each value the top-level statements that read it."""
+        inputs = self.statements.inputs
+        row = np.repeat(np.arange(len(inputs)), np.diff(inputs.offsets))
+        top = self.statements.parent[row] < 0
+        # Each value with each of its readers once, both in ascending order.
+        pairs = np.unique(inputs.items[top].astype(np.int64) * len(inputs) + row[top])
+        counts = np.bincount(pairs // max(len(inputs), 1), minlength=len(self.values))
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        return Ragged(offsets.astype(np.int32), (pairs % max(len(inputs), 1)).astype(np.int32))
+
+    @property
+    def first_backward(self) -> int:
+        """Index of the first backward statement; the number of statements where there is none."""
+        backward = np.flatnonzero(self.statements.side == BACKWARD)
+        return int(backward[0]) if len(backward) else len(self.statements)
+
+    def saved(self) -> NDArray[np.int32]:
+        """Indices of the values passed from the forward to the backward."""
+        return np.flatnonzero(self.values.flags & ValueFlag.SAVED).astype(np.int32)
+
+    def saved_storages(self, *, arguments: bool = False) -> NDArray[np.int32]:
+        """Storages held for the backward; those of arguments, held anyway, only on request."""
+        saved = self.saved()
+        storages = np.unique(self.values.storage[saved])
+        storages = storages[storages >= 0]
+        if not arguments:
+            held = np.unique(self.values.storage[(self.values.flags & ValueFlag.ARGUMENT) != 0])
+            storages = np.setdiff1d(storages, held)
+        return storages.astype(np.int32)
+
+    @cached_property
+    def saved_bytes(self) -> int:
+        """Bytes held for the backward, each storage once, arguments not counted."""
+        return int(self.storages.bytes[self.saved_storages()].sum())
+
+    def to_json(self) -> str:
+        """Write as JSON, readable by `from_json`."""
+        return json.dumps(
+            {
+                "format_version": FORMAT_VERSION,
+                "stage": self.stage,
+                "statements": _columns(self.statements),
+                "values": _columns(self.values),
+                "storages": _columns(self.storages),
+                "origins": [dataclasses.asdict(origin) for origin in self.origins],
+                "groups": list(self.groups),
+                "ends": dataclasses.asdict(self.ends),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Graph:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the text is no graph, or one of another format version.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
+            given = data.get("format_version") if isinstance(data, dict) else type(data).__name__
+            raise ValueError(f"not a graph of format version {FORMAT_VERSION}: found {given!r}")
+        return cls(
+            stage=data["stage"],
+            statements=_table(Statements, data["statements"]),
+            values=_table(Values, data["values"]),
+            storages=_table(Storages, data["storages"]),
+            origins=tuple(Origin(**origin) for origin in data["origins"]),
+            groups=tuple(data.get("groups", ())),
+            ends=Ends(**{name: tuple(values) for name, values in data.get("ends", {}).items()}),
+        )
+
+
+_DTYPES = {
+    "kind": np.int8,
+    "side": np.int8,
+    "transient_bytes": np.int64,
+    "flops": np.int64,
+    "bytes": np.int64,
+}
+
+
+def _columns(table: Any) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(table):
+        column = getattr(table, field.name)
+        if isinstance(column, Ragged):
+            columns[field.name] = {"offsets": column.offsets.tolist(), "items": column.items.tolist()}
+        elif isinstance(column, np.ndarray):
+            columns[field.name] = column.tolist()
+        else:
+            columns[field.name] = column
+    return columns
+
+
+def _table(cls: type[Any], columns: dict[str, Any]) -> Any:
+    made: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        if field.name not in columns and field.default_factory is not dataclasses.MISSING:
+            # Written before there was such a column.
+            continue
+        column = columns[field.name]
+        if isinstance(column, dict):
+            made[field.name] = Ragged(np.asarray(column["offsets"], np.int32), np.asarray(column["items"], np.int32))
+        elif field.name == "shape":
+            made[field.name] = tuple(tuple(shape) for shape in column)
+        elif field.name in ("name", "executor", "dtype", "device", "computes"):
+            made[field.name] = tuple(column)
+        else:
+            made[field.name] = np.asarray(column, _DTYPES.get(field.name, np.int32))
+    return cls(**made)

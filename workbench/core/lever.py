@@ -1,0 +1,364 @@
+"""What a lever is: `Site`, `Effect`, `Lever` and the registry. A new lever is one new file in `workbench/levers/`.
+
+A lever says where it can be set (`settings` for the whole program, `sites` for single places), what is legal there and
+why not otherwise, and acts at up to four points of Thunder's pipeline, all of them extension points of `thunder.jit`:
+on the joint trace before fusion, through the options of the fusion executor, on the joint trace after fusion, and on
+the forward and backward traces after the split. Where it knows how to spare a plan made anew, it says so: `quick` and
+`replanner` start from the traces after the split, `predict` is arithmetic alone. The compiler drives levers through
+this file and knows none of them by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import os
+import pkgutil
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from workbench.errors import Advice, ChoiceError, nearest, shown
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.collective_overlap import OverlapChange
+    from workbench.analysis.memory.liveness import Prediction
+    from workbench.compiler.fusion.executors import FusionOptions
+    from workbench.compiler.pipeline.lever_context import Made, Stage
+    from workbench.compiler.planner.plan import Plan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What the whole plan would gain or lose under an option: differences against the current plan.
+
+    Attributes
+    ----------
+    peak_bytes, saved_bytes, saved_tensors, flops : int
+        Predicted differences; ``flops`` counts what is computed again.
+    fusions, unique_fusions, largest_fusion : int
+        How many more there would be, and operations more in the largest.
+    counts : mapping of str to int
+        Which of the plan's counts (compilations, copies, sets, fences) would change, and by how much.
+    changed : tuple of str
+        Ids of the other sites whose outcome would change too.
+    overlap : OverlapChange or None
+        Simulated; None where no ranks share the program.
+    """
+
+    peak_bytes: int
+    saved_bytes: int
+    saved_tensors: int
+    flops: int = 0
+    fusions: int = 0
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    overlap: OverlapChange | None = None
+    unique_fusions: int = 0
+    largest_fusion: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Site:
+    """One place where a lever can be set.
+
+    Attributes
+    ----------
+    id : str
+        ``LEVER:PLACE``, or ``LEVER.SETTING`` for what holds for the whole lever. Lasts across processes.
+    lever, label : str
+        The lever's name, and a short text for a person.
+    source : str
+        ``file.py:12`` and the line's text, where known.
+    options : tuple of str
+        All options, legal or not, in the order in which a click turns through them.
+    choice, default : str
+        The option in force, and the one that unmodified Thunder takes.
+    outcome : str
+        What the plan makes of it. Differs from `choice` for ``auto``, or where other choices move the site.
+    illegal : mapping of str to str
+        Option to the reason why it is refused.
+    values : tuple of str
+        Names of the values that the site is about, in the plan's graph.
+    range : str
+        In words, where any number in a range is legal beside `options`.
+    bytes : int
+        Bytes that the site is about, 0 where it is not about memory.
+    effect : mapping of str to Effect
+        Whole-plan effect per legal option other than the current one; filled on request.
+    """
+
+    id: str
+    lever: str
+    label: str
+    options: tuple[str, ...]
+    choice: str
+    default: str
+    outcome: str = ""
+    source: str = ""
+    illegal: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    values: tuple[str, ...] = ()
+    range: str = ""
+    bytes: int = 0
+    effect: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
+
+    def under(self, choice: str, outcome: str) -> Site:
+        """The site under another choice, and with what came of that: the same object for the same."""
+        found = self._under.get((choice, outcome))
+        if found is None:
+            found = self._under[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
+        return found
+
+    @cached_property
+    def _under(self) -> dict[tuple[str, str], Site]:
+        return {}
+
+    def check(self, option: str) -> str:
+        """Return `option` if it is legal here.
+
+        Raises
+        ------
+        ChoiceError
+            Saying what was given, what is legal, and the reason for a refusal.
+        """
+        if option in self.illegal:
+            raise refused(self.id, option, self.illegal[option])
+        if option not in self.options:
+            legal = ", ".join(o for o in self.options if o not in self.illegal)
+            also = f" or {self.range}" if self.range else ""
+            raise ChoiceError(f"{self.id}: {shown(option)} is no option here; legal: {legal}{also}", self.id)
+        return option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A choice for a whole lever; becomes the site ``LEVER.NAME``.
+
+    Attributes
+    ----------
+    name, label, default : str
+    options : tuple of str
+        Options to offer.
+    accepts : callable, optional
+        Says whether a string outside `options` is legal too.
+    range : str
+        What `accepts` allows, in words.
+    applies : callable, optional
+        Given the stage, the reason why the setting means nothing there, or an empty string.
+    """
+
+    name: str
+    label: str
+    default: str
+    options: tuple[str, ...]
+    accepts: Callable[[str], bool] | None = None
+    range: str = ""
+    applies: Callable[[Stage], str] | None = None
+
+    def site(self, lever: str, choices: Mapping[str, str], stage: Stage) -> Site:
+        """The setting as a site under `choices`; a legal free choice is added to its options."""
+        id = f"{lever}.{self.name}"
+        choice = choices.get(id, self.default)
+        options = self.options
+        if choice not in options and self.accepts is not None and self.accepts(choice):
+            options = (*options, choice)
+        why_not = self.applies(stage) if self.applies is not None else ""
+        return Site(
+            id=id,
+            lever=lever,
+            label=self.label,
+            options=options,
+            choice=choice,
+            outcome=choice,
+            default=self.default,
+            range=self.range,
+            illegal={o: why_not for o in options if o != self.default} if why_not else {},
+        )
+
+    def widen(self, site: Site, option: str) -> Site:
+        """The site with `option` among its options if the setting accepts it."""
+        if option not in site.options and self.accepts is not None and self.accepts(option):
+            return dataclasses.replace(site, options=(*site.options, option))
+        return site
+
+
+class Replanner(Protocol):
+    """Puts one plan under more choices of one lever, from the traces after the split."""
+
+    def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
+        """The plan under `choices`, all of them; planning began at `begun`, by `time.perf_counter`.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice is refused.
+        """
+
+
+class Lever:
+    """One kind of decision. Subclass in a new file and decorate with `register`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Choices for the whole lever."""
+        return ()
+
+    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
+        """Single places where the lever can be set in this program, under the current choices."""
+        return []
+
+    def widen(self, site: Site, option: str) -> Site:
+        """The site with `option` among its options, where a site takes more than it lists."""
+        return site
+
+    def before_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
+        """Edit the joint trace, claimed by operator executors and not yet fused."""
+        return trace
+
+    def unfused(self, choices: Mapping[str, str], stage: Stage) -> Collection[str]:
+        """Names of outputs of statements that no fusion may take in."""
+        return ()
+
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
+        """Options of the fusion executor, with those of this lever replaced."""
+        return options
+
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> Any:
+        """Edit the joint trace after fusion."""
+        return trace
+
+    def after_split(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> tuple[Any, Made]:
+        """Edit the forward trace, then, in a second call, the backward trace; with what is made, added to or not."""
+        return trace, made
+
+    def quick(self, choices: Mapping[str, str]) -> Collection[str]:
+        """Ids among `choices` that `replanner` puts into a plan that was made without them."""
+        return ()
+
+    def replanner(self, plan: Plan, stage: Stage, made: Made) -> Replanner:
+        """What puts `plan` under the choices that are `quick`; asked for once for each plan.
+
+        Parameters
+        ----------
+        plan : Plan
+            Made without them.
+        stage : Stage
+        made : Made
+            What its choices came to.
+        """
+        raise NotImplementedError(f"{self.name}: no choice is quick")
+
+    def predict(self, choices: Mapping[str, str], stage: Stage) -> Prediction | None:
+        """Memory of a program without fusions under `choices`, all of this lever, by arithmetic.
+
+        Returns
+        -------
+        Prediction or None
+            None where it takes a plan to know.
+        """
+        return None
+
+
+def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal: bool = True) -> None:
+    """Refuse choices that are not texts, and options that their site does not have or refuses.
+
+    Parameters
+    ----------
+    choices : mapping of str to str
+    *known : mapping of str to Site
+        Sites by id, before the choices or with them. An option that one of them refuses and another takes is legal:
+        other choices can make it so.
+    legal : bool
+        Without it only options that a site does not have are refused.
+
+    Raises
+    ------
+    ChoiceError
+        Saying what was given and what is legal.
+    """
+    check_texts(choices)
+    for id, option in choices.items():
+        sites = [sites[id] for sites in known if id in sites]
+        if any(option not in site.options for site in sites):
+            sites = [widened(site, option) for site in sites]
+        if sites and all(option not in site.options or (legal and option in site.illegal) for site in sites):
+            sites[0].check(option)
+
+
+def check_texts(choices: Mapping[str, str]) -> None:
+    """Refuse choices that are not texts."""
+    for id, option in choices.items():
+        if not all(isinstance(given, str) for given in (id, option)):
+            raise ChoiceError(f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}")
+
+
+def no_site(program: str, id: str, known: Collection[str]) -> ChoiceError:
+    """The error for an id that no site of a program has, naming the nearest."""
+    return ChoiceError(
+        f"{program} has no site {shown(id)}{nearest(id, list(known))}",
+        id,
+        advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
+    )
+
+
+def only_with_fusions(stage: Stage) -> str:
+    """Why a setting about fusions means nothing here, for `Setting.applies`."""
+    return "" if stage.fuses else f"the {stage.executor} executor makes no fusions"
+
+
+def lever_of(id: str) -> str:
+    """The name of the lever that a site belongs to, by the site's id."""
+    return re.split(r"[.:]", id, maxsplit=1)[0]
+
+
+def refused(id: str, option: str, reason: str) -> ChoiceError:
+    """The error for an option that is illegal at a site."""
+    return ChoiceError(f"{id}: {shown(option)} is refused: {reason}", id)
+
+
+_REGISTRY: dict[str, Lever] = {}
+
+
+def register(cls: type[Lever]) -> type[Lever]:
+    """Class decorator: make a lever known everywhere, under its `name`."""
+    _REGISTRY[cls.name] = cls()
+    return cls
+
+
+def unregister(name: str) -> None:
+    """Forget a lever."""
+    _REGISTRY.pop(name, None)
+
+
+def lever_named(name: str) -> Lever:
+    """A lever by its name."""
+    return next(lever for lever in all_levers() if lever.name == name)
+
+
+def all_levers() -> tuple[Lever, ...]:
+    """All levers, in the order of their names; every file in `workbench/levers/` is imported first."""
+    folders = importlib.import_module("workbench.levers").__path__
+    _import_levers(tuple([(folder, os.stat(folder).st_mtime_ns) for folder in folders]))
+    return tuple([_REGISTRY[name] for name in sorted(_REGISTRY)])
+
+
+@functools.lru_cache(maxsize=1)
+def _import_levers(folders: tuple[tuple[str, int], ...]) -> None:
+    # Once for what is there: each plan asks for the levers some ten times.
+    for module in pkgutil.iter_modules([folder for folder, _ in folders]):
+        importlib.import_module(f"workbench.levers.{module.name}")
+
+
+def widened(site: Site, option: str) -> Site:
+    """A site whose options hold one more, where its lever accepts it: a number that is not listed, say."""
+    for lever in all_levers():
+        for setting in lever.settings():
+            if f"{lever.name}.{setting.name}" == site.id:
+                return setting.widen(site, option)
+        if lever.name == site.lever:
+            return lever.widen(site, option)
+    return site

@@ -1,0 +1,1 @@
+"""Tables of private names in other packages."""

@@ -1,0 +1,1 @@
+"""The event log of a run: records, writer and checked reader."""

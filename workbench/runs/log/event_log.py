@@ -1,0 +1,270 @@
+"""The event log of a run: a line for each record, its writer and its reader."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import gc
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from workbench.runs.log import untrusted_files
+from workbench.runs.log.events import TYPES, Event
+
+LOG_FILE = "events.jsonl"
+"""Name of the log in a run's folder."""
+
+EXIT_LOG_UNWRITABLE = 74
+"""Exit status of a worker that cannot write its log any more (``EX_IOERR`` of sysexits.h)."""
+
+LINE_BYTES = 1 << 27
+"""The longest line that is read: a step of a hundred thousand statements takes a tenth of it."""
+
+_CHUNK_BYTES = 1 << 22
+
+
+def encode(event: Event) -> bytes:
+    """One line, with its end. Of a text that is none in UTF-8, such as a file's name may be, a part is replaced."""
+    return _ENCODER.encode({"type": event.type, **vars(event)}).encode(errors="replace") + b"\n"
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=dataclasses.asdict, ensure_ascii=False)
+
+
+def decode(line: bytes) -> Event | None:
+    """The event of a line; None for one of a type that this version does not know.
+
+    Raises
+    ------
+    ValueError
+        If the line is torn, or no record of the form that its type has.
+    """
+    readers = _readers()
+    if line.startswith(_BEGIN):
+        # As `encode` wrote it: its type is known without reading all of it.
+        kind = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
+        if kind in readers:
+            return readers[kind](line)
+    try:
+        record = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(record, dict) or not isinstance(record.get("type"), str):
+        raise ValueError("no record of an event")
+    reader = readers.get(record["type"].encode())
+    return reader(line) if reader is not None else None
+
+
+_BEGIN = b'{"type":"'
+
+
+@functools.cache
+def _readers() -> dict[bytes, Callable[[bytes], Event]]:
+    """What reads a line, by its type; made when first used, for a worker writes its log and reads none."""
+    from pydantic import TypeAdapter
+
+    return {kind.encode(): TypeAdapter(cls).validator.validate_json for kind, cls in TYPES.items()}
+
+
+class Tail:
+    """Reads a log while it grows.
+
+    Parameters
+    ----------
+    path : Path
+        The log; it need not exist yet.
+    keep_open : bool
+        Hold the file from when it is there until `close`: a log that is deleted, or descriptors that run out, then
+        hide nothing. Not for a file system of several machines, which shows what is new to who opens the file.
+
+    Attributes
+    ----------
+    skipped : int
+        Lines so far that are no records.
+    """
+
+    def __init__(self, path: Path, *, keep_open: bool = False) -> None:
+        self.path = path
+        self.skipped = 0
+        self._keep_open = keep_open
+        self._file: int | None = None
+        self._offset = 0
+        self._began = b""
+        self._too_long = False
+
+    def read(self) -> list[Event]:
+        """Events whose lines were completed since the last call. What follows the last line end waits.
+
+        Raises
+        ------
+        OSError
+            If the log cannot be read.
+        """
+        try:
+            if self._file is None:
+                self._file = untrusted_files.open_regular(self.path)
+            found: list[Event] = []
+            with _collections_paused() if os.fstat(self._file).st_size - self._offset > _CHUNK_BYTES else _NO_CONTEXT:
+                while data := os.pread(self._file, _CHUNK_BYTES, self._offset):
+                    self._offset += len(data)
+                    found.extend(self._events(data))
+            return found
+        except FileNotFoundError:
+            return []
+        finally:
+            if not self._keep_open:
+                self.close()
+
+    def close(self) -> None:
+        """Let go of the file; a later `read` goes on where the last one ended."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _events(self, data: bytes) -> list[Event]:
+        *lines, began = data.split(b"\n")
+        if lines:
+            lines[0] = self._began + lines[0]
+            self._began = began
+            if self._too_long:
+                self._too_long = False
+                self.skipped += 1
+                del lines[0]
+        elif not self._too_long:
+            self._began += began
+        if len(self._began) > LINE_BYTES:
+            self._began, self._too_long = b"", True
+        found = []
+        for line in lines:
+            try:
+                event = decode(line)
+            except ValueError:
+                self.skipped += 1
+            else:
+                if event is not None:
+                    found.append(event)
+        return found
+
+
+@contextlib.contextmanager
+def _collections_paused() -> Iterator[None]:
+    """Without looking for cycles, which the records of a log do not have: among millions of them that takes seconds."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+_NO_CONTEXT = contextlib.nullcontext()
+
+
+def read(run_dir: Path) -> list[Event]:
+    """All events of a run's log, oldest first. A torn last line is left out."""
+    return Tail(run_dir / LOG_FILE).read()
+
+
+def append(path: Path, event: Event) -> None:
+    """Add an event to the log of a worker that is gone; a line that it left torn is closed first.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    append_line(path, encode(event))
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line, with its end, to a file of lines; one that was left torn is closed first.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, or is no regular file.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    with open(file, "rb+", buffering=0) as lines:
+        untrusted_files.check_regular(os.fstat(file).st_mode)
+        size = os.fstat(file).st_size
+        torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+        lines.write((b"\n" if torn else b"") + line)
+
+
+class EventLog:
+    """Writes a log, from any thread of the worker.
+
+    A worker that can no longer write its log cannot tell anyone what it does: it says so on its standard error and
+    ends at once, with status `EXIT_LOG_UNWRITABLE`. So does, silently, a copy of the process that the program forked.
+
+    Parameters
+    ----------
+    path : Path
+        Created; must not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._start = time.perf_counter()
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._is = _identity(self._file)
+
+    @property
+    def start_s(self) -> float:
+        """When the log was opened, by `time.perf_counter`."""
+        return self._start
+
+    @property
+    def descriptor(self) -> int:
+        """What it is written by: a line at once, behind all that is there."""
+        return self._file
+
+    def now_s(self) -> float:
+        """Seconds since the log was opened."""
+        return time.perf_counter() - self._start
+
+    def since_s(self, perf_counter_s: float) -> float:
+        """A reading of `time.perf_counter`, on the clock of the log."""
+        return perf_counter_s - self._start
+
+    def write(self, event: Event) -> None:
+        """Write one event; it is in the file when this returns."""
+        if os.getpid() != self._pid:
+            os._exit(EXIT_LOG_UNWRITABLE)
+        line = encode(event)
+        with self._lock:
+            try:
+                self._be_the_log()
+                written = os.write(self._file, line)
+                while written < len(line):
+                    written += os.write(self._file, line[written:])
+            except OSError as error:
+                with contextlib.suppress(OSError):  # closed, too
+                    os.write(2, f"\nthe event log could not be written: {error.strerror}\n".encode())
+                os._exit(EXIT_LOG_UNWRITABLE)
+
+    def _be_the_log(self) -> None:
+        """A program that closes all descriptors, as daemons do, must not have the log written into its own files."""
+        try:
+            if _identity(self._file) == self._is:
+                return
+        except OSError:  # closed, and not used again yet
+            pass
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if _identity(self._file) != self._is:
+            raise OSError(errno.ESTALE, "the program closed it, and put another file in its place")
+
+
+def _identity(file: int) -> tuple[int, int]:
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino

@@ -1,0 +1,532 @@
+"""What happens in a run: a type for each record of its event log."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
+
+from workbench.runs.log.tensor_error import TensorError
+
+
+class _StageSeconds(TypedDict):
+    name: str
+    seconds: float
+
+
+class _Place(TypedDict):
+    statement: int
+    name: str
+    outputs: list[str]
+    source: str
+
+
+class _Alive(_Place):
+    bytes: int
+    value: str
+
+
+class _Kernel(TypedDict):
+    name: str
+    stream: int
+    start_s: float
+    end_s: float
+
+
+class _Nothing(TypedDict):
+    __pydantic_config__ = {"extra": "forbid"}  # type: ignore[misc]  # noqa: RUF012  # pydantic looks for it here
+
+
+class _Form:
+    """For the reader of a log: what plain data has to look like."""
+
+    def __init__(self, form: Any) -> None:
+        self._form = form
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return handler.generate_schema(self._form)
+
+
+type _Stages = Annotated[list[dict[str, Any]], _Form(list[_StageSeconds])]
+type _Kernels = Annotated[list[dict[str, Any]], _Form(list[_Kernel])]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened in a run.
+
+    Attributes
+    ----------
+    t_s : float
+        Seconds since the worker started, on a clock that never goes back.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"strict": True, "allow_inf_nan": False}
+
+    type: ClassVar[str]
+    t_s: float
+
+
+_INFINITE: dict[str, Any] = {"strict": True, "allow_inf_nan": True}
+"""For records that compare tensors, which may hold what is infinite or no number."""
+
+TYPES: dict[str, type[Event]] = {}
+"""All of them, by `Event.type`."""
+
+
+def _same_length(*columns: Sequence[Any]) -> None:
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError("lists of one length are needed")
+
+
+def _event[T: type[Event]](cls: T) -> T:
+    """Make a class readable under its `type`."""
+    TYPES[cls.type] = cls
+    return cls
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Started(Event):
+    """The worker is alive.
+
+    Attributes
+    ----------
+    pid : int
+    time_s : float
+        Seconds since the epoch at ``t_s == 0``.
+    """
+
+    type = "started"
+    pid: int
+    time_s: float
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Environment(Event):
+    """What the run runs on.
+
+    Attributes
+    ----------
+    versions : dict
+        Of Python and of packages.
+    machine : dict
+        System, cores, memory, threads and GPU.
+    """
+
+    type = "environment"
+    versions: dict[str, str]
+    machine: dict[str, Any]
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase(Event):
+    """The worker begins ``build``, ``compile``, ``warmup``, ``memory``, ``time``, ``clocks`` or ``accuracy``."""
+
+    type = "phase"
+    phase: str
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Warned(Event):
+    """Something of the config or of what is measured does not fit the program; the run goes on without it."""
+
+    type = "warned"
+    message: str
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage(Event):
+    """A stage of compilation ended at `t_s`, after so many seconds."""
+
+    type = "stage"
+    name: str
+    seconds: float
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FusionBegin(Event):
+    """A fusion, number `index` (from 0) of `count`, is about to be compiled."""
+
+    type = "fusion_begin"
+    name: str
+    index: int
+    count: int
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FusionEnd(Event):
+    """The fusion is compiled and has run once.
+
+    Attributes
+    ----------
+    name, index, count
+        As in `FusionBegin`.
+    seconds : float
+    parts : dict
+        Seconds of its definition, of each compiler, and of its first launch; they add up to `seconds`.
+    cached : bool
+        Whether a compiler found what it would have made in its cache.
+    """
+
+    type = "fusion_end"
+    name: str
+    index: int
+    count: int
+    seconds: float
+    parts: dict[str, float] = dataclasses.field(default_factory=dict)
+    cached: bool = False
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemorySample(Event):
+    """Memory in use now.
+
+    Attributes
+    ----------
+    rss_bytes : int
+        Size of the process.
+    allocated_bytes, reserved_bytes, fragmented_bytes : int, optional
+        On CUDA: what its allocator gave out, what it holds, and what lies free in blocks that are in use in part; while
+        a call keeps the interpreter to itself, as nvFuser does to compile, as it was before.
+    """
+
+    type = "memory_sample"
+    rss_bytes: int
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    fragmented_bytes: int | None = None
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled(Event):
+    """The first forward and backward is done.
+
+    Attributes
+    ----------
+    compile_s : float
+        Its wall time, all of it.
+    attributed : float
+        Share of it that stages and fusions account for, 0 to 1.
+    stages : list of dict
+        ``{"name", "seconds"}``: time spent in a stage and in no stage inside it; the last is `UNATTRIBUTED`.
+    proven : bool, optional
+        Whether what was compiled was proven, before it ran, to compute what the program does; None where no config
+        compiled it.
+    rules : list of str
+        Names of the rules that the proof needed, see `workbench.analysis.equivalence.rewrite_rules`.
+    """
+
+    type = "compiled"
+    compile_s: float
+    attributed: float
+    stages: _Stages
+    proven: bool | None = None
+    rules: list[str] = dataclasses.field(default_factory=list)
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step(Event):
+    """One forward and backward ended."""
+
+    type = "step"
+    seconds: float
+    warmup: bool
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepTimes(Event):
+    """All timed steps, without those for warm-up.
+
+    Attributes
+    ----------
+    step_s, low_s, high_s : float
+        Median wall time with its 95 % interval; the device waited for before and after each step.
+    samples_s : list of float
+        Wall times.
+    host_s, device_s : float
+        Medians of the time that issuing takes, and of the device's; see
+        `workbench.runs.measure.interleaved_timing.StepTime`.
+    noise : float
+        How much the machine's own speed varied meanwhile: a share of itself.
+    yardstick_s : float
+        Median of the fixed little computation beside the steps: by it runs of different moments know how far the
+        machine drifted between them. 0 in logs of before it was kept.
+    other_cores, free_cores : float, optional
+        Cores that other processes used meanwhile, and those that were left beside these and the run's own threads:
+        fewer than none where they competed. None in logs of before they were kept.
+    """
+
+    type = "step_times"
+    step_s: float
+    samples_s: list[float]
+    low_s: float = 0.0
+    high_s: float = 0.0
+    host_s: float = 0.0
+    device_s: float = 0.0
+    noise: float = 0.0
+    yardstick_s: float = 0.0
+    other_cores: float | None = None
+    free_cores: float | None = None
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VariantTimes(Event):
+    """Timed steps of another way to run the same program, taken interleaved with the run's own.
+
+    Attributes
+    ----------
+    name : str
+    samples_s : list of float
+        Wall times; those at one index here and in `StepTimes` were taken in one turn.
+    step_s : float
+        Median.
+    ratio, ratio_low, ratio_high : float
+        The variant's time over the run's own, with its 95 % interval.
+    """
+
+    type = "variant_times"
+    name: str
+    samples_s: list[float]
+    step_s: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+
+    @property
+    def verdict(self) -> Literal["faster", "slower", "noise"]:
+        """What the variant is beside the run: noise where the interval holds 1."""
+        if self.ratio_low <= 1 <= self.ratio_high:
+            return "noise"
+        return "faster" if self.ratio < 1 else "slower"
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatementTimes(Event):
+    """Where the time of a step goes, statement by statement: medians over steps with clocks.
+
+    Attributes
+    ----------
+    names, sides, sources, outputs : list
+        Of each statement, in the order of the plan's, without members of fusions; ``sides`` 0 is the forward.
+    start_s, seconds, free_s : list of float
+        Since the step began; on the host until the next statement; in deletions after it, where those were clocked by
+        themselves and not with the statement.
+    step_s : float
+        A step with clocks.
+    overhead, overhead_low, overhead_high : float
+        What the clocks add to a step, as a share of it, with its 95 % interval; measured interleaved.
+    kernels : list of dict
+        The device's work: ``name``, ``stream``, ``start_s``, ``end_s``. Empty on a CPU.
+    launch_bound : bool, optional
+        Whether a step waits for the host; None on a CPU, where the host is the device.
+    verdict : str
+        That, in words.
+    head_gap_s, bubbles_s, device_busy_s : float
+        Until the device's first work, without work after it, and with work.
+    one_start_s, one_seconds, one_free_s : list of float
+        As above, of one step that happened, with clocks on both sides: the one of median length among several. Empty in
+        logs of before it was kept. Medians of starts are of no step: in them a backward may begin before its forward
+        ends.
+    one_step_s : float
+        How long that step took.
+    """
+
+    type = "statement_times"
+    names: list[str]
+    sides: list[int]
+    sources: list[str]
+    outputs: list[list[str]]
+    start_s: list[float]
+    seconds: list[float]
+    free_s: list[float]
+    step_s: float
+    overhead: float
+    overhead_low: float
+    overhead_high: float
+    kernels: _Kernels
+    launch_bound: bool | None
+    verdict: str
+    head_gap_s: float
+    bubbles_s: float
+    device_busy_s: float
+    one_start_s: list[float] = dataclasses.field(default_factory=list)
+    one_seconds: list[float] = dataclasses.field(default_factory=list)
+    one_free_s: list[float] = dataclasses.field(default_factory=list)
+    one_step_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a record whose statements are not as many in each list."""
+        columns = (self.names, self.sides, self.sources, self.outputs, self.start_s, self.seconds, self.free_s)
+        _same_length(*columns)
+        one = (self.one_start_s, self.one_seconds, self.one_free_s)
+        _same_length(*one, *([self.names] if any(one) else []))
+
+    @property
+    def drawn(self) -> tuple[list[float], list[float], list[float]]:
+        """Starts, durations and deletions of the one step, and of the medians where a log has no step."""
+        if self.one_start_s:
+            return self.one_start_s, self.one_seconds, self.one_free_s
+        return self.start_s, self.seconds, self.free_s
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PeakMeasured(Event):
+    """Memory of one forward and backward, from allocation events.
+
+    Attributes
+    ----------
+    measured_peak_bytes : int
+        `baseline_bytes` plus the most that was allocated on top of them.
+    baseline_bytes : int
+        Parameters, buffers and inputs.
+    timeline_s, live_bytes : list
+        Seconds since the step began, and bytes in use from then on.
+    method : str
+        ``allocation events`` or ``cuda allocator``.
+    statement_live_bytes, statement_peak_bytes : list of int
+        After each statement and what it frees, and the most inside it; in the order of the plan's statements, without
+        members of fusions. Empty where the statements could not be told apart.
+    peak_statement : dict
+        That ran at the peak: its index ``statement`` with its ``name``, ``outputs`` and ``source``; -1 and empty where
+        none did. Empty where the statements could not be told apart.
+    alive : list of dict
+        What the step had allocated and not yet freed at the peak, the largest first: ``bytes``, the ``value`` that lies
+        there, empty where it is none that the statement gives, and the statement that allocated it, as above.
+    kernels : list of dict
+        As in `StatementTimes`.
+    reserved_bytes, fragmented_bytes : int, optional
+        On CUDA: the most that the allocator held during the step, and the most that lay free in blocks in use in part.
+    """
+
+    type = "peak_measured"
+    measured_peak_bytes: int
+    baseline_bytes: int
+    timeline_s: list[float]
+    live_bytes: list[int]
+    method: str
+    statement_live_bytes: list[int] = dataclasses.field(default_factory=list)
+    statement_peak_bytes: list[int] = dataclasses.field(default_factory=list)
+    peak_statement: Annotated[dict[str, Any], _Form(_Place | _Nothing)] = dataclasses.field(default_factory=dict)
+    alive: Annotated[list[dict[str, Any]], _Form(list[_Alive])] = dataclasses.field(default_factory=list)
+    kernels: _Kernels = dataclasses.field(default_factory=list)
+    reserved_bytes: int | None = None
+    fragmented_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a record whose moments or statements are not as many in each list."""
+        _same_length(self.timeline_s, self.live_bytes)
+        _same_length(self.statement_live_bytes, self.statement_peak_bytes)
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorChecked(Event, TensorError):
+    """One tensor compared."""
+
+    __pydantic_config__ = _INFINITE
+
+    type = "tensor_checked"
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccuracyChecked(Event):
+    """All tensors are compared; `worst` is the one that is nearest to its tolerance, or farthest beyond.
+
+    `bitwise`, `changed_kernels` and `unstable` are those of `workbench.runs.measure.accuracy.Accuracy`.
+    """
+
+    __pydantic_config__ = _INFINITE
+
+    type = "accuracy_checked"
+    ok: bool
+    max_error: float
+    against: str
+    worst: str
+    bitwise: bool | None = None
+    changed_kernels: list[str] | None = None
+    unstable: bool = False
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RankEnded(Event):
+    """A rank of a run that several share is over.
+
+    Attributes
+    ----------
+    rank : int
+    reason : str
+        Why it failed; empty where it did its part.
+    detail : str
+        Its traceback, or the last lines that it wrote.
+    compile_s, step_s : float, optional
+        As in `Compiled` and `StepTimes`; None where it did not come so far.
+    measured_peak_bytes : int, optional
+        As in `PeakMeasured`.
+    """
+
+    type = "rank_ended"
+    rank: int
+    reason: str = ""
+    detail: str = ""
+    compile_s: float | None = None
+    step_s: float | None = None
+    measured_peak_bytes: int | None = None
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+    """The run is done."""
+
+    type = "finished"
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Failed(Event):
+    """The run ended early.
+
+    Attributes
+    ----------
+    reason : str
+        One line for a person.
+    detail : str
+        A traceback, or the last lines that the process wrote.
+    """
+
+    type = "failed"
+    reason: str
+    detail: str = ""
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cancelled(Event):
+    """A person stopped the run."""
+
+    type = "cancelled"
+
+
+FINAL = (Finished, Failed, Cancelled)
+"""Types of the record that ends a log."""
+
+
+def last_of[T: Event](events: Sequence[Event], kind: type[T]) -> T | None:
+    """The latest event of a type, or None."""
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)

@@ -1,0 +1,1 @@
+"""Measurements of memory, time and accuracy."""

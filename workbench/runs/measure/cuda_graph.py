@@ -1,0 +1,73 @@
+"""A step as one CUDA graph: what is left of its time when the host issues nothing but the replay."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workbench.errors import RunError
+from workbench.runs.measure.accuracy import Stepper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NAME = "CUDA graph"
+"""What the variant is called."""
+
+_WARM_UP = 3
+"""Steps on a stream of their own before the capture, as PyTorch asks for: libraries start and plans are made there."""
+
+
+class GraphedStepper(Stepper):
+    """Steps by replaying a capture of one step; takes what `Stepper` takes.
+
+    Gradients lie in the graph's own memory, where each replay writes them again.
+
+    Raises
+    ------
+    RunError
+        If there is no CUDA device, or the program does what cannot be captured, such as waiting for the device.
+    """
+
+    def __init__(
+        self,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        run: Callable[..., Any] | None = None,
+        *,
+        seed: int = 0,
+        modes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(original, args, kwargs, run, seed=seed, modes=modes)
+        if self.device.type != "cuda":
+            raise RunError(f"a CUDA graph is captured on a CUDA device; the program is on {self.device.type}")
+        beside = torch.cuda.Stream(self.device)
+        beside.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(beside):
+            for _ in range(_WARM_UP):
+                self.clear_grads()
+                super().step()
+        torch.cuda.current_stream(self.device).wait_stream(beside)
+        self.clear_grads()
+        self._graph = torch.cuda.CUDAGraph()
+        try:
+            # Autograd's thread makes its own handle of cuBLAS meanwhile, which no other mode allows.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                self._outputs = super().step()
+        except RuntimeError as error:
+            raise RunError(f"the step cannot be captured as a CUDA graph: {_first_reason(error)}") from error
+
+    def step(self) -> Any:
+        """Replay the step; its outputs, which lie where they lay before."""
+        self._graph.replay()
+        return self._outputs
+
+
+def _first_reason(error: BaseException) -> str:
+    """What went wrong first, in one line: that a capture ended after that is another error."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return next(iter(str(error).splitlines()), type(error).__name__)

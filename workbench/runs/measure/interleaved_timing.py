@@ -1,0 +1,210 @@
+"""Honest times: three numbers per step, variants in random order, medians with intervals, the machine's own noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import psutil
+import torch
+from numpy.typing import NDArray
+
+from workbench.runs.measure.accuracy import Stepper
+
+CONFIDENCE = 0.95
+RESAMPLES = 1999
+LEAST_SAMPLES = 3
+
+_YARDSTICK_SIZE = 5000
+"""Numbers to add up: about 50 µs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTime:
+    """One step, the device waited for before it.
+
+    Attributes
+    ----------
+    host_s : float
+        Until the last of it was asked of the device: what a benchmark without a sync would show.
+    wall_s : float
+        Until the device was done.
+    device_s : float
+        From the device's first to its last work on it; `wall_s` where the host is the device.
+    yardstick_s : float
+        Of a fixed little computation right before, which changes with nothing but the machine.
+    """
+
+    host_s: float
+    wall_s: float
+    device_s: float
+    yardstick_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A median with its interval.
+
+    Attributes
+    ----------
+    median, low, high : float
+        The interval holds the median of many more samples in 95 % of all cases (bootstrap, percentile).
+    samples : int
+    """
+
+    median: float
+    low: float
+    high: float
+    samples: int
+
+
+def time_step(stepper: Stepper) -> StepTime:
+    """Time one step; gradients are cleared before it, outside of its time."""
+    stepper.clear_grads()
+    yardstick_s = _yardstick()
+    stepper.synchronize()
+    cuda = stepper.device.type == "cuda"
+    begin = end = None
+    if cuda:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+    start = time.perf_counter()
+    outputs = stepper.step()
+    issued = time.perf_counter()
+    if end is not None:
+        end.record()
+    stepper.synchronize()
+    done = time.perf_counter()
+    del outputs
+    device_s = done - start if begin is None or end is None else begin.elapsed_time(end) / 1e3
+    return StepTime(issued - start, done - start, device_s, yardstick_s)
+
+
+def interleaved[T](
+    variants: Mapping[str, Callable[[], T]],
+    count: int,
+    budget_s: float,
+    *,
+    seed: int = 0,
+    on_sample: Callable[[str, T], None] | None = None,
+) -> dict[str, list[T]]:
+    """Take samples of several variants interleaved, the order drawn anew for each turn.
+
+    What changes while it is measured, such as the machine's clock rate and neighbours, then hits all of them alike.
+
+    Parameters
+    ----------
+    variants : mapping of str to callable
+        Each takes one sample.
+    count : int
+        Turns.
+    budget_s : float
+        No further turn begins after this long, but at least three are taken.
+    seed : int
+        For the order.
+    on_sample : callable, optional
+        Called with the variant and its sample, between samples.
+
+    Returns
+    -------
+    dict of str to list
+        Samples of each variant; those at one index were taken in one turn.
+    """
+    order = random.Random(seed)
+    found: dict[str, list[T]] = {name: [] for name in variants}
+    deadline = time.perf_counter() + budget_s
+    for turn in range(count):
+        if turn >= LEAST_SAMPLES and time.perf_counter() >= deadline:
+            break
+        names = list(variants)
+        order.shuffle(names)
+        for name in names:
+            sample = variants[name]()
+            found[name].append(sample)
+            if on_sample is not None:
+                on_sample(name, sample)
+    return found
+
+
+def estimate(samples: Sequence[float]) -> Estimate:
+    """Median and bootstrap interval; the range where there are too few samples to resample."""
+    values = np.asarray(samples, float)
+    if len(values) < LEAST_SAMPLES or np.ptp(values) == 0:
+        return Estimate(float(np.median(values)), float(values.min()), float(values.max()), len(values))
+    low, high = _interval(np.median(np.random.default_rng(0).choice(values, (RESAMPLES, len(values))), axis=1))
+    return Estimate(float(np.median(values)), low, high, len(values))
+
+
+def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False) -> Estimate:
+    """How many times longer `one` takes than `other`, by medians.
+
+    Parameters
+    ----------
+    one, other : sequence of float
+    paired : bool
+        Samples at one index were taken in one turn: they are resampled together.
+    """
+    above, below = np.asarray(one, float), np.asarray(other, float)
+    middle = float(np.median(above) / np.median(below))
+    samples = min(len(above), len(below))
+    if samples < LEAST_SAMPLES:
+        return Estimate(middle, float(above.min() / below.max()), float(above.max() / below.min()), samples)
+    draw = np.random.default_rng(0)
+    if paired:
+        rows = draw.integers(0, samples, (RESAMPLES, samples))
+        found = np.median(above[rows], axis=1) / np.median(below[rows], axis=1)
+    else:
+        found = np.median(draw.choice(above, (RESAMPLES, len(above))), axis=1) / np.median(
+            draw.choice(below, (RESAMPLES, len(below))), axis=1
+        )
+    return Estimate(middle, *_interval(found), samples)
+
+
+def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
+    """The middle of what resampling found, by percentile; `scipy.stats.bootstrap` takes seconds to import."""
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(resampled, (tail, 100 - tail))
+    return float(low), float(high)
+
+
+def noise(yardsticks_s: Sequence[float]) -> float:
+    """How much the machine's own speed varies: half the middle half of the yardstick's times over their median."""
+    if not len(yardsticks_s):
+        return 0.0
+    low, middle, high = np.percentile(np.asarray(yardsticks_s, float), (25, 50, 75))
+    return float((high - low) / 2 / middle)
+
+
+class LoadWatch:
+    """CPU time that other processes use, from when it is made; in cores, that is seconds of CPU time a second."""
+
+    LEAST_S = 0.25
+    """Systems count CPU time in hundredths of a second: what is measured sooner is watched for this long."""
+
+    def __init__(self) -> None:
+        self._begun = self._read()
+
+    @staticmethod
+    def _read() -> tuple[float, float]:
+        times = psutil.cpu_times()
+        # What guests take is part of what the system says users take.
+        idle_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0)
+        busy_s = sum(times) - idle_s - getattr(times, "guest_nice", 0.0)
+        return time.perf_counter(), busy_s - time.process_time()
+
+    def other_cores(self) -> float:
+        """Cores that others have used since."""
+        begun_s, before_s = self._begun
+        time.sleep(max(0.0, self.LEAST_S - (time.perf_counter() - begun_s)))
+        now_s, busy_s = self._read()
+        return max(0.0, (busy_s - before_s) / (now_s - begun_s))
+
+
+def _yardstick() -> float:
+    """Plain Python on one core: a computation with threads would vary with how they are scheduled, too."""
+    start = time.perf_counter()
+    sum(range(_YARDSTICK_SIZE))
+    return time.perf_counter() - start

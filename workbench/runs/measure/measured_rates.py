@@ -1,0 +1,194 @@
+"""Machines by name: those with published peaks, and what this runs on, measured when it is first asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import platform
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from workbench.analysis.cost.machines import MACHINES, Machine
+from workbench.errors import ConfigError, nearest
+
+THIS_CPU = "this CPU"
+THIS_GPU = "this GPU"
+"""The first of those attached; among `MACHINE_NAMES` it is not, for most have none."""
+MACHINE_NAMES = (*MACHINES, THIS_CPU)
+
+_ROUNDS = 3
+"""Each rate is that of the best of so many rounds: others on the machine only take away."""
+_WIDTHS = {"float32": 1024, "bfloat16": 256, "float16": 256}
+"""Of matmuls; the halves' are smaller, for a CPU without instructions for them takes a hundred times as long."""
+_GPU_WIDTH = 8192
+_GPU_COPIED = 1 << 30
+_COPIED = 1 << 26
+_SENT = 1 << 25
+_ECHOES = 200
+_LAUNCHES = 2000
+
+
+def machine_of(name: str, ranks: int = 1) -> Machine:
+    """A machine by its name.
+
+    Parameters
+    ----------
+    name : str
+        One of `MACHINE_NAMES`.
+    ranks : int
+        Processes that are on it: those of a CPU share it, each has a GPU of its own.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name.
+    """
+    checked(name)
+    if name == THIS_CPU:
+        whole = _this_cpu()
+        return dataclasses.replace(
+            whole,
+            flops_per_s={dtype: rate / ranks for dtype, rate in whole.flops_per_s.items()},
+            bytes_per_s=whole.bytes_per_s / ranks,
+            link_bytes_per_s=whole.link_bytes_per_s / ranks,
+        )
+    if name == THIS_GPU:
+        return _this_gpu()
+    return MACHINES[name]
+
+
+def checked(name: str) -> None:
+    """Refuse a machine that there is none of, before anything is measured.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name.
+    """
+    if name not in (*MACHINE_NAMES, THIS_GPU):
+        known = ", ".join(MACHINE_NAMES)
+        raise ConfigError(f"there is no machine {name!r}; legal: {known}{nearest(str(name), list(MACHINE_NAMES))}")
+
+
+@functools.cache
+def _this_cpu() -> Machine:
+    """Measured in about a second: matmuls, a copy, a small op, and bytes through the loopback, which gloo uses."""
+    import torch
+
+    flops = {}
+    for dtype, width in _WIDTHS.items():
+        left, right = (torch.ones(width, width, dtype=getattr(torch, dtype)) for _ in range(2))
+        flops[dtype] = 2 * width**3 / _best(functools.partial(torch.mm, left, right))
+    source, target = (torch.ones(_COPIED, dtype=torch.uint8) for _ in range(2))
+    one = torch.ones(1)
+
+    def launches() -> None:
+        for _ in range(_LAUNCHES):
+            torch.add(one, one)
+
+    sending_s, echo_s = _loopback()
+    return Machine(
+        name=THIS_CPU,
+        source=f"measured here, {torch.get_num_threads()} threads on {platform.machine()}: matmuls, a copy, "
+        "small ops, and a socket on the loopback; shared evenly among the ranks",
+        flops_per_s=flops,
+        bytes_per_s=2 * _COPIED / _best(functools.partial(target.copy_, source)),
+        link_bytes_per_s=_SENT / sending_s,
+        launch_s=_best(launches) / _LAUNCHES,
+        latency_s=echo_s,
+    )
+
+
+@functools.cache
+def _this_gpu() -> Machine:
+    """Measured in a few seconds: matmuls, a copy, small ops, and copies to the next GPU or, of one, to the host."""
+    import torch
+
+    from workbench.errors import DeviceError
+
+    if not torch.cuda.is_available():
+        raise DeviceError("no CUDA device is attached, so that its rates cannot be measured")
+
+    def synced(act: Callable[[], object]) -> Callable[[], None]:
+        def acted() -> None:
+            act()
+            torch.cuda.synchronize()
+
+        return acted
+
+    flops = {}
+    for dtype in _WIDTHS:
+        left, right = (torch.ones(_GPU_WIDTH, _GPU_WIDTH, dtype=getattr(torch, dtype), device="cuda") for _ in range(2))
+        flops[dtype] = 2 * _GPU_WIDTH**3 / _best(synced(functools.partial(torch.mm, left, right)))
+    source, target = (torch.ones(_GPU_COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
+    alone = torch.cuda.device_count() < 2
+    beside = (
+        torch.empty_like(source, device="cpu", pin_memory=True) if alone else torch.empty_like(source, device="cuda:1")
+    )
+    one = torch.ones(1, device="cuda")
+
+    def launches() -> None:
+        for _ in range(_LAUNCHES):
+            torch.add(one, one)
+
+    launching_s = _best(launches) / _LAUNCHES
+    torch.cuda.synchronize()
+    return Machine(
+        name=THIS_GPU,
+        source=f"measured here on {torch.cuda.get_device_name()}: matmuls, a copy, small ops, and copies to "
+        + ("the host" if alone else "the next GPU"),
+        flops_per_s=flops,
+        bytes_per_s=2 * _GPU_COPIED / _best(synced(functools.partial(target.copy_, source))),
+        link_bytes_per_s=_GPU_COPIED / _best(synced(functools.partial(beside.copy_, source))),
+        launch_s=launching_s,
+    )
+
+
+def _best(act: Callable[[], object]) -> float:
+    """Seconds of the quickest round, after one that is not counted."""
+    act()
+    taken = []
+    for _ in range(_ROUNDS):
+        begun = time.perf_counter()
+        act()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
+
+
+def _loopback() -> tuple[float, float]:
+    """Seconds of many bytes through a socket on this machine, and of one byte there and back."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = socket.create_connection(server.getsockname())
+        there, _ = server.accept()
+    with here, there:
+        for end in (here, there):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sent = bytes(_SENT)
+        rounds = _ROUNDS + 1
+
+        def answer() -> None:
+            taken = bytearray(1 << 20)
+            for _ in range(rounds):
+                left = _SENT
+                while left:
+                    left -= there.recv_into(taken, min(left, len(taken)))
+                there.sendall(b"!")
+            for _ in range(rounds * _ECHOES):
+                there.sendall(there.recv(1))
+
+        def send() -> None:
+            here.sendall(sent)
+            here.recv(1)
+
+        def echo() -> None:
+            for _ in range(_ECHOES):
+                here.sendall(b"!")
+                here.recv(1)
+
+        thread = threading.Thread(target=answer, name="workbench-loopback", daemon=True)
+        thread.start()
+        found = _best(send), _best(echo) / _ECHOES
+        thread.join()
+    return found

@@ -1,0 +1,408 @@
+"""Meters of a worker: memory in use while it runs, and what one step allocates, over time and by statement."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workbench.interop.torch_private import _EventType
+from workbench.runs.log.event_log import EventLog
+from workbench.runs.log.events import MemorySample
+from workbench.runs.measure.accuracy import Stepper
+from workbench.runs.measure.statement_times import Kernel, device_kernels
+from workbench.runs.process.request import ALIVE_LISTED
+
+if TYPE_CHECKING:
+    from workbench.compiler.driver.statement_timers import StatementClocks
+
+TIMELINE_POINTS = 4000
+"""Most points of a memory timeline that go into the log; what is left out was lower than its neighbour."""
+
+
+_CUDA_STATS = {
+    "allocated_bytes": "allocated_bytes",
+    "reserved_bytes": "reserved_bytes",
+    "fragmented_bytes": "inactive_split_bytes",
+}
+"""Figures of a memory sample by what `torch.cuda.memory_stats` calls them."""
+
+
+_METER_TIMEOUT_S = 2.0
+
+
+class MemorySampler(threading.Thread):
+    """Writes a `MemorySample` into the log at a steady pace, until stopped.
+
+    Parameters
+    ----------
+    log : EventLog
+    interval_s : float
+        Between samples.
+    apart : bool, optional
+        Have them written by `workbench.runs.measure.memory_sampler_process`, which calls that lock the interpreter do
+        not stop. What is not read off the process, but told by the device's allocator, is then as it was when Python
+        ran last.
+    """
+
+    def __init__(self, log: EventLog, interval_s: float, *, apart: bool = False) -> None:
+        super().__init__(name="memory-sampler", daemon=True)
+        self._log = log
+        self._interval_s = interval_s
+        # Kept open, as psutil does not: a sample then takes a tenth of the time, and the program has it instead.
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._stopped = threading.Event()
+        self._meter = self._start_meter() if apart else None
+
+    def run(self) -> None:
+        """Sample until stopped."""
+        due_s = time.monotonic() + self._interval_s
+        while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
+            if not self._told():
+                self._log.write(self._sample())
+            # One sample that had to wait, for the interpreter's lock, does not delay all that follow.
+            due_s = max(due_s + self._interval_s, time.monotonic())
+
+    def stop(self) -> None:
+        """Stop, after the sample being taken."""
+        self._stopped.set()
+        self.join()
+        with contextlib.suppress(OSError):  # the program closed it
+            os.close(self._statm)
+        self._end_meter(b"\n")
+
+    def _start_meter(self) -> subprocess.Popen[bytes] | None:
+        where, file = os.path.join(os.path.dirname(__file__), "memory_sampler_process.py"), self._log.descriptor
+        given = (file, os.getpid(), self._log.start_s, self._interval_s)
+        try:
+            meter = subprocess.Popen(
+                [sys.executable, "-I", "-S", where, *map(str, given)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(file,),
+            )
+        except OSError:  # no memory or no process number is left for it
+            return None
+        assert meter.stdin is not None, "it is a pipe"
+        os.set_blocking(meter.stdin.fileno(), False)
+        return meter
+
+    def _end_meter(self, last: bytes = b"") -> None:
+        meter, self._meter = self._meter, None
+        if meter is None or meter.stdin is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            os.write(meter.stdin.fileno(), last)
+            meter.stdin.close()
+        try:
+            meter.wait(_METER_TIMEOUT_S if last else 0)
+        except subprocess.TimeoutExpired:
+            meter.kill()
+            meter.wait()
+
+    def _told(self) -> bool:
+        """Tell the meter what the device's allocator says; whether there is one to tell."""
+        if self._meter is None or self._meter.stdin is None:
+            return False
+        try:
+            os.write(self._meter.stdin.fileno(), json.dumps(self._on_device()).encode() + b"\n")
+        except (OSError, ValueError):  # it has ended or does not read, or the program closed it
+            self._end_meter()
+            return False
+        return True
+
+    def _sample(self) -> MemorySample:
+        rss_bytes = int(os.pread(self._statm, 128, 0).split()[1]) * resource.getpagesize()
+        return MemorySample(t_s=self._log.now_s(), rss_bytes=rss_bytes, **self._on_device())
+
+    def _on_device(self) -> dict[str, int | None]:
+        # Asking a CUDA that is not in use would start it, and that takes seconds and memory.
+        if not torch.cuda.is_initialized():
+            return dict.fromkeys(_CUDA_STATS)
+        stats = torch.cuda.memory_stats()
+        return {name: stats[f"{key}.all.current"] for name, key in _CUDA_STATS.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Peak:
+    """Memory of one step; see `workbench.runs.log.events.PeakMeasured`."""
+
+    measured_peak_bytes: int
+    baseline_bytes: int
+    timeline_s: list[float]
+    live_bytes: list[int]
+    method: str
+    statement_live_bytes: list[int] = dataclasses.field(default_factory=list)
+    statement_peak_bytes: list[int] = dataclasses.field(default_factory=list)
+    peak_statement: dict[str, Any] = dataclasses.field(default_factory=dict)
+    alive: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    kernels: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    reserved_bytes: int | None = None
+    fragmented_bytes: int | None = None
+
+
+def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Peak:
+    """Measure the memory of one step of a program that has been stepped before.
+
+    On the CPU from the allocator's own events, not from the size of the process: what is measured is what the program
+    asked for. On CUDA the peak is the allocator's; the timeline has its events too.
+
+    Parameters
+    ----------
+    stepper : Stepper
+        Gradients are cleared first.
+    clocks : StatementClocks, optional
+        Of the stepper's callable, by `time.time_ns`, the profiler's clock: they tell which statement allocates.
+        Nothing is told of statements where the step ran others.
+
+    Returns
+    -------
+    Peak
+    """
+    stepper.clear_grads()
+    stepper.synchronize()
+    baseline = stepper.baseline_bytes()
+    cuda = stepper.device.type == "cuda"
+    held = 0
+    if cuda:
+        held = torch.cuda.memory_allocated(stepper.device)
+        torch.cuda.reset_peak_memory_stats(stepper.device)
+    changes, kernels = observe_step(stepper, clocks)
+    live = most = baseline
+    timeline_s, live_bytes = [0.0], [live]
+    for change in changes:
+        live += change.nbytes
+        most = max(most, live)
+        timeline_s.append((change.at_ns - changes[0].at_ns) / 1e9)
+        live_bytes.append(live)
+    more: dict[str, Any] = {}
+    if clocks is not None and clocks.complete():
+        ticks = [(tick.statement, tick.frees) for tick in clocks.ticks]
+        peak_ns, alive = alive_at_peak(changes, ticks, clocks.times_ns)
+        inside = by_statement(changes, baseline, ticks, clocks.times_ns)
+        more = {
+            "statement_live_bytes": inside[0],
+            "statement_peak_bytes": inside[1],
+            "peak_statement": _described(clocks, statement_at(peak_ns, ticks, clocks.times_ns)),
+            "alive": [{"bytes": each.nbytes, **describe(each, clocks)} for each in alive[:ALIVE_LISTED]],
+        }
+    if cuda:
+        # Whatever else is held on the device, such as a compiler's workspaces, was so before the step and is not its.
+        most = baseline + torch.cuda.max_memory_allocated(stepper.device) - held
+        stats = torch.cuda.memory_stats(stepper.device)
+        more |= {name: stats[f"{_CUDA_STATS[name]}.all.peak"] for name in ("reserved_bytes", "fragmented_bytes")}
+    timeline_s, live_bytes = thin_out(timeline_s, live_bytes, TIMELINE_POINTS)
+    return Peak(
+        measured_peak_bytes=most,
+        baseline_bytes=baseline,
+        timeline_s=timeline_s,
+        live_bytes=live_bytes,
+        method="cuda allocator" if cuda else "allocation events",
+        kernels=[dataclasses.asdict(kernel) for kernel in kernels],
+        **more,
+    )
+
+
+def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list[Change], list[Kernel]]:
+    """Step once; what was allocated and freed on the device, and the device's work."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if stepper.device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    if clocks is not None:
+        clocks.clear()
+        clocks.start()
+    try:
+        with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profile:
+            begun_ns = time.time_ns()
+            outputs = stepper.step()
+            stepper.synchronize()
+    finally:
+        if clocks is not None:
+            clocks.stop()
+    del outputs
+    return _memory_changes(profile, stepper.device.type), device_kernels(profile, begun_ns)
+
+
+def describe(allocation: Allocation, clocks: StatementClocks | None) -> dict[str, Any]:
+    """Whose an allocation is.
+
+    Returns
+    -------
+    dict
+        The ``value`` that lies there, empty where it is none that the statement gives; and the ``statement``, with its
+        ``name``, ``outputs`` and ``source``.
+    """
+    if clocks is None or allocation.statement < 0:
+        return {"value": "", **_described(clocks, -1)}
+    found = _described(clocks, allocation.statement)
+    lie = zip(found["outputs"], clocks.addresses[allocation.statement], strict=True)
+    values = (name for name, address in lie if allocation.outlives_statement and address == allocation.address)
+    return {"value": next(values, ""), **found}
+
+
+def _described(clocks: StatementClocks | None, statement: int) -> dict[str, Any]:
+    if clocks is None or statement < 0:
+        return {"statement": -1, "name": "", "outputs": [], "source": ""}
+    by = clocks.statements[statement]
+    return {"statement": statement, "name": by.name, "outputs": list(by.outputs), "source": by.source}
+
+
+def by_statement(
+    changes: Sequence[Change], baseline_bytes: int, ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Which statement of a step allocated and freed what.
+
+    Parameters
+    ----------
+    changes : sequence of Change
+        In order of time.
+    baseline_bytes : int
+        In use before the first.
+    ticks : sequence of (int, bool)
+        Statement that ended at each tick, or -1 where a trace begins; and whether it was the deletions after it.
+    times_ns : sequence of int
+        When each tick was.
+
+    Returns
+    -------
+    live_bytes, peak_bytes : list of int
+        After each statement and what it frees, and the most inside it.
+    """
+    count = max((statement for statement, _ in ticks), default=-1) + 1
+    live_bytes, peak_bytes = [0] * count, [0] * count
+    live, at = baseline_bytes, 0
+    for (statement, frees), end_ns in zip(ticks, times_ns, strict=True):
+        most = live
+        while at < len(changes) and changes[at].at_ns < end_ns:
+            live += changes[at].nbytes
+            most = max(most, live)
+            at += 1
+        if statement >= 0:
+            live_bytes[statement] = live
+            if not frees:
+                peak_bytes[statement] = most
+    return live_bytes, peak_bytes
+
+
+def thin_out(times_s: list[float], live_bytes: list[int], most: int) -> tuple[list[float], list[int]]:
+    """Keep at most so many points, of each stretch the highest, so that the peak stays."""
+    if len(times_s) <= most:
+        return times_s, live_bytes
+    width = -(-len(times_s) // most)
+    kept = [
+        max(range(start, min(start + width, len(live_bytes))), key=live_bytes.__getitem__)
+        for start in range(0, len(live_bytes), width)
+    ]
+    return [times_s[i] for i in kept], [live_bytes[i] for i in kept]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """An allocation (positive bytes) or a free at an address; nanoseconds since the epoch."""
+
+    at_ns: int
+    nbytes: int
+    address: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """What a step allocated.
+
+    Attributes
+    ----------
+    address, nbytes : int
+    statement : int
+        That allocated it, or -1 where none did.
+    begin, end : int
+        The changes that allocated and freed it; `end` is their number where it is left over.
+    outlives_statement : bool
+        Whether it was not freed before its statement ended.
+    """
+
+    address: int
+    nbytes: int
+    statement: int
+    begin: int
+    end: int
+    outlives_statement: bool
+
+
+def statement_at(at_ns: float, ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]) -> int:
+    """The statement that ran at a moment, or -1 where none did; `ticks` and `times_ns` as in `by_statement`."""
+    at = bisect.bisect_right(times_ns, at_ns)
+    return ticks[at][0] if at < len(ticks) and not ticks[at][1] else -1
+
+
+def allocations(
+    changes: Sequence[Change], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
+) -> list[Allocation]:
+    """What a step allocated, in order; what was there before it is not among them.
+
+    Parameters
+    ----------
+    changes : sequence of Change
+        In order of time.
+    ticks, times_ns
+        As in `by_statement`.
+    """
+    freed: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for index, change in enumerate(changes):
+        if change.nbytes > 0:
+            held[change.address] = index
+        elif change.address in held:
+            freed[held.pop(change.address)] = index
+    ended_ns = {statement: at_ns for (statement, frees), at_ns in zip(ticks, times_ns, strict=True) if not frees}
+    found = []
+    for index, change in enumerate(changes):
+        if change.nbytes <= 0:
+            continue
+        statement = statement_at(change.at_ns, ticks, times_ns)
+        end = freed.get(index, len(changes))
+        freed_ns = changes[end].at_ns if end < len(changes) else math.inf
+        outlives = statement >= 0 and freed_ns >= ended_ns[statement]
+        found.append(Allocation(change.address, change.nbytes, statement, index, end, outlives))
+    return found
+
+
+def alive_at_peak(
+    changes: Sequence[Change], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
+) -> tuple[float, list[Allocation]]:
+    """When a step's peak was, in nanoseconds, and what it had allocated and not yet freed then, the largest first."""
+    live = most = 0
+    peak = -1
+    for index, change in enumerate(changes):
+        live += change.nbytes
+        if live > most:
+            most, peak = live, index
+    if peak < 0:
+        return math.inf, []
+    alive = [each for each in allocations(changes, ticks, times_ns) if each.begin <= peak < each.end]
+    return changes[peak].at_ns, sorted(alive, key=lambda each: -each.nbytes)
+
+
+def _memory_changes(profile: Any, device_type: str) -> list[Change]:
+    """Allocations and frees on a type of device."""
+    found: list[Change] = []
+    open_ = list(profile.profiler.kineto_results.experimental_event_tree())
+    while open_:
+        event = open_.pop()
+        open_.extend(event.children)
+        if event.tag == _EventType.Allocation and event.extra_fields.device.type == device_type:
+            fields = event.extra_fields
+            found.append(Change(event.start_time_ns, fields.alloc_size, fields.ptr))
+    # At one moment, what is freed is freed first: its address may be given out again.
+    return sorted(found, key=lambda change: (change.at_ns, change.nbytes))

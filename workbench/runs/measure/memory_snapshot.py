@@ -1,0 +1,154 @@
+"""A step's memory as a snapshot for memory_viz: ``python -m torch.cuda._memory_viz trace_plot``, or its page."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import RunError
+from workbench.interop.torch_private import _record_memory_history, _snapshot
+from workbench.runs.measure import memory_meter
+from workbench.runs.measure.memory_meter import Allocation, Change
+from workbench.util import paths
+
+if TYPE_CHECKING:
+    from workbench.compiler.driver.statement_timers import StatementClocks
+    from workbench.runs.measure.accuracy import Stepper
+    from workbench.runs.process.run_control import Run
+
+SNAPSHOT_FILE = "memory_snapshot.pickle"
+
+_BEYOND = "outside the statements: autograd, and what is between the traces"
+
+
+def take(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
+    """Step once and record every allocation.
+
+    On CUDA PyTorch makes the snapshot, with the lines of Thunder's generated code. On a CPU PyTorch has allocation
+    events and no such snapshot: those events are written in its form, each with the statement that allocated and its
+    source line.
+
+    Parameters
+    ----------
+    stepper : Stepper
+        Stepped before; gradients are cleared first.
+    clocks : StatementClocks, optional
+        As for `workbench.runs.measure.memory_meter.measure_peak`.
+    """
+    stepper.clear_grads()
+    stepper.synchronize()
+    if stepper.device.type == "cuda":
+        _record_memory_history(stacks="python")
+        try:
+            stepper.step()
+            stepper.synchronize()
+            found: dict[str, Any] = _snapshot(stepper.device)
+        finally:
+            _record_memory_history(enabled=None)
+        return found
+    changes, _ = memory_meter.observe_step(stepper, clocks)
+    if clocks is not None and not clocks.complete():
+        clocks = None
+    ticks = [(tick.statement, tick.frees) for tick in clocks.ticks] if clocks is not None else []
+    allocated = memory_meter.allocations(changes, ticks, clocks.times_ns if clocks is not None else [])
+    framed = [(each, _frames(memory_meter.describe(each, clocks))) for each in allocated]
+    return of_events(changes, framed, _held(stepper))
+
+
+def of_events(
+    changes: Sequence[Change],
+    allocated: Sequence[tuple[Allocation, list[dict[str, Any]]]],
+    held: Sequence[tuple[int, int, str]],
+) -> dict[str, Any]:
+    """A snapshot of allocation events.
+
+    Parameters
+    ----------
+    changes : sequence of Change
+        In order of time.
+    allocated : sequence of (Allocation, list of dict)
+        What they allocated, each with its frames.
+    held : sequence of (int, int, str)
+        Address, bytes and name of what was there before.
+    """
+    trace: list[tuple[int, dict[str, Any]]] = []
+    left = [(address, nbytes, [_frame(name)]) for address, nbytes, name in held]
+    for each, frames in allocated:
+        entry = {"addr": each.address, "size": each.nbytes, "stream": 0, "frames": frames}
+        trace.append((each.begin, {"action": "alloc", **entry}))
+        if each.end < len(changes):
+            trace += [(each.end, {"action": action, **entry}) for action in ("free_requested", "free_completed")]
+        else:
+            left.append((each.address, each.nbytes, frames))
+    ordered = [
+        {**entry, "time_us": changes[index].at_ns // 1000} for index, entry in sorted(trace, key=lambda pair: pair[0])
+    ]
+    segments = [_segment(address, nbytes, frames) for address, nbytes, frames in sorted(left, key=lambda one: one[0])]
+    return {"device_traces": [ordered], "segments": segments}
+
+
+def write(run: Run, path: str | Path) -> Path:
+    """Write the snapshot that a run took into a file of a person's own.
+
+    Raises
+    ------
+    RunError
+        If the run took none, or it cannot be written.
+    """
+    source = run.run_dir / SNAPSHOT_FILE
+    if not source.exists():
+        raise RunError(f"run {run.name} took no memory snapshot; run it with RunOptions(memory_snapshot=True)")
+    try:
+        return paths.write(path, source.read_bytes())
+    except OSError as error:
+        raise RunError(f"the memory snapshot {path} cannot be written: {paths.reason(error)}") from error
+
+
+def save(snapshot: dict[str, Any], run_dir: Path) -> None:
+    """Put a snapshot into a run's folder."""
+    with (run_dir / SNAPSHOT_FILE).open("wb") as file:
+        pickle.dump(snapshot, file)
+
+
+def _segment(address: int, nbytes: int, frames: list[dict[str, Any]]) -> dict[str, Any]:
+    block = {
+        "address": address,
+        "size": nbytes,
+        "requested_size": nbytes,
+        "state": "active_allocated",
+        "frames": frames,
+    }
+    return {
+        "device": 0,
+        "address": address,
+        "total_size": nbytes,
+        "allocated_size": nbytes,
+        "active_size": nbytes,
+        "requested_size": nbytes,
+        "stream": 0,
+        "segment_type": "large",
+        "blocks": [block],
+    }
+
+
+def _frames(described: dict[str, Any]) -> list[dict[str, Any]]:
+    if described["statement"] < 0:
+        return [_frame(_BEYOND)]
+    file, _, line = described["source"].rpartition(":")
+    made = described["value"] or f"transient, for {', '.join(described['outputs'])}"
+    return [_frame(f"{made} = {described['name']}", file, int(line or 0))]
+
+
+def _frame(name: str, filename: str = "", line: int = 0) -> dict[str, Any]:
+    return {"name": name, "filename": filename, "line": line}
+
+
+def _held(stepper: Stepper) -> list[tuple[int, int, str]]:
+    named = {**stepper.parameters, **stepper.buffers, **stepper.inputs}
+    found: dict[int, tuple[int, int, str]] = {}
+    for name, tensor in named.items():
+        storage = tensor.untyped_storage()
+        found.setdefault(storage.data_ptr(), (storage.data_ptr(), storage.nbytes(), name))
+    return list(found.values())

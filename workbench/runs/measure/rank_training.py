@@ -1,0 +1,187 @@
+"""A few steps of training on ranks that share a program, and whether two ways to compile it come to the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from workbench.compiler.planner import kernel_identity
+from workbench.runs.measure import accuracy
+from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
+from workbench.runs.measure.tensor_diff import Recorded, compare, other_bits
+
+STEPS = 3
+
+LEARNING_RATE = 0.1
+
+type Compile = Callable[[torch.nn.Module], Callable[..., Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a few steps came to.
+
+    Attributes
+    ----------
+    tensors : dict of str to Recorded
+        ``parameter(name)`` after the last step and ``grad(name)``, the sum over the steps, both whole, from the parts
+        that the ranks hold; outputs of the last step, buffers and inputs of this rank.
+    random : bool
+        Whether numbers were drawn, where that was watched.
+    kernels : dict of str to str
+        What ran, as `workbench.compiler.planner.kernel_identity.kernels_of` says; empty where Thunder compiled nothing.
+    """
+
+    tensors: dict[str, Recorded]
+    random: bool = False
+    kernels: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def check(
+    compile_program: Compile,
+    stock: Compile,
+    build: Callable[[], Parts],
+    *,
+    seed: int = 0,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Accuracy:
+    """Train under a plan, by unmodified Thunder with the same sharing, and by PyTorch's `DistributedDataParallel`.
+
+    All ranks call it alike, in a process group. Where numbers are drawn, eager is left out: it draws others.
+
+    Parameters
+    ----------
+    compile_program, stock : callable
+        Compile a module: as the plan says, and as unmodified Thunder does.
+    build : callable
+        Makes this rank's program anew: with the same parameters on all ranks, and inputs of its own.
+    seed : int
+        Of this rank.
+    modes : mapping of str to str, optional
+        Of PyTorch, in force in each forward; as in `workbench.core.config.MODES`.
+
+    Returns
+    -------
+    Accuracy
+        Of what `Trained` holds.
+    """
+    trained = functools.partial(train, build=build, seed=seed, modes=modes)
+    ours = trained(compile_program)
+    references = {accuracy.THUNDER: trained(stock), "eager": trained(replicated)}
+    if references["eager"].random:
+        del references["eager"]
+    known = references[accuracy.THUNDER]
+    changed = tuple(dict.fromkeys(name for key, name in ours.kernels.items() if key not in known.kernels))
+    differ, bits, unsteady = other_bits(ours.tensors, known.tensors), not changed, frozenset[str]()
+    if bits and _any_rank(bool(differ)):
+        unsteady = other_bits(trained(stock).tensors, known.tensors)
+    tensors = [
+        error
+        for against, expected in references.items()
+        for error in compare(
+            ours.tensors,
+            expected.tensors,
+            against,
+            exact=bits and against == accuracy.THUNDER,
+            unsteady=unsteady,
+            least=accuracy.least_tolerance(modes),
+        )
+    ]
+    return Accuracy(
+        ok=all(tensor.ok for tensor in tensors),
+        max_error=max((tensor.max_abs_error for tensor in tensors), default=0.0),
+        against=" and ".join(references),
+        tensors=tuple(tensors),
+        bitwise=not differ,
+        changed_kernels=changed,
+    )
+
+
+def _any_rank(here: bool) -> bool:
+    """Whether something is so on any rank; all of them call it."""
+    found: list[bool] = [False] * dist.get_world_size()
+    dist.all_gather_object(found, here)
+    return any(found)
+
+
+def replicated(module: torch.nn.Module) -> Callable[..., Any]:
+    """The module under `DistributedDataParallel`; its buffers are each rank's own, as under Thunder."""
+    return DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
+
+
+def train(
+    compile_program: Compile,
+    build: Callable[[], Parts],
+    *,
+    seed: int = 0,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Trained:
+    """Take `STEPS` steps of SGD with a fresh program, and record what that gave.
+
+    Parameters
+    ----------
+    compile_program : callable
+    build : callable
+    seed : int
+        Set before the first step.
+    modes : mapping of str to str, optional
+        As for `check`.
+    """
+    module, args, kwargs = build()
+    assert isinstance(module, torch.nn.Module)
+    run = compile_program(module)
+    eager = isinstance(run, DistributedDataParallel)
+    stepper = Stepper(module, args, kwargs, run, seed=seed, modes=modes)
+    trained = {name: p for name, p in stepper.parameters.items() if p.requires_grad}
+    sums: dict[str, torch.Tensor] = {}
+    outputs = None
+    torch.manual_seed(seed)
+    watch = accuracy.RandomWatch() if eager else None
+    for _ in range(STEPS):
+        stepper.clear_grads()
+        with watch or nullcontext():
+            outputs = stepper.forward()
+        stepper.backward(outputs)
+        with torch.no_grad():
+            for name, parameter in trained.items():
+                if parameter.grad is not None:
+                    sums[name] = sums[name] + parameter.grad if name in sums else parameter.grad.clone()
+                    parameter -= LEARNING_RATE * parameter.grad
+    stepper.synchronize()
+    random = watch.random if watch is not None else False
+    found = {
+        name: entry
+        for name, entry in stepper.record(outputs).items()
+        if entry.kind != "parameter" and name not in {f"grad({each})" for each in trained}
+    }
+    held = {name: parameter.detach() for name, parameter in stepper.parameters.items()}
+    if not eager:
+        held = {name: _whole(part, module, name) for name, part in held.items()}
+        sums = {name: _whole(part, module, name) for name, part in sums.items()}
+    found |= {f"parameter({name})": Recorded("parameter", tensor.to("cpu", copy=True)) for name, tensor in held.items()}
+    found |= {f"grad({n})": Recorded("grad", sums[n].to("cpu", copy=True) if n in sums else None) for n in trained}
+    if eager:
+        # It holds the module as its own `module`.
+        found = {name.replace("(module.", "(", 1): entry for name, entry in found.items()}
+    return Trained(found, random, kernel_identity.kernels_of(run) if hasattr(run, "_lc_cs") else {})
+
+
+def _whole(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:
+    """A parameter, or its gradient, in one piece: gathered where each rank holds a part, without Thunder's padding."""
+    shape = module.get_parameter(name).shape
+    differs = [dim for dim in range(part.ndim) if part.shape[dim] != shape[dim]]
+    # Thunder notes this on the module. A single row is padded to one for each rank: its shape does not tell.
+    dim = 0 if getattr(module, "use_fsdp", False) else next(iter(differs), None)
+    if dim is None:
+        return part
+    parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, part.contiguous())
+    return torch.cat(parts, dim).narrow(dim, 0, shape[dim])

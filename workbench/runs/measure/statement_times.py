@@ -1,0 +1,356 @@
+"""When each statement of a step ran: host ticks, device kernels with their gaps, the verdict, and a trace file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.cost import chrome_trace as chrome
+from workbench.analysis.cost.roofline import Calibration, calibrate
+from workbench.errors import ProgramError, RunError
+from workbench.runs.log import compile_stages, events
+from workbench.runs.measure import interleaved_timing
+
+if TYPE_CHECKING:
+    from workbench.compiler.driver.statement_timers import StatementClocks
+    from workbench.core.graph import Graph
+    from workbench.runs.measure.accuracy import Stepper
+    from workbench.runs.process.run_control import Run
+
+CLOCKED_STEPS = 20
+"""Steps with clocks, each beside one without: enough for medians, few beside the steps that are timed."""
+
+CLOCKED_S = 0.5
+"""Short steps are clocked more often, for this long: what clocks add to them is little beside their noise."""
+
+MOST_CLOCKED_STEPS = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """Work of a device: its name, its stream, and when it ran, in seconds since the step began."""
+
+    name: str
+    stream: int
+    start_s: float
+    end_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaps:
+    """When a device had nothing to do during a step.
+
+    Attributes
+    ----------
+    head_gap_s : float
+        Until its first work.
+    bubbles : tuple of (float, float)
+        Start and end of each gap between works, in seconds since the step began.
+    busy_s : float
+        With any work, on any stream.
+    """
+
+    head_gap_s: float
+    bubbles: tuple[tuple[float, float], ...]
+    busy_s: float
+
+    @property
+    def bubbles_s(self) -> float:
+        """All gaps between works together."""
+        return sum(end - start for start, end in self.bubbles)
+
+
+def gaps(kernels: Sequence[Kernel]) -> Gaps:
+    """Where no stream of the device had work, from the step's beginning to the last work's end."""
+    if not kernels:
+        return Gaps(0.0, (), 0.0)
+    found: list[tuple[float, float]] = []
+    ordered = sorted(kernels, key=lambda kernel: kernel.start_s)
+    end_s = ordered[0].end_s
+    for kernel in ordered[1:]:
+        if kernel.start_s > end_s:
+            found.append((end_s, kernel.start_s))
+        end_s = max(end_s, kernel.end_s)
+    idle = sum(end - start for start, end in found)
+    return Gaps(ordered[0].start_s, tuple(found), end_s - ordered[0].start_s - idle)
+
+
+def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool | None, str]:
+    """Whether the host is what a step waits for, and that in words.
+
+    Parameters
+    ----------
+    host_s : float
+        Until all was asked of the device.
+    device_s : float
+        With work.
+    device_type : str
+
+    Returns
+    -------
+    bound : bool or None
+        None where the host is the device.
+    words : str
+    """
+    if device_type != "cuda":
+        return None, "the host is the device: each statement is done when the next begins"
+    if host_s >= device_s:
+        return True, f"launch-bound: issuing takes the host {host_s:.3g} s, the work the device {device_s:.3g} s"
+    return False, f"the device is busy for {device_s:.3g} s, longer than the {host_s:.3g} s that issuing takes"
+
+
+def turns_of(step_s: float, budget_s: float) -> int:
+    """How often each variant is timed: more often where steps are short, and equally often on all ranks.
+
+    A budget without end is that of ranks, see `workbench.runs.worker.rank_worker`: each step needs all of them, and
+    each finds another `step_s`.
+    """
+    if math.isinf(budget_s):
+        return CLOCKED_STEPS
+    return min(max(CLOCKED_STEPS, int(CLOCKED_S / (2 * step_s))), MOST_CLOCKED_STEPS)
+
+
+def measure(
+    stepper: Stepper, clocks: StatementClocks, budget_s: float, kernels: Sequence[Kernel], t_s: Callable[[], float]
+) -> events.StatementTimes:
+    """Step with clocks and without interleaved, and take the median time of each statement.
+
+    A step has clocks on one side only, the forward or the backward, so that it is half as much disturbed. Others have
+    them on both: one of those, of median length, is kept as it happened.
+
+    Parameters
+    ----------
+    stepper : Stepper
+        Stepped before.
+    clocks : StatementClocks
+        Of the stepper's callable; stopped at the end.
+    budget_s : float
+    kernels : sequence of Kernel
+        The device's work in one step; none on a CPU.
+    t_s : callable
+        The log's clock.
+
+    Raises
+    ------
+    UnsteadyError
+        If a step runs other statements than those that have clocks.
+    """
+    rows: dict[int, list[list[int]]] = {side: [] for side in clocks.sides}
+    whole: list[tuple[float, list[int]]] = []
+
+    def with_clocks(*sides: int) -> float:
+        clocks.clear()
+        clocks.start(*sides)
+        begun_ns = time.perf_counter_ns()
+        found = interleaved_timing.time_step(stepper)
+        # The step began when the device had been waited for: right before the time that was taken.
+        end_ns = time.perf_counter_ns()
+        if not clocks.complete(*sides):
+            raise UnsteadyError(_unsteady(stepper))
+        row = [max(begun_ns, end_ns - round(found.wall_s * 1e9)), *clocks.times_ns]
+        if len(sides) == 1:
+            rows[sides[0]].append(row)
+        if len(sides) == len(clocks.sides):
+            whole.append((found.wall_s, row))
+        return found.wall_s
+
+    def without() -> float:
+        clocks.stop()
+        return interleaved_timing.time_step(stepper).wall_s
+
+    variants: dict[str, Callable[[], float]] = {f"with {side}": functools.partial(with_clocks, side) for side in rows}
+    both: dict[str, Callable[[], float]] = {}
+    if len(clocks.sides) > 1:
+        both["whole"] = functools.partial(with_clocks, *clocks.sides)
+    try:
+        turns = turns_of(without(), budget_s)
+        found = interleaved_timing.interleaved({**variants, **both, "without": without}, turns, budget_s)
+    finally:
+        clocks.stop()
+    clocked_s = [seconds for variant in variants for seconds in found[variant]]
+    overhead = interleaved_timing.ratio(clocked_s, found["without"] * len(variants), paired=True)
+    starts, durations, frees = medians(clocks, rows)
+    host_s = statistics.median((row[-1] - row[0]) / 1e9 for row in rows[clocks.sides[-1]])
+    one_step_s, one_row = sorted(whole, key=lambda each: each[0])[(len(whole) - 1) // 2]
+    one_starts, one_seconds, one_frees = one_step(clocks, one_row)
+    idle = gaps(kernels)
+    bound, words = launch_bound(host_s, idle.busy_s, stepper.device.type)
+    return events.StatementTimes(
+        t_s=t_s(),
+        names=[statement.name for statement in clocks.statements],
+        sides=[statement.side for statement in clocks.statements],
+        sources=[statement.source for statement in clocks.statements],
+        outputs=[list(statement.outputs) for statement in clocks.statements],
+        start_s=starts,
+        seconds=durations,
+        free_s=frees,
+        step_s=statistics.median(clocked_s),
+        overhead=overhead.median - 1,
+        overhead_low=overhead.low - 1,
+        overhead_high=overhead.high - 1,
+        kernels=[dataclasses.asdict(kernel) for kernel in kernels],
+        launch_bound=bound,
+        verdict=words,
+        head_gap_s=idle.head_gap_s,
+        bubbles_s=idle.bubbles_s,
+        device_busy_s=idle.busy_s,
+        one_start_s=one_starts,
+        one_seconds=one_seconds,
+        one_free_s=one_frees,
+        one_step_s=one_step_s,
+    )
+
+
+class UnsteadyError(ProgramError):
+    """The program is another in each call: no statement is there to be timed twice."""
+
+
+def _unsteady(stepper: Stepper) -> str:
+    change = getattr(stepper.run, "_last_change", str)()
+    where = f"; the last that was captured anew differs at {change}" if change else ""
+    return (
+        f"no statement is timed: a step runs other statements than the step before{where}. What changes with each "
+        "call, as a counter or a list that grows, is to be a tensor or outside of the program"
+    )
+
+
+def medians(
+    clocks: StatementClocks, rows: Mapping[int, Sequence[Sequence[int]]]
+) -> tuple[list[float], list[float], list[float]]:
+    """Median start since the step's beginning, duration, and time of deletions after it, of each statement.
+
+    Parameters
+    ----------
+    clocks : StatementClocks
+    rows : mapping of int to sequence of sequence of int
+        By side, per step its beginning and its ticks on that side, in nanoseconds.
+    """
+    count = len(clocks.statements)
+    starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
+    for side, steps in rows.items():
+        for at, tick in enumerate(clocks.ticks_of(side)):
+            if tick.statement < 0:
+                continue
+            seconds = statistics.median((row[at + 1] - row[at]) / 1e9 for row in steps)
+            if tick.frees:
+                frees[tick.statement] = seconds
+            else:
+                durations[tick.statement] = seconds
+                starts[tick.statement] = statistics.median((row[at] - row[0]) / 1e9 for row in steps)
+    return starts, durations, frees
+
+
+def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
+    """Start, duration, and time of deletions after it, of each statement in one step with clocks on all sides.
+
+    Parameters
+    ----------
+    clocks : StatementClocks
+    row : sequence of int
+        The step's beginning and all its ticks, in nanoseconds.
+    """
+    count = len(clocks.statements)
+    starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
+    for tick, begun_ns, ended_ns in zip(clocks.ticks, row, row[1:], strict=False):
+        if tick.statement < 0:
+            continue
+        seconds = (ended_ns - begun_ns) / 1e9
+        if tick.frees:
+            frees[tick.statement] = seconds
+        else:
+            durations[tick.statement], starts[tick.statement] = seconds, (begun_ns - row[0]) / 1e9
+    return starts, durations, frees
+
+
+def device_kernels(profile: Any, begun_ns: int) -> list[Kernel]:
+    """The device's work that a profile of one step recorded. Not run: no CUDA device was at hand."""
+    found = []
+    for event in profile.profiler.kineto_results.events():
+        if event.device_type().name == "CUDA" and event.name() != "[memory]" and event.duration_ns() > 0:
+            start_s = (event.start_ns() - begun_ns) / 1e9
+            found.append(Kernel(event.name(), event.device_resource_id(), start_s, start_s + event.duration_ns() / 1e9))
+    return found
+
+
+def calibration(run: Run, graph: Graph) -> Calibration:
+    """What a run's statements took, ready to predict other plans with.
+
+    Parameters
+    ----------
+    run : Run
+        Timed, and with clocks.
+    graph : Graph
+        The execution graph of the plan that it ran.
+
+    Raises
+    ------
+    RunError
+        If the run was not clocked, or ran other statements than the graph's.
+    """
+    clocked, step_s = run.statements, run.step_s
+    if clocked is None or step_s is None:
+        raise RunError(f"run {run.name} has no statement times; run it with samples and clocks")
+    # Clocked steps came after those that were timed: the machine may have changed its speed, and clocks take time, too.
+    scale = step_s / clocked.step_s
+    seconds = [scale * (spent + free) for spent, free in zip(clocked.seconds, clocked.free_s, strict=True)]
+    try:
+        return calibrate(graph, clocked.names, seconds, step_s)
+    except ValueError as error:
+        raise RunError(f"run {run.name} does not fit the plan: {error}") from error
+
+
+def chrome_trace(run: Run) -> dict[str, Any]:
+    """A run as a trace that Perfetto and ``chrome://tracing`` read: compilation, one step, and memory.
+
+    Times are in microseconds since the worker began; the step's are since the compilation ended.
+    """
+    found: list[dict[str, Any]] = []
+
+    def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> None:
+        found.append(chrome.span(process, thread, name, start_s, seconds, **more))
+
+    begun_s = 0.0
+    for event in run.events:
+        if isinstance(event, events.Stage):
+            span("compile", "stages", event.name, event.t_s - event.seconds, event.seconds)
+        elif isinstance(event, events.FusionEnd):
+            span("compile", "fusions", event.name, event.t_s - event.seconds, event.seconds, cached=event.cached)
+            for part in compile_stages.intervals_of(event):
+                span("compile", "parts of fusions", part.name, part.start_s, part.end_s - part.start_s)
+        elif isinstance(event, events.MemorySample):
+            found.append(chrome.counter("compile", "process size", event.t_s, event.rss_bytes))
+        elif isinstance(event, events.Compiled):
+            begun_s = event.t_s
+    times = events.last_of(run.events, events.StatementTimes)
+    if times is not None:
+        columns = zip(times.names, times.sides, times.sources, *times.drawn, strict=True)
+        for name, side, source, start_s, seconds, free_s in columns:
+            thread = "host, backward" if side else "host, forward"
+            span("step", thread, name, begun_s + start_s, seconds, source=source)
+            if free_s:
+                span("step", thread, "free", begun_s + start_s + seconds, free_s)
+        for kernel in times.kernels:
+            seconds = kernel["end_s"] - kernel["start_s"]
+            span("step", f"stream {kernel['stream']}", kernel["name"], begun_s + kernel["start_s"], seconds)
+    peak = events.last_of(run.events, events.PeakMeasured)
+    if peak is not None:
+        for at_s, live_bytes in zip(peak.timeline_s, peak.live_bytes, strict=True):
+            found.append(chrome.counter("step, measured for memory", "memory in use", begun_s + at_s, live_bytes))
+    return chrome.document(found, run=run.name, verdict=times.verdict if times is not None else "")
+
+
+def write_chrome_trace(run: Run, path: str | Path) -> Path:
+    """Write `chrome_trace` as a file.
+
+    Raises
+    ------
+    RunError
+        If it cannot be written.
+    """
+    return chrome.write(chrome_trace(run), path)

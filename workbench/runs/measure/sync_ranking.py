@@ -1,0 +1,95 @@
+"""Which of several variants is fastest, told with a sync around each sample, and what a benchmark without would say."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping
+
+from workbench.runs.measure import interleaved_timing
+from workbench.runs.measure.interleaved_timing import Estimate
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """Variants, the fastest first.
+
+    Attributes
+    ----------
+    names : tuple of str
+        By wall time.
+    unsynced : tuple of str
+        By the time until the call returns, as a benchmark without syncs ranks them.
+    wall_s, host_s : mapping of str to Estimate
+        Seconds.
+    words : str
+        What to think of it.
+    """
+
+    names: tuple[str, ...]
+    unsynced: tuple[str, ...]
+    wall_s: Mapping[str, Estimate]
+    host_s: Mapping[str, Estimate]
+    words: str
+
+    @property
+    def deceives(self) -> bool:
+        """Whether a benchmark without syncs would name another variant as the fastest."""
+        return self.names[0] != self.unsynced[0]
+
+
+def rank(
+    variants: Mapping[str, Callable[[], object]],
+    synchronize: Callable[[], None],
+    *,
+    samples: int = 30,
+    budget_s: float = 10.0,
+    warmup: int = 2,
+    seed: int = 0,
+) -> Ranking:
+    """Rank variants by honest samples: interleaved, the order drawn anew for each, with a sync before and after.
+
+    Parameters
+    ----------
+    variants : mapping of str to callable
+    synchronize : callable
+        Waits for all that a variant issued.
+    samples, budget_s, seed
+        As in `workbench.runs.measure.interleaved_timing.interleaved`.
+    warmup : int
+        Calls of each before the first sample.
+    """
+
+    def sample(work: Callable[[], object]) -> tuple[float, float]:
+        synchronize()
+        start = time.perf_counter()
+        work()
+        issued = time.perf_counter()
+        synchronize()
+        return issued - start, time.perf_counter() - start
+
+    for work in variants.values():
+        for _ in range(warmup):
+            sample(work)
+    found = interleaved_timing.interleaved(
+        {name: functools.partial(sample, work) for name, work in variants.items()}, samples, budget_s, seed=seed
+    )
+    host = {name: [each[0] for each in rows] for name, rows in found.items()}
+    wall = {name: [each[1] for each in rows] for name, rows in found.items()}
+    host_s = {name: interleaved_timing.estimate(times) for name, times in host.items()}
+    wall_s = {name: interleaved_timing.estimate(times) for name, times in wall.items()}
+    names = tuple(sorted(wall_s, key=lambda name: wall_s[name].median))
+    unsynced = tuple(sorted(host_s, key=lambda name: host_s[name].median))
+    if names[0] == unsynced[0]:
+        words = f"{names[0]} is the fastest, with syncs and without"
+    else:
+        seeming = interleaved_timing.ratio(host[names[0]], host[unsynced[0]], paired=True)
+        real = interleaved_timing.ratio(wall[unsynced[0]], wall[names[0]], paired=True)
+        takes = f"takes {real.median:.3g} times as long ({real.low:.3g} to {real.high:.3g})"
+        truth = f"its work {takes}, which is noise" if real.low <= 1 <= real.high else f"it {takes}"
+        words = (
+            f"without syncs {unsynced[0]} seems {seeming.median:.3g} times as fast as {names[0]}; {truth}: "
+            "issuing was timed, not the work"
+        )
+    return Ranking(names, unsynced, wall_s, host_s, words)

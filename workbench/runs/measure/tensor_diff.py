@@ -1,0 +1,190 @@
+"""Two steps compared tensor by tensor: bit by bit, and by how far they differ beside what is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Container, Iterator, Mapping
+from types import MappingProxyType
+
+import torch
+
+from workbench.runs.log.tensor_error import TensorError
+
+RELATIVE_TOLERANCE: Mapping[torch.dtype, float] = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+    torch.complex64: 1e-4,
+    torch.complex128: 1e-9,
+}
+"""Largest error allowed, as a share of the largest element of the reference. Other dtypes must be equal.
+
+Reordered sums, as a fusion makes them, stay far below it; a wrong gradient is far above. It is a share of the whole
+tensor's size, for an element that cancels to almost nothing carries the error of what was cancelled."""
+
+FLOOR = 0.1
+"""Share of the relative tolerance that is allowed, too, of the largest element among all tensors of the same kind.
+
+Some gradients are nothing but rounding: those of a bias before a normalization, or of a key's bias in attention."""
+
+SPREAD = 4.0
+"""How many times eager's own error, seen beside double precision, is allowed on top.
+
+Where a result is rounding, as the gradient through a batch norm over two values is, two orders of the same arithmetic
+are off by as much as each other, and neither is within any share of the other's size. The largest of the errors of many
+elements differs little from one order to another. Where a program is well conditioned, this is nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """One tensor after a step, on the CPU.
+
+    Attributes
+    ----------
+    kind : str
+        ``output``, ``grad``, ``args``, ``kwargs``, ``buffer`` or ``parameter``.
+    value : torch.Tensor, optional
+        None for a gradient that was not computed.
+    changed : bool
+        False for a buffer or input that the step did not write to; it is reported only where it differs.
+    """
+
+    kind: str
+    value: torch.Tensor | None
+    changed: bool = True
+
+
+def compare(
+    recorded: Mapping[str, Recorded],
+    expected: Mapping[str, Recorded],
+    against: str,
+    *,
+    exact: bool = False,
+    unsteady: Container[str] = (),
+    own_errors: Mapping[str, float] = MappingProxyType({}),
+    least: float = 0.0,
+) -> Iterator[TensorError]:
+    """Compare what two steps gave, tensor by tensor.
+
+    Parameters
+    ----------
+    recorded, expected : mapping of str to Recorded
+        The step in question, and the reference.
+    against : str
+        What the reference is called.
+    exact : bool
+        Whether every bit has to be the reference's.
+    unsteady : container of str
+        Names of tensors that are allowed `RELATIVE_TOLERANCE` all the same: the reference itself differs from one run
+        to the next.
+    own_errors : mapping of str to float
+        How far eager is from double precision, by name: `SPREAD` times that is allowed, too.
+    least : float
+        Share that is allowed of every floating-point tensor: what they are computed in may be less than they are.
+
+    Yields
+    ------
+    TensorError
+        For each name in either; a tensor that only one of the two has is infinitely wrong.
+    """
+    sizes: dict[str, float] = {}
+    for entry in expected.values():
+        sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), size_of(entry.value))
+    for name in dict.fromkeys([*expected, *recorded]):
+        kind = expected[name].kind if name in expected else recorded[name].kind
+        ours = recorded[name].value if name in recorded else None
+        theirs = expected[name].value if name in expected else None
+        demanded = exact and name not in unsteady
+        own, largest = own_errors.get(name, 0.0), sizes.get(kind, 0.0)
+        error = _error(name, against, ours, theirs, largest, exact=demanded, own_error=own, least=least)
+        if not error.ok or any(name in step and step[name].changed for step in (recorded, expected)):
+            yield error
+
+
+def other_bits(one: Mapping[str, Recorded], other: Mapping[str, Recorded]) -> frozenset[str]:
+    """Names of the tensors that two steps do not give with the same bits."""
+    return frozenset(
+        name
+        for name in {*one, *other}
+        if name not in one or name not in other or not same_bits(one[name].value, other[name].value)
+    )
+
+
+def _error(
+    name: str,
+    against: str,
+    ours: torch.Tensor | None,
+    theirs: torch.Tensor | None,
+    largest: float,
+    *,
+    exact: bool,
+    own_error: float,
+    least: float,
+) -> TensorError:
+    known = theirs if theirs is not None else ours
+    dtype = str(known.dtype).removeprefix("torch.") if known is not None else ""
+    size = size_of(theirs)
+    relative = RELATIVE_TOLERANCE.get(theirs.dtype, 0.0) if theirs is not None else 0.0
+    relative = max(relative, least) if relative else 0.0
+    tolerance = 0.0 if exact else relative * max(size, FLOOR * largest) + SPREAD * own_error
+    bitwise, worst = same_bits(ours, theirs), largest_difference(ours, theirs)
+    if worst == 0:
+        share = 0.0
+    else:
+        share = worst / size if size > 0 else math.inf
+    return TensorError(
+        name=name,
+        against=against,
+        dtype=dtype,
+        max_abs_error=worst,
+        max_rel_error=share,
+        tolerance=tolerance,
+        ok=bitwise if exact else worst <= tolerance,
+        bitwise=bitwise,
+    )
+
+
+def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> float:
+    """Largest absolute difference of two elements; infinite where one has no counterpart."""
+    if ours is None and theirs is None:
+        return 0.0
+    if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return math.inf
+    if ours.numel() == 0:
+        return 0.0
+    one, other = wide(ours), wide(theirs)
+    # What is infinite or not a number must be so in both.
+    same = (one == other) | (one.isnan() & other.isnan())
+    difference = torch.where(same, 0.0, (one - other).abs())
+    return float(torch.where(difference.isnan(), math.inf, difference).max())
+
+
+def same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
+    """Whether two tensors have the same shape, data type and bits: signed zeros differ, equal NaNs do not."""
+    if ours is None or theirs is None:
+        return ours is theirs
+    return (
+        ours.shape == theirs.shape
+        and ours.dtype == theirs.dtype
+        and bool(torch.equal(_as_bytes(ours), _as_bytes(theirs)))
+    )
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in double precision; complex numbers as pairs."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.to(torch.float64)
+
+
+def size_of(tensor: torch.Tensor | None) -> float:
+    """Largest finite magnitude."""
+    if tensor is None or tensor.numel() == 0:
+        return 0.0
+    return float(torch.nan_to_num(wide(tensor).abs(), nan=0.0, posinf=0.0).max())

@@ -1,0 +1,1 @@
+"""Start, follow and end the worker process of a run."""

@@ -1,0 +1,484 @@
+"""Runs that several ranks share: torchrun starts a worker for each, and what they report is gathered into one log.
+
+``python -m workbench.runs.process.rank_launcher RUN_DIR``, started by `workbench.runs.process.run_control`, starts
+torchrun for this machine. On several machines each starts torchrun by itself, see `command`: a run's folder that all of
+them reach is all they need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import RunError
+from workbench.runs.log import event_log, events, untrusted_files
+from workbench.runs.log.events import Event
+from workbench.runs.process import request, worker_process
+from workbench.runs.worker import worker
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
+
+CANCEL_FILE = "cancel"
+"""A file in a run's folder that has all its ranks end, wherever they run."""
+
+PORT = 29400
+"""Of the first of several machines, where torchrun's processes meet."""
+
+_WORKER = "workbench.runs.worker.rank_worker"
+LOOPBACK = "127.0.0.1"
+"""Where ranks on one machine meet, so that no other machine can take part."""
+_BACKLOG = 2048
+"""Ranks that may ask for the store at once; as many as PyTorch's own lets wait."""
+_INTERVAL_S = 0.02
+_GRACE_S = 2.0
+"""How long the other ranks have to end when one failed."""
+
+SILENT_S = 120.0
+"""An externally launched rank that reported nothing for so long may be gone. It samples its memory many times a second,
+also while it compiles or waits for the others; a file system of several machines may show that a minute late."""
+
+GONE_S = 3600.0
+"""Externally launched ranks that wrote nothing for so long are not waited for by who opens their run."""
+
+_SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
+"""Figures of which the run's is that of the rank with the most."""
+_OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
+"""Events that each rank reports; of the others those of rank 0 count."""
+
+_LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
+"""What a rank says when another one is gone."""
+
+
+def folder_of(run_dir: Path, rank: int) -> Path:
+    """Folder of a rank's log and output, inside the run's."""
+    return run_dir / f"rank{rank}"
+
+
+def torchrun_arguments(
+    folder: Path,
+    ranks: int,
+    *,
+    machines: int = 1,
+    host: str = "",
+    port: int | None = None,
+    script: Sequence[str] = (),
+) -> list[str]:
+    """What torchrun is given on each machine to carry out its share of a run.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's, as all machines see it; its `request.SCRATCH` exists.
+    ranks : int
+        On all machines together.
+    machines : int
+    host : str
+        Name or address of one of the machines, where all meet; by default through a file, on one machine.
+    port : int, optional
+        By default `PORT`.
+    script : sequence of str
+        What each rank is; by default the worker of a run.
+
+    Raises
+    ------
+    RunError
+        If the ranks do not divide by the machines.
+    """
+    if machines < 1 or ranks % machines:
+        raise RunError(f"{ranks} ranks do not divide among {machines} machines; give a number that divides {ranks}")
+    if host:
+        meeting = ["--rdzv-endpoint", f"{host}:{port or PORT}"]
+    else:
+        meeting = ["--rdzv-endpoint", str(folder / request.SCRATCH / "torchrun"), "--rdzv-conf", "store_type=file"]
+    return [
+        *("--nnodes", str(machines), "--nproc-per-node", str(ranks // machines)),
+        *("--rdzv-backend", "c10d", "--rdzv-id", folder.name, *meeting),
+        *(script or ("-m", _WORKER, str(folder))),
+    ]
+
+
+def command(run_dir: Path, ranks: int, *, machines: int, port: int | None = None) -> str:
+    """The command for each machine, for a person or a scheduler; ``$HEAD`` in it is the name of the first machine."""
+    arguments = torchrun_arguments(run_dir, ranks, machines=machines, host="$HEAD", port=port)
+    return " ".join(["torchrun", *(a if a.startswith("$HEAD") else shlex.quote(a) for a in arguments)])
+
+
+@dataclasses.dataclass
+class _Rank:
+    """What a rank reported so far."""
+
+    tail: event_log.Tail
+    reported: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
+    checked: list[Event] = dataclasses.field(default_factory=list)
+    """Tensors that were compared and are not yet in the run's log, where those of rank 0 come first."""
+    offset_s: float = 0.0
+    killed: str = ""
+    """Why the launcher killed it."""
+    heard_s: float = 0.0
+    """When it last reported something, on this process's clock."""
+    last_s: float = 0.0
+    """The same, on the clock of the run's log."""
+    samples: bool = False
+    """Whether it has begun to sample its memory: only from then on something comes steadily."""
+    silent: bool = False
+    """Whether it was noted that it reports nothing any more."""
+    unreadable: str = ""
+    """Why its log cannot be read."""
+
+    @property
+    def pid(self) -> int | None:
+        started = self.reported.get(events.Started)
+        return started.pid if isinstance(started, events.Started) else None
+
+    @property
+    def end(self) -> Event | None:
+        return next((self.reported[kind] for kind in events.FINAL if kind in self.reported), None)
+
+
+class Gathering:
+    """Reads the logs of all ranks, and writes one for the run.
+
+    What rank 0 reports on the way stands for all. Of figures that each rank has the run's is the largest, once all are
+    there; tensors are those of all ranks.
+
+    Parameters
+    ----------
+    run_dir : Path
+    ranks : int
+    write : callable
+        Takes each event of the run's log.
+    time_s : float
+        Seconds since the epoch at ``t_s == 0`` of that log.
+    """
+
+    def __init__(self, run_dir: Path, ranks: int, write: Callable[[Event], None], time_s: float) -> None:
+        self.run_dir, self._write, self._time_s = run_dir, write, time_s
+        self.ranks = [_Rank(event_log.Tail(folder_of(run_dir, rank) / event_log.LOG_FILE)) for rank in range(ranks)]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a rank reported that it failed."""
+        return any(isinstance(rank.end, events.Failed) for rank in self.ranks)
+
+    @property
+    def over(self) -> bool:
+        """Whether all ranks had their terminal event."""
+        return all(rank.end is not None for rank in self.ranks)
+
+    @property
+    def ended_s(self) -> float:
+        """When the last of them had it."""
+        return max((rank.end.t_s for rank in self.ranks if rank.end is not None), default=0.0)
+
+    def read(self) -> None:
+        """Take what the ranks reported since the last call."""
+        for number, rank in enumerate(self.ranks):
+            for event in _new(rank):
+                if isinstance(event, events.Started):
+                    rank.offset_s = event.time_s - self._time_s
+                rank.heard_s, rank.last_s, rank.silent = time.monotonic(), event.t_s + rank.offset_s, False
+                rank.samples = rank.samples or isinstance(event, events.MemorySample)
+                self._take(number, rank, dataclasses.replace(event, t_s=rank.last_s))
+
+    def warn_of_silent(self) -> None:
+        """Warn of each rank that reported nothing for `SILENT_S`, anew where it went on in between."""
+        for number, rank in enumerate(self.ranks):
+            if not rank.samples or rank.end or rank.silent or time.monotonic() - rank.heard_s <= SILENT_S:
+                continue
+            rank.silent = True
+            message = (
+                f"rank {number} has reported nothing for {SILENT_S:g} s, since {rank.last_s:.1f} s of the run: "
+                "its process or its machine may be gone; cancel() ends the others"
+            )
+            self._write(events.Warned(t_s=rank.last_s + SILENT_S, message=message))
+
+    def _take(self, number: int, rank: _Rank, event: Event) -> None:
+        if isinstance(event, events.TensorChecked):
+            rank.checked.append(dataclasses.replace(event, name=f"rank {number}: {event.name}"))
+        elif not isinstance(event, _OWN):
+            if number == 0:
+                self._write(event)
+        else:
+            rank.reported[type(event)] = event
+            all_reported = [each.reported[type(event)] for each in self.ranks if type(event) in each.reported]
+            if len(all_reported) == len(self.ranks):
+                self._all_reported(event, all_reported)
+
+    def _all_reported(self, last: Event, reported: Sequence[Event]) -> None:
+        if type(last) in _SLOWEST:
+            most = max(reported, key=lambda event: float(getattr(event, _SLOWEST[type(last)])))
+            self._write(dataclasses.replace(most, t_s=last.t_s))
+        elif isinstance(last, events.AccuracyChecked):
+            self._write_checked()
+            checked = [event for event in reported if isinstance(event, events.AccuracyChecked)]
+            number, worst = max(enumerate(checked), key=lambda each: (not each[1].ok, each[1].max_error))
+            self._write(
+                dataclasses.replace(
+                    last,
+                    ok=all(event.ok for event in checked),
+                    max_error=worst.max_error,
+                    worst=f"rank {number}: {worst.worst}" if worst.worst else "",
+                    bitwise=_all_bitwise(checked),
+                    changed_kernels=_all_changed(checked),
+                )
+            )
+
+    def _write_checked(self) -> None:
+        for rank in self.ranks:
+            for event in rank.checked:
+                self._write(event)
+            rank.checked.clear()
+
+    def finish(self, t_s: float, statuses: Mapping[int, int] | None = None, reason: str = "") -> Event:
+        """Write how each rank ended.
+
+        Parameters
+        ----------
+        t_s : float
+            Now, on the clock of the run's log.
+        statuses : mapping of int to int, optional
+            Exit status of ranks that failed, as far as they are known.
+        reason : str
+            Why the run failed, where no rank is to blame.
+
+        Returns
+        -------
+        Event
+            The end of the run: the reason of the rank that failed first, where one did.
+        """
+        self.read()
+        self._write_checked()
+        reasons = {}
+        for number, rank in enumerate(self.ranks):
+            end, status = rank.end, (statuses or {}).get(number)
+            detail = end.detail if isinstance(end, events.Failed) else ""
+            if isinstance(end, events.Finished):
+                why = ""
+            elif isinstance(end, events.Cancelled):
+                why = "cancelled"
+            elif rank.killed:
+                why = rank.killed
+            elif isinstance(end, events.Failed):
+                why = end.reason
+            elif status is not None and status != -signal.SIGTERM:
+                why = worker_process.how_ended(status)
+            elif rank.unreadable:
+                why = f"its log cannot be read: {rank.unreadable}"
+            else:
+                why = "ended with the others"
+            if why and not detail:
+                detail = last_output(folder_of(self.run_dir, number))
+            reasons[number] = why
+            figures = {name: getattr(rank.reported.get(kind), name, None) for kind, name in _SLOWEST.items()}
+            self._write(events.RankEnded(t_s=t_s, rank=number, reason=why, detail=detail, **figures))
+        if not any(reasons.values()):
+            return events.Finished(t_s=t_s)
+        if any(isinstance(rank.end, events.Cancelled) for rank in self.ranks):
+            return events.Cancelled(t_s=t_s)
+        first = min((number for number, why in reasons.items() if why), key=lambda n: self._order(n, reasons[n]))
+        if reason and reasons[first] == "ended with the others":
+            return events.Failed(t_s=t_s, reason=reason)
+        end = self.ranks[first].end
+        detail = end.detail if isinstance(end, events.Failed) else last_output(folder_of(self.run_dir, first))
+        return events.Failed(t_s=t_s, reason=f"rank {first}: {reasons[first]}", detail=detail)
+
+    def _order(self, number: int, reason: str) -> tuple[int, float]:
+        """The first is the one to blame: others then fail because it is gone."""
+        end = self.ranks[number].end
+        at_s = end.t_s if end is not None else 0.0
+        if self.ranks[number].killed:
+            return 0, at_s
+        if reason == "ended with the others":
+            return 4, at_s
+        if not isinstance(end, events.Failed):
+            return 1, at_s
+        return 3 if any(words in reason for words in _LOST) else 2, at_s
+
+
+def _new(rank: _Rank) -> list[Event]:
+    try:
+        return rank.tail.read()
+    except OSError as error:
+        rank.unreadable = error.strerror or str(error)
+        return []
+
+
+def last_output(folder: Path) -> str:
+    """The last of what a rank printed."""
+    return untrusted_files.read_end(folder / request.OUTPUT_FILE, 4000)
+
+
+def _begun_s(folder: Path) -> float:
+    """When a rank began, in seconds since the epoch; 0 where it is not known."""
+    with contextlib.suppress(OSError):
+        return next((e.time_s for e in event_log.read(folder)[:1] if isinstance(e, events.Started)), 0.0)
+    return 0.0
+
+
+class ExternallyLaunched:
+    """The log of a run whose ranks are started by hand, on whatever machines: what their own logs hold, gathered.
+
+    Parameters
+    ----------
+    run_dir : Path
+    ranks : int
+    """
+
+    def __init__(self, run_dir: Path, ranks: int) -> None:
+        self.path = run_dir / event_log.LOG_FILE
+        self._found: list[Event] = []
+        begun_s = min((begun for rank in range(ranks) if (begun := _begun_s(folder_of(run_dir, rank)))), default=0.0)
+        self._gathering = Gathering(run_dir, ranks, self._found.append, begun_s)
+        self.over = False
+
+    @property
+    def skipped(self) -> int:
+        """Lines so far, of all ranks' logs, that are no records."""
+        return sum(rank.tail.skipped for rank in self._gathering.ranks)
+
+    @property
+    def going_on(self) -> bool:
+        """Whether any rank was started, not all had their terminal event, and something was written of late."""
+        written_s = 0.0
+        for rank in self._gathering.ranks:
+            with contextlib.suppress(OSError):
+                written_s = max(written_s, rank.tail.path.stat().st_mtime)
+        return not self.over and abs(time.time() - written_s) < GONE_S
+
+    def read(self) -> list[Event]:
+        """Events since the last call; the last is the run's end, once all ranks had their terminal event."""
+        self._gathering.read()
+        self._gathering.warn_of_silent()
+        if self._gathering.over and not self.over:
+            self.over = True
+            self._found.append(self._gathering.finish(self._gathering.ended_s))
+        found = list(self._found)
+        self._found.clear()
+        return found
+
+
+def main(run_dir: Path) -> None:
+    """Start a run's ranks on this machine, and gather what they report; ends the process."""
+    worker_process.die_with_parent(keep_input=True)
+    log = event_log.EventLog(run_dir / event_log.LOG_FILE)
+    begun_s = time.time() - log.now_s()
+    log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=begun_s))
+    asked = request.read(run_dir)
+    gathering = Gathering(run_dir, asked.ranks, log.write, begun_s)
+    done = threading.Event()
+    follower = threading.Thread(target=_follow, args=(gathering, asked.options, done), name="gather", daemon=True)
+    follower.start()
+    statuses, reason = _torchrun(run_dir, asked)
+    done.set()
+    follower.join()
+    end = gathering.finish(log.now_s(), statuses, reason)
+    log.write(end)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if isinstance(end, events.Finished) else 1)
+
+
+def _all_bitwise(checked: Sequence[events.AccuracyChecked]) -> bool | None:
+    found = [event.bitwise for event in checked]
+    return None if None in found else all(found)
+
+
+def _all_changed(checked: Sequence[events.AccuracyChecked]) -> list[str] | None:
+    """Names of the kernels that are not unmodified Thunder's on any rank; None where a rank does not say."""
+    names: dict[str, None] = {}
+    for event in checked:
+        if event.changed_kernels is None:
+            return None
+        names.update(dict.fromkeys(event.changed_kernels))
+    return list(names)
+
+
+def _follow(gathering: Gathering, options: request.RunOptions, done: threading.Event) -> None:
+    """Keep up with the ranks, end those that take too much memory, and all soon after one failed."""
+    deadline = float("inf")
+    while not done.wait(_INTERVAL_S):
+        gathering.read()
+        for rank in gathering.ranks:
+            if rank.pid is None or rank.end is not None or rank.killed:
+                continue
+            rank.killed = worker_process.over_limit(rank.pid, options.memory_limit_bytes)
+            if rank.killed:
+                _kill(rank)
+        if gathering.failed:
+            deadline = min(deadline, time.monotonic() + _GRACE_S)
+        if time.monotonic() > deadline:
+            for rank in gathering.ranks:
+                if rank.end is None:
+                    _kill(rank)
+
+
+def _kill(rank: _Rank) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if rank.pid is not None:
+            os.kill(rank.pid, signal.SIGKILL)
+
+
+def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int], str]:
+    """Start the ranks and wait for them: the exit status of each that failed, and why none could be started."""
+    port = asked.options.port
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, which it warns of
+    # Else torchrun serves a store of its own for the ranks, on all interfaces; here they meet without it.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        held = None if port is None else serve_store(port)
+        try:
+            torchrun.run(torchrun.parse_args(torchrun_arguments(run_dir, asked.ranks)))
+        finally:
+            del held
+    except RunError as error:
+        return {}, str(error)
+    except ChildFailedError as error:
+        return {rank: failure.exitcode for rank, failure in error.failures.items()}, ""
+    except Exception as error:  # noqa: BLE001  # whatever it is, the log says so
+        return {}, f"torchrun failed: {worker.explain(error)}"
+    return {}, ""
+
+
+def serve_store(port: int) -> TCPStore:
+    """Where the ranks of one machine meet at a port, which nobody reaches from another machine.
+
+    PyTorch's own listens on all interfaces; it takes over a socket that listens already.
+
+    Raises
+    ------
+    RunError
+        If the port cannot be used.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+            listener.listen(_BACKLOG)
+        except (OSError, OverflowError) as error:
+            why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+            raise RunError(
+                f"port {port} cannot be used: {why}; give another, or none: on one machine a file serves"
+            ) from error
+        return TCPStore(
+            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=True
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

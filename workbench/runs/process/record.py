@@ -1,0 +1,360 @@
+"""What the event log of a run says: `Record` is its state, its figures and how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.runs.log import compile_stages, events, untrusted_files
+from workbench.runs.log.events import Event, StatementTimes
+from workbench.runs.log.tensor_error import TensorError
+from workbench.runs.process import request
+from workbench.runs.process.request import OUTPUT_BYTES, OUTPUT_FILE
+
+if TYPE_CHECKING:
+    from workbench.runs.measure.accuracy import Accuracy
+
+State = Literal["starting", "compiling", "running", "done", "failed", "cancelled"]
+
+FINAL_STATES = ("done", "failed", "cancelled")
+
+_STATES: dict[str, State] = {"finished": "done", "failed": "failed", "cancelled": "cancelled"}
+
+
+COMPETED_CORES = 0.25
+"""Cores that are wanted beyond those that there are, from which on step times are marked."""
+
+
+class Record:
+    """A run as its folder holds it: its request, and the events so far.
+
+    Parameters
+    ----------
+    run_dir : Path
+
+    Raises
+    ------
+    RunError
+        If the folder holds no request that can be read.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.request = request.read(run_dir)
+        self._lock = threading.RLock()
+        self._events: list[Event] = []
+        self._of_type: dict[type[Event], list[Event]] = {}
+
+    def _keep(self, new: Iterable[Event]) -> None:
+        with self._lock:
+            for event in new:
+                self._events.append(event)
+                self._of_type.setdefault(type(event), []).append(event)
+
+    def _all[T: Event](self, kind: type[T]) -> list[T]:
+        with self._lock:
+            # Not by going through all: a run has a record for each of its steps.
+            return list(self._of_type.get(kind, ()))  # type: ignore[arg-type]  # what is kept by its type
+
+    def _last[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
+        with self._lock:
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            return next((self._of_type[each][-1] for each in kinds if each in self._of_type), None)  # type: ignore[return-value]  # likewise
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        """The run's name, for people."""
+        return self.request.name
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All records so far, oldest first."""
+        with self._lock:
+            return tuple(self._events)
+
+    @property
+    def state(self) -> State:
+        """``starting``, ``compiling``, ``running``; ``done``, ``failed`` or ``cancelled`` once the process is gone."""
+        last = self._last(events.FINAL)
+        if last is not None:
+            return _STATES[last.type]
+        phase = self._last(events.Phase)
+        if phase is None or phase.phase == "build":
+            return "starting"
+        return "compiling" if phase.phase == "compile" else "running"
+
+    @property
+    def phase(self) -> str:
+        """What the worker is at: see `workbench.runs.log.events.Phase`; empty before it begins."""
+        phase = self._last(events.Phase)
+        return phase.phase if phase is not None else ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run is done and its results are accurate, as far as they were checked."""
+        return self.state == "done" and (self.accuracy is None or self.accuracy.ok)
+
+    @property
+    def error(self) -> str | None:
+        """Why the run is not `ok`, in one line; None while it runs and when it is."""
+        last = self._last(events.FINAL)
+        if isinstance(last, events.Failed):
+            return untrusted_files.one_line(last.reason) or "failed"
+        if isinstance(last, events.Cancelled):
+            return "cancelled"
+        if last is not None and self.accuracy is not None and not self.accuracy.ok:
+            worst = max(self.accuracy.tensors, key=lambda tensor: tensor.severity, default=None)
+            if worst is None:
+                return "its results are not accurate, and the log does not have the tensors"
+            if worst.tolerance == 0 and worst.bitwise is False:
+                return untrusted_files.one_line(
+                    f"{worst.name} has other bits than {worst.against}'s, whose kernels are the same; "
+                    f"it differs by {worst.max_abs_error:.3g}"
+                )
+            return untrusted_files.one_line(
+                f"{worst.name} differs from {worst.against}'s by {worst.max_abs_error:.3g}, "
+                f"more than the {worst.tolerance:.3g} allowed for {worst.dtype}"
+            )
+        return None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of the config does not fit the program, and how many lines of the log are damaged."""
+        messages = [untrusted_files.one_line(event.message) for event in self._all(events.Warned)]
+        if count := self.skipped_lines:
+            lines = "1 line" if count == 1 else f"{count} lines"
+            messages.append(f"{lines} of the event log could not be read, and what they reported is left out")
+        return tuple(messages)
+
+    @property
+    def skipped_lines(self) -> int:
+        """Lines of the event log, so far, that are no records: the log is damaged."""
+        return 0
+
+    @property
+    def detail(self) -> str:
+        """Traceback or last output of a failed run."""
+        last = self._last(events.Failed)
+        return last.detail if last is not None else ""
+
+    @property
+    def output(self) -> str:
+        """The last of what the worker printed."""
+        return untrusted_files.read_end(self.run_dir / OUTPUT_FILE, OUTPUT_BYTES)
+
+    @property
+    def compile_s(self) -> float | None:
+        """Wall time of the first forward and backward; None before it is done."""
+        compiled = self._last(events.Compiled)
+        return compiled.compile_s if compiled is not None else None
+
+    @property
+    def compile_attributed(self) -> float | None:
+        """Share of `compile_s` that `stages` account for."""
+        compiled = self._last(events.Compiled)
+        return compiled.attributed if compiled is not None else None
+
+    @property
+    def proven(self) -> bool | None:
+        """Whether what ran was proven before to compute what the program does; None before it is compiled."""
+        compiled = self._last(events.Compiled)
+        return compiled.proven if compiled is not None else None
+
+    @property
+    def rules(self) -> list[str]:
+        """Names of the rules that the proof needed."""
+        compiled = self._last(events.Compiled)
+        return compiled.rules if compiled is not None else []
+
+    @property
+    def stages(self) -> list[dict[str, Any]]:
+        """``{"name", "seconds"}`` of each stage of compilation; while it compiles, of those that are over."""
+        compiled = self._last(events.Compiled)
+        if compiled is not None:
+            return list(compiled.stages)
+        kinds: tuple[type[events.Stage | events.FusionEnd], ...] = (events.Stage, events.FusionEnd)
+        ended = [
+            interval for kind in kinds for event in self._all(kind) for interval in compile_stages.intervals_of(event)
+        ]
+        return compile_stages.attribute(ended, 0.0, math.inf)[0]
+
+    @property
+    def step_s(self) -> float | None:
+        """Median wall time of a forward and backward after warm-up."""
+        times = self._last(events.StepTimes)
+        return times.step_s if times is not None else None
+
+    @property
+    def times(self) -> dict[str, float] | None:
+        """Of a step: ``step_s`` with its 95 % interval ``low_s`` to ``high_s``, ``host_s``, ``device_s``, ``noise``."""
+        times = self._last(events.StepTimes)
+        if times is None:
+            return None
+        return {n: getattr(times, n) for n in ("step_s", "low_s", "high_s", "host_s", "device_s", "noise")}
+
+    @property
+    def beside_load(self) -> str:
+        """That other processes competed for the CPU while steps were timed, in words; empty where none did."""
+        times = self._last(events.StepTimes)
+        if times is None or times.other_cores is None or times.free_cores is None or times.free_cores > -COMPETED_CORES:
+            return ""
+        return f"measured beside other load: other processes used {times.other_cores:.1f} cores meanwhile"
+
+    @property
+    def against(self) -> dict[str, dict[str, Any]]:
+        """By name, each other way to run the program that was timed interleaved with this run's.
+
+        ``step_s``; ``ratio`` to this run's own time with its 95 % interval ``low`` to ``high``; and the ``verdict``:
+        ``faster`` or ``slower`` than this run, or ``noise`` where the interval holds 1.
+        """
+        found = {}
+        for event in self._all(events.VariantTimes):
+            figures = {"ratio": event.ratio, "low": event.ratio_low, "high": event.ratio_high}
+            found[event.name] = {"step_s": event.step_s, **figures, "verdict": event.verdict}
+        return found
+
+    @property
+    def statements(self) -> StatementTimes | None:
+        """Where the time of a step goes, statement by statement; None where it was not clocked."""
+        return self._last(StatementTimes)
+
+    @property
+    def memory(self) -> dict[str, int | None]:
+        """``predicted_peak_bytes``, ``measured_peak_bytes`` and ``baseline_bytes``; None where not known.
+
+        On CUDA ``reserved_bytes`` and ``fragmented_bytes``, too: see `workbench.runs.log.events.PeakMeasured`.
+        """
+        peak = self._last(events.PeakMeasured)
+        names = ("measured_peak_bytes", "baseline_bytes", "reserved_bytes", "fragmented_bytes")
+        return {
+            "predicted_peak_bytes": self.request.predicted_peak_bytes,
+            **{name: getattr(peak, name) if peak is not None else None for name in names},
+        }
+
+    @property
+    def alive_at_peak(self) -> list[dict[str, Any]]:
+        """What the step had allocated at the measured peak; see `workbench.runs.log.events.PeakMeasured`."""
+        peak = self._last(events.PeakMeasured)
+        return peak.alive if peak is not None else []
+
+    @property
+    def peak_statement(self) -> dict[str, Any] | None:
+        """What ran at the measured peak: ``statement``, ``name``, ``outputs``, ``source``; None where not known."""
+        peak = self._last(events.PeakMeasured)
+        return peak.peak_statement or None if peak is not None else None
+
+    @property
+    def predicted_alive_at_peak(self) -> list[dict[str, Any]]:
+        """What the plan has alive at the peak that it predicts; see `workbench.runs.process.request.RunRequest`."""
+        return self.request.predicted_alive
+
+    @property
+    def timeline(self) -> tuple[list[float], list[int]] | None:
+        """Measured memory of one step: seconds since it began, and bytes in use from then on."""
+        peak = self._last(events.PeakMeasured)
+        return (peak.timeline_s, peak.live_bytes) if peak is not None else None
+
+    @property
+    def statement_peak_bytes(self) -> list[int]:
+        """Measured: the most memory inside each statement, without members of fusions; empty where not known."""
+        peak = self._last(events.PeakMeasured)
+        return peak.statement_peak_bytes if peak is not None else []
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        """Outcome of the check; None before it is done and where none was asked for."""
+        checked = self._last(events.AccuracyChecked)
+        if checked is None:
+            return None
+        # Here and not above: who only follows runs needs no PyTorch.
+        from workbench.runs.measure.accuracy import Accuracy
+
+        return Accuracy(
+            ok=checked.ok,
+            max_error=checked.max_error,
+            against=checked.against,
+            # Without the moments at which they were logged: ranks' logs have other ones than the run's own.
+            tensors=tuple(
+                TensorError(**{field.name: getattr(event, field.name) for field in dataclasses.fields(TensorError)})
+                for event in self._all(events.TensorChecked)
+            ),
+            bitwise=checked.bitwise,
+            changed_kernels=None if checked.changed_kernels is None else tuple(checked.changed_kernels),
+            unstable=checked.unstable,
+        )
+
+    @property
+    def ranks(self) -> list[dict[str, Any]]:
+        """How each rank of a run that several share ended.
+
+        Its number ``rank``, the ``reason`` why it failed or an empty text, and its figures ``compile_s``, ``step_s``
+        and ``measured_peak_bytes``. Those of the run are the largest among them.
+        """
+        names = ("rank", "reason", "compile_s", "step_s", "measured_peak_bytes")
+        return [{name: getattr(event, name) for name in names} for event in self._all(events.RankEnded)]
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as ``thunder-workbench run --json`` prints it; what is infinite or not known is None."""
+        accuracy = self.accuracy
+        document = {
+            "ok": self.ok,
+            "error": self.error,
+            "warnings": list(self.warnings),
+            "compile_s": self.compile_s,
+            "compile_attributed": self.compile_attributed,
+            "proven": self.proven,
+            "rules": self.rules,
+            "stages": self.stages,
+            "step_s": self.step_s,
+            "times": self.times,
+            "beside_load": self.beside_load,
+            "clocks": self._clocks_json(),
+            "against": self.against,
+            "memory": {
+                **self.memory,
+                "peak_statement": self.peak_statement,
+                "alive_at_peak": self.alive_at_peak,
+                "predicted_alive_at_peak": self.predicted_alive_at_peak,
+            },
+            "accuracy": None
+            if accuracy is None
+            else {
+                "ok": accuracy.ok,
+                "bitwise": accuracy.bitwise,
+                "changed_kernels": accuracy.changed_kernels,
+                "relative_tolerance": accuracy.relative_tolerance,
+                "words": untrusted_files.one_line(accuracy.words),
+                "max_error": accuracy.max_error,
+                "against": accuracy.against,
+                "worst": _error_json(accuracy.worst),
+                "worst_float64": _error_json(accuracy.worst_float64),
+            },
+            "run_dir": str(self.run_dir),
+            **({"ranks": self.ranks} if self.request.parallel else {}),
+        }
+        finite: dict[str, Any] = untrusted_files.finite(document)
+        return finite
+
+    def _clocks_json(self) -> dict[str, Any] | None:
+        clocked = self.statements
+        names = ("overhead", "overhead_low", "overhead_high", "launch_bound", "verdict", "head_gap_s", "bubbles_s")
+        return None if clocked is None else {name: getattr(clocked, name) for name in names}
+
+
+def _error_json(error: TensorError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {
+        "name": error.name,
+        "against": error.against,
+        "bitwise": error.bitwise,
+        "tolerance": error.tolerance,
+        "max_abs_error": error.max_abs_error,
+        "max_rel_error": error.max_rel_error,
+    }

@@ -1,0 +1,307 @@
+"""`RunRequest`: what a run folder holds before the run starts, so that any process can carry the run out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from workbench.errors import RunError
+from workbench.runs.log import untrusted_files
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+REQUEST_FILE = "request.json"
+CONFIG_FILE = "config.py"
+SCRATCH = "tmp"
+"""Folder inside a run's for temporary files and caches of its own; gone when the run is over."""
+OUTPUT_FILE = "output.log"
+OUTPUT_BYTES = 1 << 18
+"""How much of what a worker prints is kept: the last of it."""
+
+ALIVE_LISTED = 200
+"""Most values alive at a peak that are kept, predicted or measured: the largest."""
+
+FORMAT_VERSION = 1
+"""Raised when a reader of the old form would be wrong."""
+
+MOST_RANKS = 1 << 16
+"""No run has more; what says so is damaged."""
+
+_READING: dict[str, Any] = {"strict": True, "allow_inf_nan": False, "extra": "forbid"}
+"""How the fields of a request are read; see pydantic's `ConfigDict`."""
+
+
+class Dumpable(Protocol):
+    """A program that can write into a folder what another process needs to build it."""
+
+    def dump(self, folder: Path) -> dict[str, Any]:
+        """Write it, and return the spec for `workbench.programs.build`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run is measured.
+
+    Attributes
+    ----------
+    seed : int
+        Set before the first step and before each step that it is compared with.
+    threads : int, optional
+        Of torch on the CPU; by default as many as torch takes.
+    warmup, samples : int
+        Steps before those that are timed, and how many are timed.
+    sampling_s : float
+        Steps are timed no longer than this, but at least three.
+    memory_interval_s : float
+        Between samples of the memory in use. A few come late, while a compiler holds the interpreter's lock; with
+        the default there are 20 a second all the same.
+    measure_peak, clocks, check_accuracy : bool
+        Whether to measure the memory of a step and of its statements by allocation events, to time each statement, and
+        to compare with unmodified Thunder, eager and, where it can run so, double precision.
+    memory_snapshot : bool
+        Whether to record one step's allocations for PyTorch's memory_viz; see `workbench.runs.measure.memory_snapshot`.
+    cuda_graph : bool
+        Whether to time the step as a CUDA graph, too, interleaved with the run's own: the time without the host's
+        launches. On CUDA only.
+    cold : bool
+        Compile with caches of the run's own, empty at first, so that compile times can be compared.
+    timeout_s : float, optional
+        The run fails if it takes longer.
+    memory_limit_bytes : int, optional
+        The run fails if its process, or that of one of its ranks, takes more.
+    port : int, optional
+        TCP port at which ranks find one another. On one machine they need none: by default a file serves.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _READING
+
+    seed: int = 0
+    threads: int | None = None
+    warmup: int = 2
+    samples: int = 20
+    sampling_s: float = 10.0
+    memory_interval_s: float = 0.048
+    measure_peak: bool = True
+    clocks: bool = True
+    check_accuracy: bool = True
+    memory_snapshot: bool = False
+    cuda_graph: bool = False
+    cold: bool = True
+    timeout_s: float | None = None
+    memory_limit_bytes: int | None = None
+    port: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What to run.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    program : dict
+        Spec for `workbench.programs.build`.
+    created_s : float
+        Seconds since the epoch.
+    predicted_peak_bytes : int, optional
+        By the plan, to stand beside what is measured.
+    predicted_alive : list of dict
+        What the plan has alive at its peak, the largest first and `ALIVE_LISTED` at most: ``bytes``, ``value``, and the
+        ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
+    variants : dict of str to str, optional
+        Variants of how to run the program, timed interleaved with the run's own: the text of a config, or None for
+        unmodified Thunder.
+    options : RunOptions
+    ranks : int
+        Processes that share the program.
+    parallel : str
+        How they share it; empty for a run of one process.
+    capture : {'dynamo', 'interpreter', 'parts'}
+        How the program comes in, for unmodified Thunder: a config says so for itself.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _READING
+
+    name: str
+    program: dict[str, Any]
+    created_s: float
+    predicted_peak_bytes: int | None = None
+    predicted_alive: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    variants: dict[str, str | None] = dataclasses.field(default_factory=dict)
+    options: RunOptions = dataclasses.field(default_factory=RunOptions)
+    ranks: int = 1
+    parallel: str = ""
+    capture: str = "interpreter"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be of any run, and keep what controls a terminal out of the name."""
+        if not 1 <= self.ranks <= MOST_RANKS:
+            raise ValueError(f"a run has between 1 and {MOST_RANKS} ranks, not {self.ranks}")
+        if not (math.isfinite(self.created_s) and 0 <= self.created_s < _LATEST_S):
+            raise ValueError(f"created_s is no time: {self.created_s}")
+        texts = {"kind", "name", "device"}
+        if wrong := sorted(key for key in texts if not isinstance(self.program.get(key), str)):
+            raise ValueError(f"the program's {', '.join(wrong)} must be there, as texts")
+        object.__setattr__(self, "name", untrusted_files.one_line(self.name))
+
+
+_LATEST_S = 1e11
+"""Some three thousand years from now."""
+
+
+def prepare(
+    run_dir: Path,
+    program: Dumpable,
+    *,
+    config_text: str | None = None,
+    name: str = "",
+    predicted_peak_bytes: int | None = None,
+    predicted_alive: Sequence[Mapping[str, Any]] = (),
+    variants: Mapping[str, str | None] | None = None,
+    options: RunOptions | None = None,
+    ranks: int = 1,
+    parallel: str = "",
+    capture: str = "interpreter",
+) -> Path:
+    """Make the folder of a run that is yet to start.
+
+    Parameters
+    ----------
+    run_dir : Path
+        Created; must not exist or be empty.
+    program : Dumpable
+        Such as a `workbench.programs.Program`.
+    config_text : str, optional
+        The exported config. Without it the run is of unmodified Thunder.
+    name : str
+        By default the folder's name.
+    predicted_peak_bytes : int, optional
+    predicted_alive : sequence of mapping, optional
+    variants : mapping of str to str or None, optional
+        As in `RunRequest`.
+    options : RunOptions, optional
+    ranks : int
+    parallel : str
+    capture : str
+        As in `RunRequest`.
+
+    Returns
+    -------
+    Path
+        `run_dir`.
+
+    Raises
+    ------
+    RunError
+        If the folder is in use or cannot be written.
+    """
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        if any(run_dir.iterdir()):
+            raise RunError(f"{run_dir} is not empty; a run needs a folder of its own")
+        request = RunRequest(
+            name=name or run_dir.name,
+            program=program.dump(run_dir),
+            created_s=time.time(),
+            predicted_peak_bytes=predicted_peak_bytes,
+            predicted_alive=[dict(each) for each in predicted_alive[:ALIVE_LISTED]],
+            variants=dict(variants or {}),
+            options=options or RunOptions(),
+            ranks=ranks,
+            parallel=parallel,
+            capture=capture,
+        )
+        if config_text is not None:
+            (run_dir / CONFIG_FILE).write_text(config_text)
+        write(run_dir, request)
+    except OSError as error:
+        raise RunError(f"the run's folder {run_dir} cannot be written: {error.strerror}") from error
+    return run_dir
+
+
+def check(options: RunOptions, device: str, variants: Collection[str] = (), *, ranks: int = 1) -> None:
+    """Refuse what a device cannot measure, before anything is started.
+
+    Raises
+    ------
+    RunError
+        Saying what was asked, and what to do.
+    """
+    if options.cuda_graph and device != "cuda":
+        raise RunError(f"a CUDA graph needs a CUDA device, and the program is for {device}: run it without")
+    if ranks > 1 and (options.cuda_graph or options.memory_snapshot):
+        what = "a CUDA graph" if options.cuda_graph else "a memory snapshot"
+        raise RunError(f"{what} is of one process, and {ranks} ranks share the program: run it without")
+    if (variants or options.cuda_graph) and not options.samples:
+        raise RunError("with samples=0 no step is timed, so there is nothing to compare: ask for samples")
+
+
+def write(run_dir: Path, request: RunRequest) -> None:
+    """Write a request into a run's folder, whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the request that was there is kept.
+    """
+    record = {"format_version": FORMAT_VERSION, **dataclasses.asdict(request)}
+    untrusted_files.write(run_dir / REQUEST_FILE, json.dumps(record, indent=1) + "\n")
+
+
+def read(run_dir: Path) -> RunRequest:
+    """The request of a run's folder.
+
+    Raises
+    ------
+    RunError
+        If the folder holds none that this version can read.
+    """
+    path = run_dir / REQUEST_FILE
+    try:
+        record = json.loads(untrusted_files.read(path))
+    except FileNotFoundError:
+        raise RunError(f"{run_dir} is no run: it has no {REQUEST_FILE}") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except RecursionError:
+        raise RunError(f"{path} cannot be read: it is nested too deeply") from None
+    except ValueError as error:
+        raise RunError(f"{path} cannot be read, it is torn or no JSON: {error}") from None
+    version = record.pop("format_version", None) if isinstance(record, dict) else None
+    if version is None:
+        raise RunError(f"{path} cannot be read: it is no request of a run")
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        raise RunError(
+            f"{path} has format version {version!r}; this version of the workbench reads {FORMAT_VERSION}: "
+            "open it with the version that wrote it"
+        )
+    try:
+        # As JSON again: a strict reader takes a record for plain data only there.
+        return _reader().validate_json(json.dumps(record))
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read: {_first_fault(error)}") from None
+
+
+@functools.cache
+def _reader() -> TypeAdapter[RunRequest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RunRequest)
+
+
+def _first_fault(error: Exception) -> str:
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return untrusted_files.one_line(f"{place}: {first['msg']}" if place else first["msg"], 300)

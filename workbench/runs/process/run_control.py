@@ -1,0 +1,598 @@
+"""`start` a run in a process of its own and follow it: `Run` is its state and its results, then and ever after."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench.errors import RunError
+from workbench.runs.log import event_log, events, untrusted_files
+from workbench.runs.log.events import Event
+from workbench.runs.process import callbacks, rank_launcher, reaper, request, worker_process
+from workbench.runs.process.record import FINAL_STATES, Record
+from workbench.runs.process.request import OUTPUT_FILE, SCRATCH
+from workbench.runs.process.worker_process import KILL_TIMEOUT_S, Worker
+
+__all__ = ["FINAL_STATES", "Run", "follow", "renamed", "start"]
+
+Observer = Callable[[Event], None]
+
+OTHERS_WORD_S = 2.0
+"""How long the process that started a run has to write how it ended, once its worker is seen to be gone."""
+FOLLOW_INTERVAL_S = 0.03
+"""How often the log is read: a readout follows what it shows by no more than a twentieth of a second."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread waits for the interpreter's lock before it asks for it, at most, while a run is followed."""
+
+_LOGGER = logging.getLogger(__name__)
+
+_LIVE: dict[Path, Run] = {}
+"""Runs that this process follows, so that there is one `Run` of each."""
+
+_KNOWN: weakref.WeakSet[Run] = weakref.WeakSet()
+"""All that were made here, for the name that is given to one counts for each of the same folder."""
+
+_OPENING = threading.Lock()
+
+
+class _Prompt:
+    """While any thread is within, all get the interpreter's lock soon, whatever the cell of a notebook computes.
+
+    A thread asks for the lock when it has waited for the switch interval and no other took it meanwhile. A cell that
+    gives the lock up for an instant more often than that, to look at a file, is never asked for it: it always has it
+    back first, and the others starve. That has kept a press of Cancel waiting for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._within = 0
+        self._before_s = self._set_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._within:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before_s, SWITCH_INTERVAL_S))
+                self._set_s = sys.getswitchinterval()
+            self._within += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within -= 1
+            # What somebody else has set meanwhile stays.
+            if not self._within and sys.getswitchinterval() == self._set_s:
+                sys.setswitchinterval(self._before_s)
+
+
+_PROMPT = _Prompt()
+
+
+@dataclasses.dataclass(eq=False)
+class _Observed:
+    """One who observes, and how many events that one was given."""
+
+    callback: Observer
+    given: int = 0
+    ended: bool = False
+
+
+class Run(Record):
+    """One compile and execution under a config, in a process of its own.
+
+    Made by `start`, or by `workbench.runs.process.run_store.open` from a folder. All that it reports comes from the
+    event log.
+
+    Parameters
+    ----------
+    run_dir : Path
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__(run_dir)
+        self._tail: event_log.Tail | rank_launcher.ExternallyLaunched = event_log.Tail(
+            run_dir / event_log.LOG_FILE, keep_open=True
+        )
+        self._over = threading.Event()
+        self._observers: list[_Observed] = []
+        self._posted = False
+        self._worker: Worker | _ExternallyLaunched | None = None
+        self._stop: Event | None = None
+        self._finals: list[Event] = []
+        self._unreadable = ""
+        _KNOWN.add(self)
+
+    @property
+    def output(self) -> str:
+        """The last of what the worker printed."""
+        return self._worker.output() if self._worker is not None else super().output
+
+    @property
+    def skipped_lines(self) -> int:
+        """Lines of the event log, so far, that are no records: the log is damaged."""
+        return self._tail.skipped
+
+    def command(self, machines: int = 1) -> str:
+        """What to start on each of several machines that reach the run's folder, so that they carry the run out.
+
+        ``$HEAD`` in it is the name or address of the first of them. For a folder that was not run yet, as
+        `workbench.bench.Workbench.prepare` makes it.
+
+        Raises
+        ------
+        RunError
+            If the ranks do not divide among so many machines, or the run is for one process.
+        """
+        if not self.request.parallel:
+            raise RunError(f"run {self.name} is for one process; only a run with ranks has a command for machines")
+        return rank_launcher.command(
+            self.run_dir, self.request.ranks, machines=machines, port=self.request.options.port
+        )
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name}: {self.state}{f', {self.error}' if self.error else ''}>"
+
+    # What one can do with it.
+
+    def observe(self, callback: Observer) -> Callable[[], None]:
+        """Have `callback` called with each event: those so far, then each when it is read.
+
+        All observers, of all runs, are called by one thread, one after another and soon; so they are called while the
+        main thread is busy, too, and while no lock is held. What a callback raises goes to the log and ends nothing.
+
+        Returns
+        -------
+        callable
+            Ends it.
+        """
+        observed = _Observed(callback)
+        with self._lock:
+            self._observers.append(observed)
+        self._notify()
+
+        def end() -> None:
+            observed.ended = True
+            with self._lock:
+                if observed in self._observers:
+                    self._observers.remove(observed)
+
+        return end
+
+    def wait(self, timeout_s: float | None = None) -> Run:
+        """Wait until the run is over and its process is gone.
+
+        Raises
+        ------
+        RunError
+            If it is not over in time; it runs on.
+        """
+        if not self._over.wait(timeout_s):
+            raise RunError(f"run {self.name} is not over after {timeout_s} s; it is {self.state}")
+        return self
+
+    def cancel(self) -> None:
+        """Kill the run's processes. When this returns they are gone; a run that was over stays as it was.
+
+        Raises
+        ------
+        RunError
+            If they cannot be killed, because they are another user's.
+        """
+        if self._over.is_set():
+            return
+        with self._lock:
+            if self._stop is None:
+                self._stop = events.Cancelled(t_s=self._now_s())
+        assert self._worker is not None
+        if isinstance(self._worker, Worker) and not self._worker.is_child:
+            # Before it is killed, so that the process which started it knows why it ended.
+            with contextlib.suppress(OSError):
+                event_log.append(self._tail.path, self._stop)
+        try:
+            self._worker.kill()
+        except (OSError, RunError) as error:
+            self._stop = None
+            raise RunError(f"run {self.name} cannot be cancelled: {error}") from error
+        self._conclude()
+
+    # How it keeps up with its process.
+
+    def _now_s(self) -> float:
+        """Seconds on the log's clock, as well as another process can tell."""
+        started = self._last(events.Started)
+        return max(0.0, time.time() - started.time_s) if started is not None else 0.0
+
+    def _notify(self) -> None:
+        """Have the observers given what is new."""
+        with self._lock:
+            if self._posted or not self._observers:
+                return
+            self._posted = True
+        callbacks.post(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            self._posted = False
+            observers = tuple(self._observers)
+        for observed in observers:
+            with self._lock:
+                new = self._events[observed.given :]
+            for event in new:
+                if observed.ended:
+                    break
+                observed.given += 1
+                callbacks.call(observed.callback, event, of=f"run {self.name}")
+
+    def _attach(self, worker: Worker | _ExternallyLaunched) -> None:
+        """Follow a process until it ends."""
+        self._worker = worker
+        _LIVE[self.run_dir] = self
+        try:
+            threading.Thread(target=self._follow, name=f"follow-{self.name}", daemon=True).start()
+        except BaseException:
+            del _LIVE[self.run_dir]
+            raise
+
+    def _follow(self) -> None:
+        try:
+            with _PROMPT:
+                self._keep_up()
+        except BaseException as error:
+            # Whatever it is: who waits for the run must not wait for ever, and nobody would follow it any more.
+            _LOGGER.exception("run %s could not be followed", self.name)
+            self._end(f"the run could not be followed: {type(error).__name__}: {error}")
+        self._conclude()
+
+    def _keep_up(self) -> None:
+        assert self._worker is not None
+        begun_s = time.monotonic()
+        ended = False
+        while not ended and not self._over.is_set():
+            ended = self._worker.wait(FOLLOW_INTERVAL_S)
+            with self._lock:
+                if not self._over.is_set():
+                    self._read()
+            self._notify()
+            if not ended and (reason := self._over_limit(begun_s)):
+                self._end(reason)
+                break
+
+    def _over_limit(self, begun_s: float) -> str:
+        """Why the process has to end; only one that was started here, for another may be anyone's."""
+        if not self._worker or not self._worker.is_child:
+            return ""
+        options = self.request.options
+        reason = worker_process.over_time(begun_s, options.timeout_s)
+        # Of ranks each has the limit, which is kept where they run.
+        if not reason and not self.request.parallel:
+            reason = worker_process.over_limit(self._worker.pid, options.memory_limit_bytes)
+        return reason
+
+    def _end(self, reason: str) -> None:
+        """Kill a process that this one started; from another's it only turns away."""
+        assert self._worker is not None
+        with self._lock:
+            self._stop = self._stop or events.Failed(t_s=self._now_s(), reason=reason)
+        if self._worker.is_child:
+            with contextlib.suppress(OSError, RunError):
+                self._worker.kill()
+
+    def _read(self) -> None:
+        """Keep what is new in the log. The record that ends it counts when the process is gone."""
+        try:
+            found = self._tail.read()
+        except OSError as error:
+            # It is on disk, and may be readable a moment later: when this process has descriptors again.
+            self._unreadable = error.strerror or str(error)
+            return
+        self._unreadable = ""
+        self._finals += [event for event in found if isinstance(event, events.FINAL)]
+        self._keep(event for event in found if not isinstance(event, events.FINAL))
+
+    def _said(self, status: int | None = None) -> Event | None:
+        """How the log says that the run ended, held against the worker's exit status where that is known."""
+        if not self._finals:
+            return None
+        first, *later = self._finals
+        if not isinstance(first, events.Finished) or any(isinstance(event, events.Cancelled) for event in later):
+            return first
+        if status and self._stop is None:
+            why = worker_process.how_ended(status, "after that")
+            return events.Failed(t_s=first.t_s, reason=f"the worker wrote that the run was done, and {why}")
+        # So wrote who followed it.
+        return next((event for event in later if isinstance(event, events.Failed)), first)
+
+    def _conclude(self) -> None:
+        """Once the process is gone: leave nothing of it behind, and write how it ended if it could not do so itself."""
+        assert self._worker is not None
+        status: int | None = None
+        trouble = ""
+        try:
+            status = self._worker.close()
+        except BaseException as error:
+            _LOGGER.exception("what is left of run %s could not be cleared", self.name)
+            trouble = f"{type(error).__name__}: {error}"
+        if not self._worker.is_child and self._stop is None:
+            self._await_other_s_word()
+        with self._lock:
+            if self._over.is_set():
+                return
+            end: Event = self._stop or events.Failed(
+                t_s=self._now_s(), reason=trouble or "the worker ended without a terminal event"
+            )
+            try:
+                end = self._ended(status)
+            except BaseException:
+                _LOGGER.exception("the end of run %s could not be written", self.name)
+            finally:
+                self._keep([end])
+                self._over.set()
+                _LIVE.pop(self.run_dir, None)
+        self._notify()
+
+    def _await_other_s_word(self) -> None:
+        """Who started the worker knows its exit status, and may be about to write it."""
+        until = time.monotonic() + OTHERS_WORD_S
+        while not self._finals and not self._unreadable and time.monotonic() < until:
+            time.sleep(FOLLOW_INTERVAL_S)
+            with self._lock:
+                self._read()
+
+    def _ended(self, status: int | None) -> Event:
+        """How the run ended; written into its folder where the worker could not do so."""
+        assert self._worker is not None
+        self._read()
+        if isinstance(self._tail, event_log.Tail):
+            self._tail.close()
+        output = self.output
+        end = self._said(status) or self._stop
+        if end is None:
+            reason = (
+                f"the event log cannot be read: {self._unreadable}" if self._unreadable else _reason(status, output)
+            )
+            end = events.Failed(t_s=self._now_s(), reason=reason, detail=output[-4000:])
+        if end not in self._finals and self._worker.is_child and not self._unreadable:
+            # With no space left, even without the temporary files, the record is missing in the log; `store.open`
+            # then says what can be known.
+            with contextlib.suppress(OSError):
+                event_log.append(self._tail.path, end)
+        if output and self._worker.is_child:
+            with contextlib.suppress(OSError):
+                untrusted_files.write(self.run_dir / OUTPUT_FILE, output)
+        return end
+
+
+class _ExternallyLaunched:
+    """The ranks of a run that were started by hand, on whatever machines; they are known by their logs alone."""
+
+    pid = 0
+    is_child = False
+
+    def __init__(self, run_dir: Path, log: rank_launcher.ExternallyLaunched) -> None:
+        self._run_dir, self._log = run_dir, log
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether all had their terminal event, as far as their logs were read."""
+        if not self._log.over:
+            time.sleep(timeout_s)
+        return self._log.over
+
+    def kill(self) -> None:
+        """Have them end themselves; they look for it a few times a second."""
+        (self._run_dir / rank_launcher.CANCEL_FILE).touch()
+        deadline = time.monotonic() + KILL_TIMEOUT_S
+        while not self._log.over and time.monotonic() < deadline:
+            time.sleep(FOLLOW_INTERVAL_S)
+
+    def close(self) -> None:
+        """Nothing of them is held here."""
+
+    def output(self) -> str:
+        """The last of what rank 0 printed."""
+        return rank_launcher.last_output(rank_launcher.folder_of(self._run_dir, 0))
+
+
+def check_device(device: str) -> None:
+    """Refuse to run what is only planned, before a folder is made for it.
+
+    Raises
+    ------
+    RunError
+        Saying what is legal.
+    """
+    if device == "planned":
+        raise RunError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
+
+
+def start(run_dir: Path) -> Run:
+    """Start the run of a folder that `workbench.runs.process.request.prepare` made.
+
+    Parameters
+    ----------
+    run_dir : Path
+
+    Returns
+    -------
+    Run
+        Which has just begun.
+
+    Raises
+    ------
+    RunError
+        If the folder holds no request, was run before, or is for a device that is not there.
+    """
+    run_dir = run_dir.resolve()
+    run = Run(run_dir)
+    if (run_dir / event_log.LOG_FILE).exists():
+        raise RunError(f"{run_dir} was run before; its log would be lost")
+    device = run.request.program.get("device", "")
+    check_device(device)
+    request.check(run.request.options, device, run.request.variants, ranks=run.request.ranks)
+    shared = bool(run.request.parallel)
+    if shared and device == "cuda":
+        _check_gpus(run_dir, run.request.ranks)
+    scratch = run_dir / SCRATCH
+    mark = worker_process.new_mark(run_dir)
+    environment = {
+        **os.environ,
+        # What the program was pickled by reference to is found where it was found here.
+        "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+        "TMPDIR": str(scratch),
+        reaper.MARK: mark,
+    }
+    if run.request.options.cold:
+        environment["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")
+        environment["TRITON_CACHE_DIR"] = str(scratch / "triton")
+        environment["CUDA_CACHE_PATH"] = str(scratch / "cuda")
+    try:
+        scratch.mkdir()
+        child = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                f"workbench.runs.{'process.rank_launcher' if shared else 'worker.worker'}",
+                str(run_dir),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RunError(f"the worker of run {run.name} cannot be started: {error.strerror}") from error
+    try:
+        worker = Worker(run_dir, child.pid, mark, child)
+    except BaseException as error:  # no descriptor or thread is left to follow it by
+        _give_up(child, mark, scratch)
+        raise RunError(f"the worker of run {run.name} cannot be followed: {error}") from error
+    try:
+        worker_process.Note.of(child.pid, mark).write(run_dir)
+        run._attach(worker)
+    except BaseException as error:
+        with contextlib.suppress(RunError):
+            worker.kill()
+        worker.close()
+        if isinstance(error, OSError):
+            raise RunError(f"the run's folder {run_dir} cannot be written: {error.strerror}") from error
+        raise RunError(f"the worker of run {run.name} cannot be followed: {error}") from error
+    return run
+
+
+def _give_up(child: subprocess.Popen[bytes], mark: str, scratch: Path) -> None:
+    reaper.reap(child.pid, mark, scratch, KILL_TIMEOUT_S)
+    child.wait(KILL_TIMEOUT_S)
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _check_gpus(run_dir: Path, count: int) -> None:
+    import torch
+
+    attached = torch.cuda.device_count()
+    if attached < count:
+        # As many machines as it takes, one GPU each where none is attached to count with.
+        machines = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= max(attached, 1))
+        raise RunError(
+            f"{count} ranks need {count} GPUs, and {attached} are attached here; "
+            f"on {machines} machines, start on each: {rank_launcher.command(run_dir, count, machines=machines)}"
+        )
+
+
+def follow(run_dir: Path) -> Run:
+    """The run of a folder as its log holds it, followed if its process is alive.
+
+    Parameters
+    ----------
+    run_dir : Path
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    RunError
+        If the folder holds no run that can be read.
+    """
+    try:
+        run_dir = run_dir.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a NUL in the name
+        raise RunError(f"{str(run_dir)!r} is no run: {error}") from error
+    with _OPENING:
+        return _LIVE.get(run_dir) or _opened(run_dir)
+
+
+def _opened(run_dir: Path) -> Run:
+    run = Run(run_dir)
+    elsewhere = None
+    if run.request.parallel and not untrusted_files.exists(run_dir / event_log.LOG_FILE):
+        elsewhere = run._tail = rank_launcher.ExternallyLaunched(run_dir, run.request.ranks)
+    run._read()
+    standing = ""
+    if untrusted_files.exists(run_dir / worker_process.WORKER_FILE):
+        note = worker_process.Note.read(run_dir)
+        standing = note.standing if note is not None else "unknown"
+        if note is not None and standing == "alive" and (worker := Worker.of(run_dir, note)) is not None:
+            run._attach(worker)
+            return run
+        if note is not None and standing == "gone":
+            worker_process.clear(run_dir, note)
+            # What it wrote until then.
+            run._read()
+    if elsewhere is not None and elsewhere.going_on:
+        run._attach(_ExternallyLaunched(run_dir, elsewhere))
+        return run
+    if isinstance(run._tail, event_log.Tail):
+        run._tail.close()
+    elif not standing:
+        standing = "silent"
+    run._keep([run._said() or _end_unknown(run, standing)])
+    run._over.set()
+    return run
+
+
+def renamed(run_dir: Path) -> None:
+    """Have all runs of a folder read their name again."""
+    for run in tuple(_KNOWN):
+        if run.run_dir == run_dir.resolve():
+            run.request = request.read(run_dir)
+
+
+def _end_unknown(run: Run, standing: str) -> Event:
+    """Why a run is over whose log does not say so."""
+    t_s = run._events[-1].t_s if run._events else 0.0
+    if run._unreadable:
+        return events.Failed(t_s=t_s, reason=f"the event log cannot be read: {run._unreadable}")
+    if standing == "unknown":
+        reason = (
+            "the log has no terminal event, and the run's process cannot be looked for: it is another user's or on "
+            "another machine, this folder is a copy, or the machine was started again"
+        )
+        return events.Failed(t_s=t_s, reason=reason)
+    if not run._events:
+        return events.Failed(t_s=t_s, reason="the run was never started, or ended before it wrote anything")
+    if standing == "silent":
+        return events.Failed(t_s=t_s, reason="the ranks wrote nothing for an hour, and did not say how they ended")
+    reason = "the run ended without a terminal event: it and the process that followed it were killed"
+    return events.Failed(t_s=t_s, reason=reason)
+
+
+def _reason(status: int | None, output: str) -> str:
+    """Why a worker ended that did not say so in its log."""
+    if status == event_log.EXIT_LOG_UNWRITABLE:
+        line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        return line or "the event log could not be written"
+    if status is None:
+        return "the worker ended and nobody wrote why: its kernel was shut down, or both were killed"
+    return f"the worker {worker_process.how_ended(status)}"

@@ -1,0 +1,261 @@
+"""Runs on disk: listed, opened, named, pinned and deleted. A run is a folder; nothing else is kept anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.core.config import load
+from workbench.errors import RunError, UnknownRunError, WorkbenchError
+from workbench.runs.log import untrusted_files
+from workbench.runs.process import request, run_control
+from workbench.runs.process.record import FINAL_STATES
+from workbench.runs.process.run_control import Run
+
+ROOT_VARIABLE = "WORKBENCH_RUNS"
+"""Environment variable that says where runs are kept, instead of ``.workbench/runs`` in the working folder."""
+
+_PIN_FILE = "pinned"
+_NOTE_FILE = "note.txt"
+MOST_NOTE = 2000
+"""Characters of a note."""
+
+
+def root() -> Path:
+    """The folder in which runs are kept; it need not exist yet."""
+    return Path(os.environ.get(ROOT_VARIABLE) or Path(".workbench") / "runs").absolute()
+
+
+def new_folder(name: str, within: Path | None = None) -> Path:
+    """Make an empty folder for a run, named by the time and by what a person calls the run.
+
+    Parameters
+    ----------
+    name : str
+        Such as the program's name.
+    within : Path, optional
+        By default `root`.
+
+    Raises
+    ------
+    RunError
+        If it cannot be made.
+    """
+    within = within or root()
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'run'}"
+    try:
+        for attempt in range(1, 1000):
+            folder = within / (stem if attempt == 1 else f"{stem}-{attempt}")
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return folder
+    except OSError as error:
+        raise RunError(f"no folder for a run can be made in {within}: {error.strerror}") from error
+    raise RunError(f"{within} has a thousand runs called {stem}")
+
+
+def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.open
+    """The run of a folder, rebuilt from its log; one whose process is alive is followed.
+
+    Parameters
+    ----------
+    run : Path or str
+        The folder, or its name in `within`, or the name that a person gave.
+    within : Path, optional
+        By default `root`.
+
+    Raises
+    ------
+    RunError
+        If there is no such run, or it cannot be read.
+    """
+    return run_control.follow(_find(run, within))
+
+
+def runs(within: Path | None = None) -> list[Run]:
+    """All runs in a folder that can be read, pinned ones first, then the latest first; for the others, `listing`.
+
+    Parameters
+    ----------
+    within : Path, optional
+        By default `root`.
+    """
+    return listing(within)[0]
+
+
+def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
+    """All runs in a folder: those that can be read, and why the others cannot.
+
+    Parameters
+    ----------
+    within : Path, optional
+        By default `root`.
+
+    Returns
+    -------
+    runs : list of Run
+        Pinned ones first, then the latest first.
+    unreadable : dict of Path to str
+        By folder, in one line: torn, of a later version, another user's.
+    """
+    found: list[Run] = []
+    unreadable: dict[Path, str] = {}
+    for folder in folders(within):
+        try:
+            found.append(run_control.follow(folder))
+        except RunError as error:
+            unreadable[folder] = untrusted_files.one_line(str(error))
+    return sorted(found, key=lambda run: (not is_pinned(run.run_dir), -run.request.created_s)), unreadable
+
+
+def rename(run: Path | str, name: str, within: Path | None = None) -> None:
+    """Give a run another name. Its folder stays where it is.
+
+    Raises
+    ------
+    RunError
+        If the name is none, or the run cannot be written.
+    """
+    if not name.strip():
+        raise RunError("a run's name must not be empty")
+    if not name.isprintable():
+        raise RunError(f"a run's name must be plain text on one line, given {name!r}")
+    folder = _find(run, within)
+    with _writing(folder):
+        request.write(folder, dataclasses.replace(request.read(folder), name=name))
+    run_control.renamed(folder)
+
+
+def annotate(run: Path | str, note: str, within: Path | None = None) -> None:
+    """Keep a note on a run beside it, in its folder; an empty one takes the last away.
+
+    Raises
+    ------
+    RunError
+        If the note is too long, or the run's folder cannot be written.
+    """
+    if len(note) > MOST_NOTE:
+        raise RunError(f"a note has {MOST_NOTE} characters at most, given {len(note)}")
+    folder = _find(run, within)
+    with _writing(folder):
+        if note.strip():
+            untrusted_files.write(folder / _NOTE_FILE, note.strip())
+        else:
+            (folder / _NOTE_FILE).unlink(missing_ok=True)
+
+
+def note_of(run_dir: Path) -> str:
+    """The note on the run of a folder, on one line; empty where there is none that can be read."""
+    return untrusted_files.one_line(untrusted_files.read_end(run_dir / _NOTE_FILE, 4 * MOST_NOTE))
+
+
+def pin(run: Path | str, pinned: bool = True, within: Path | None = None) -> None:
+    """Mark a run as one to compare with and to keep, or take the mark off.
+
+    Raises
+    ------
+    RunError
+        If the run's folder cannot be written.
+    """
+    folder = _find(run, within)
+    with _writing(folder):
+        if not pinned:
+            (folder / _PIN_FILE).unlink(missing_ok=True)
+        elif not is_pinned(folder):
+            untrusted_files.write(folder / _PIN_FILE, "")
+
+
+def is_pinned(run_dir: Path) -> bool:
+    """Whether the run of a folder is pinned."""
+    return untrusted_files.exists(run_dir / _PIN_FILE)
+
+
+def delete(run: Path | str, within: Path | None = None) -> None:
+    """Remove a run and its folder.
+
+    Raises
+    ------
+    RunError
+        If it is pinned, runs, or cannot be removed.
+    """
+    folder = _find(run, within)
+    if is_pinned(folder):
+        raise RunError(f"{folder.name} is pinned; take the pin off to delete it")
+    state = run_control.follow(folder).state
+    if state not in FINAL_STATES:
+        raise RunError(f"{folder.name} is {state}; cancel it to delete it")
+    with _writing(folder):
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{folder} cannot be changed: {(error.strerror or str(error)).lower()}") from error
+
+
+def folders(within: Path | None = None) -> list[Path]:
+    """Folders of runs, readable or not, in the order of their names.
+
+    Parameters
+    ----------
+    within : Path, optional
+        By default `root`.
+    """
+    within = within or root()
+    try:
+        with os.scandir(within) as found:
+            names = sorted(entry.name for entry in found)
+    except OSError:  # there is none yet
+        return []
+    return [within / name for name in names if _is_run(within / name)]
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        os.lstat(folder / request.REQUEST_FILE)
+    except PermissionError:  # another user's: listed, and marked
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _find(run: Path | str, within: Path | None) -> Path:
+    for folder in (Path(run), (within or root()) / run):
+        if untrusted_files.exists(folder / request.REQUEST_FILE):
+            return folder.absolute()
+    named = [folder for folder in folders(within) if _name(folder) == str(run)]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        names = ", ".join(folder.name for folder in named)
+        raise UnknownRunError(f"{len(named)} runs are called {str(run)!r}; give a folder: {names}")
+    known = ", ".join(folder.name for folder in folders(within)) or "there is none"
+    raise UnknownRunError(f"there is no run {str(run)!r} in {within or root()}; there: {known}")
+
+
+def _name(folder: Path) -> str | None:
+    try:
+        return request.read(folder).name
+    except RunError:
+        return None
+
+
+def choices_of(run: Run) -> dict[str, str] | None:
+    """The choices that a run was made under: none for unmodified Thunder; None where its config cannot be read."""
+    path = run.run_dir / request.CONFIG_FILE
+    try:
+        return dict(load(path).choices) if path.exists() else {}
+    except WorkbenchError:
+        return None

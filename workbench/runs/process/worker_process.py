@@ -1,0 +1,346 @@
+"""Processes of a run: `Worker` holds one, ends it and all that it started; their limits, and how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections import deque
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from workbench.errors import RunError
+from workbench.runs.log import untrusted_files
+from workbench.runs.process import reaper
+from workbench.runs.process.request import OUTPUT_BYTES, SCRATCH
+
+WORKER_FILE = "worker.json"
+"""Where a run's folder says how to find its process; it is gone when the run is over."""
+
+_F_SETSIG = 10  # of <linux/fcntl.h>; the fcntl module lacks it in Python 3.12
+
+_LOOKS, _LOOK_S = 20, 0.005
+KILL_TIMEOUT_S = 5.0
+"""How long to wait for killed processes that the system holds on to."""
+
+
+def new_mark(run_dir: Path) -> str:
+    """What all processes of a run carry in their environment: no other run's, and no copy's of its folder."""
+    return f"{uuid.uuid4().hex}:{run_dir}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """How to find the process of a run.
+
+    Attributes
+    ----------
+    pid : int
+    start_ticks : int
+        When it began, on the clock of the machine that it began on.
+    mark : str
+        What it carries in its environment, as does all that it starts.
+    machine : str
+        Where, and since when that runs: elsewhere the same number is another process's.
+    """
+
+    pid: int
+    start_ticks: int
+    mark: str
+    machine: str
+
+    @classmethod
+    def of(cls, pid: int, mark: str) -> Note:
+        """That of a process that lives.
+
+        Raises
+        ------
+        OSError
+            If it does not.
+        """
+        return cls(pid, _start_ticks(pid), mark, _machine())
+
+    @classmethod
+    def read(cls, run_dir: Path) -> Note | None:
+        """That of a run's folder; None where there is none that can be read, or it is for another folder."""
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            record = json.loads(untrusted_files.read(run_dir / WORKER_FILE))
+            kinds = {field.name: {"int": int, "str": str}[str(field.type)] for field in dataclasses.fields(cls)}
+            if isinstance(record, dict) and all(type(record.get(name)) is kind for name, kind in kinds.items()):
+                note = cls(**{name: record[name] for name in kinds})
+                if note.pid > 0 and re.fullmatch(r"[0-9a-f]{32}:" + re.escape(str(run_dir)), note.mark):
+                    return note
+        return None
+
+    def write(self, run_dir: Path) -> None:
+        """Write it down.
+
+        Raises
+        ------
+        OSError
+            If that cannot be.
+        """
+        untrusted_files.write(run_dir / WORKER_FILE, json.dumps(dataclasses.asdict(self)))
+
+    @property
+    def standing(self) -> Literal["alive", "gone", "unknown"]:
+        """Whether the process lives: only one that began then, and carries the mark, is taken for it.
+
+        ``unknown`` of another machine, of one that was started again since, and of another user's process.
+        """
+        if self.machine != _machine():
+            return "unknown"
+        try:
+            if _start_ticks(self.pid) != self.start_ticks:
+                return "gone"
+            environment = _environment(self.pid)
+        except PermissionError:
+            return "unknown"
+        except (OSError, ValueError):
+            return "gone"
+        return "alive" if reaper.entry(self.mark) in environment.split(b"\0") else "gone"
+
+
+def _start_ticks(pid: int) -> int:
+    # What follows the name, which may hold anything; field 22 of all, see proc(5).
+    state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    if state == b"Z":
+        raise ProcessLookupError(f"process {pid} has ended")
+    return int(fields[18])
+
+
+def _environment(pid: int) -> bytes:
+    # Empty for an instant while the process begins its program: the old one's is gone, the new one's not there yet.
+    for _ in range(_LOOKS):
+        if found := Path(f"/proc/{pid}/environ").read_bytes():
+            return found
+        time.sleep(_LOOK_S)
+    return b""
+
+
+def _machine() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+
+
+def clear(run_dir: Path, note: Note) -> None:
+    """End what is left of a run whose process is gone, and which no one followed to its end."""
+    try:
+        left = bool(reaper.marked(note.mark))
+    except OSError:  # no descriptor is left: whoever opens it next sees to it
+        return
+    if not left:
+        shutil.rmtree(run_dir / SCRATCH, ignore_errors=True)
+    elif not reaper.reap(None, note.mark, run_dir / SCRATCH, KILL_TIMEOUT_S):
+        return
+    with contextlib.suppress(OSError):
+        (run_dir / WORKER_FILE).unlink()
+
+
+class Worker:
+    """A worker's process, a child of this one or of another.
+
+    Parameters
+    ----------
+    run_dir : Path
+    pid : int
+    mark : str
+    child : subprocess.Popen, optional
+        The process, where this one started it.
+
+    Raises
+    ------
+    OSError
+        If it is gone, or no descriptor is left.
+    """
+
+    def __init__(self, run_dir: Path, pid: int, mark: str, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.pid = pid
+        self.mark = mark
+        self._run_dir = run_dir
+        self._child = child
+        self._lock = threading.Lock()
+        self._reaped = False
+        self._closed = False
+        self._handle: int | None = os.pidfd_open(pid)
+        self._handle_lock = threading.Lock()
+        self._waiting = 0
+        self._output: deque[bytes] = deque()
+        self._output_bytes = 0
+        self._drain: threading.Thread | None = None
+        if child is not None:
+            self._drain = threading.Thread(target=self._read_output, name=f"output-{pid}", daemon=True)
+            self._drain.start()
+
+    @classmethod
+    def of(cls, run_dir: Path, note: Note) -> Worker | None:
+        """The process of a note, if it is alive."""
+        with contextlib.suppress(OSError):
+            # Held before it is looked at: from then on the number cannot become another process's unnoticed.
+            found = cls(run_dir, note.pid, note.mark)
+            if note.standing == "alive":
+                return found
+            found._let_go()
+        return None
+
+    @property
+    def is_child(self) -> bool:
+        """Whether this process started it."""
+        return self._child is not None
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the process ended, or ends in this time."""
+        with self._handle_lock:
+            if self._handle is None:
+                return True
+            handle = self._handle
+            self._waiting += 1
+        try:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            return bool(poll.poll(timeout_s * 1000))
+        finally:
+            with self._handle_lock:
+                self._waiting -= 1
+                self._close_handle()
+
+    def _let_go(self) -> None:
+        with self._handle_lock:
+            self._closed = True
+            self._close_handle()
+
+    def _close_handle(self) -> None:
+        """Not while another thread waits for the process: the descriptor's number would be another file's."""
+        if self._closed and not self._waiting and self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def kill(self) -> None:
+        """Kill the process and all that it started.
+
+        Raises
+        ------
+        RunError
+            If it lives on.
+        """
+        with self._lock:
+            self._reap()
+        if not self.wait(KILL_TIMEOUT_S):
+            raise RunError(f"process {self.pid} cannot be ended: it is another user's, or the system holds on to it")
+
+    def close(self) -> int | None:
+        """Once the process has ended: its exit status where it can be known.
+
+        All that it started is gone then, and so are its temporary files.
+        """
+        with self._lock:
+            if not self._closed:
+                ended = self.wait(KILL_TIMEOUT_S)
+                self._reap()
+                if self._child is not None:
+                    if ended:
+                        self._child.wait()
+                    if self._child.stdin is not None:
+                        self._child.stdin.close()
+                if self._drain is not None:
+                    self._drain.join(KILL_TIMEOUT_S)
+                if self._reaped:  # else whoever opens the run next finds by it what is left
+                    with contextlib.suppress(OSError):
+                        (self._run_dir / WORKER_FILE).unlink()
+                self._let_go()
+            return self._child.returncode if self._child is not None else None
+
+    def _reap(self) -> None:
+        if not self._reaped:
+            # The id of a child that was not waited for stands for it yet; any other may be used again.
+            group = self.pid if self.is_child or not self.wait(0) else None
+            self._reaped = reaper.reap(group, self.mark, self._run_dir / SCRATCH, KILL_TIMEOUT_S)
+
+    def output(self) -> str:
+        """The last of what it printed."""
+        return b"".join(tuple(self._output)).decode(errors="replace")
+
+    def _read_output(self) -> None:
+        """Keep reading, so that a worker that prints a lot never waits and never fills the disk."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        with self._child.stdout as pipe:
+            while data := os.read(pipe.fileno(), 1 << 16):
+                self._output.append(data)
+                self._output_bytes += len(data)
+                while self._output_bytes - len(self._output[0]) > OUTPUT_BYTES:
+                    self._output_bytes -= len(self._output.popleft())
+
+
+def die_with_parent(*, keep_input: bool = False) -> None:
+    """Have the system kill the process group when the parent closes its end of standard input.
+
+    A thread that waits for it would not do, for one call that holds the interpreter's lock stops all threads; nor would
+    PR_SET_PDEATHSIG, which is about the parent's thread that started the worker and not about the parent.
+
+    Parameters
+    ----------
+    keep_input : bool
+        Leave standard input as it is, for processes that shall do the same; otherwise it is empty from now on.
+    """
+    # Opened anew: whom to signal belongs to the open file, which processes that inherit it share.
+    parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
+    fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(parent, fcntl.F_SETFL, fcntl.fcntl(parent, fcntl.F_GETFL) | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(0, select.POLLHUP)
+    if poll.poll(0):  # closed before the system was asked to watch it
+        os._exit(1)
+    if not keep_input:
+        # A program that reads standard input finds it empty.
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
+
+
+def memory_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 once it is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def over_limit(pid: int, limit_bytes: int | None) -> str:
+    """Why a process has to end for the memory that it takes; empty where it keeps the limit, or there is none."""
+    used = memory_bytes(pid) if limit_bytes is not None else 0
+    if limit_bytes is None or used <= limit_bytes:
+        return ""
+    return f"out of memory: {used} bytes in use, over the limit of {limit_bytes}"
+
+
+def over_time(begun_s: float, timeout_s: float | None) -> str:
+    """Why what began then, on the monotonic clock, has to end for the time it takes; empty where it may go on."""
+    if timeout_s is None or time.monotonic() - begun_s <= timeout_s:
+        return ""
+    return f"timeout: not done after {timeout_s:g} s"
+
+
+def how_ended(status: int, when: str = "before the run was done") -> str:
+    """What an exit status says of a worker that ended without a terminal event; negative is a signal's number."""
+    if status >= 0:
+        return f"ended by itself with exit status {status} {when}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = ", by hand or by the system when memory ran out" if -status == signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"

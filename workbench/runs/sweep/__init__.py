@@ -1,0 +1,1 @@
+"""Several runs: sweeps, remote runs and comparisons."""

@@ -1,0 +1,204 @@
+"""`compare`: runs side by side, each difference with its interval, and which of them are noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from workbench.errors import RunError
+from workbench.runs.log import events
+from workbench.runs.measure import interleaved_timing
+from workbench.runs.process.run_control import Run
+
+type Verdict = Literal["faster", "slower", "less", "more", "same", "noise", "unknown"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One figure of a run beside the first run's.
+
+    Attributes
+    ----------
+    run : str
+        The run's name.
+    figure : str
+        Such as ``step_s`` or ``measured_peak_bytes``.
+    value, base : float, optional
+        This run's and the first run's; None where it was not measured.
+    ratio, low, high : float, optional
+        Value over base, with its 95 % interval where there are samples.
+    verdict : str
+        Of times ``faster`` or ``slower`` only where the two runs' own intervals lie apart and the difference is larger
+        than the drift and the noise of the machine together; else ``noise``. ``unknown`` where there are too few
+        samples, or where the drift is not known.
+    drift : float, optional
+        How far the machine's own speed moved between the two runs, as a share; None where a log does not say, and for
+        what is no time.
+    """
+
+    run: str
+    figure: str
+    value: float | None
+    base: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    drift: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Runs compared with the first of them.
+
+    Attributes
+    ----------
+    base : str
+        Name of the first run.
+    noise : float
+        How much the machine's own speed varied during the noisiest of the runs.
+    drift : float, optional
+        The most that it moved between the first run and another; None where no log says.
+    differences : tuple of Difference
+        Run by run.
+    warnings : tuple of str
+        What makes the runs hard to compare.
+    """
+
+    base: str
+    noise: float
+    differences: tuple[Difference, ...]
+    warnings: tuple[str, ...]
+    drift: float | None = None
+
+    @property
+    def words(self) -> str:
+        """What the times can say, in a sentence or two."""
+        by = "by an unknown share (a run is of before that was kept)" if self.drift is None else f"by {self.drift:.1%}"
+        return (
+            "not measured interleaved: the runs are of different moments, between which the machine's own speed "
+            f"drifted {by}; during them it varied by {self.noise:.1%}. `run --against` measures interleaved."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON data."""
+        return dataclasses.asdict(self)
+
+
+def compare(*runs: Run) -> Comparison:
+    """Compare runs with the first one.
+
+    Runs of different processes were not measured interleaved: beyond the samples' intervals, they differ by what the
+    machine did meanwhile. So no time wins unless the difference exceeds both runs' intervals and what the machine's own
+    speed moved between and during them.
+
+    Parameters
+    ----------
+    *runs : Run
+        Two or more; those that failed have what they measured before.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    RunError
+        If there are fewer than two.
+    """
+    if len(runs) < 2:
+        raise RunError(f"comparing needs two runs or more, given {len(runs)}")
+    base, *others = runs
+    noise = max((times["noise"] for run in runs if (times := run.times) is not None), default=0.0)
+    found: list[Difference] = []
+    for run in others:
+        found.append(_step_times(run, base, noise))
+        found.append(_single(run, base, "compile_s", run.compile_s, base.compile_s))
+        found.extend(_bytes(run, base, figure) for figure in ("measured_peak_bytes", "predicted_peak_bytes"))
+    drifts = [each.drift for each in found if each.drift is not None]
+    return Comparison(base.name, noise, tuple(found), tuple(_warnings(runs)), max(drifts, default=None))
+
+
+def step_times(run: Run, base: Run) -> Difference:
+    """The step times of two runs of different moments; see `Difference`."""
+    noise = max((times["noise"] for each in (run, base) if (times := each.times) is not None), default=0.0)
+    return _step_times(run, base, noise)
+
+
+def _step_times(run: Run, base: Run, noise: float) -> Difference:
+    now, then = (events.last_of(each.events, events.StepTimes) for each in (run, base))
+    if now is None or then is None or not now.samples_s or not then.samples_s:
+        return _single(run, base, "step_s", run.step_s, base.step_s)
+    ratio = interleaved_timing.ratio(now.samples_s, then.samples_s)
+    drift = None
+    if now.yardstick_s > 0 and then.yardstick_s > 0:
+        drift = abs(now.yardstick_s / then.yardstick_s - 1)
+    verdict: Verdict = "noise"
+    if ratio.samples < interleaved_timing.LEAST_SAMPLES or drift is None:
+        verdict = "unknown"
+    elif _apart(now.samples_s, then.samples_s) and abs(ratio.median - 1) > drift + noise:
+        verdict = "faster" if ratio.median < 1 else "slower"
+    return Difference(
+        run=run.name,
+        figure="step_s",
+        value=run.step_s,
+        base=base.step_s,
+        ratio=ratio.median,
+        low=ratio.low,
+        high=ratio.high,
+        verdict=verdict,
+        drift=drift,
+    )
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether the medians' intervals of two runs do not meet."""
+    first, second = interleaved_timing.estimate(one), interleaved_timing.estimate(other)
+    return first.high < second.low or second.high < first.low
+
+
+def _single(run: Run, base: Run, figure: str, value: float | None, of_base: float | None) -> Difference:
+    """A figure of which each run has one sample: no interval, and no verdict."""
+    ratio = value / of_base if value is not None and of_base else None
+    return Difference(
+        run=run.name, figure=figure, value=value, base=of_base, ratio=ratio, low=None, high=None, verdict="unknown"
+    )
+
+
+def _bytes(run: Run, base: Run, figure: str) -> Difference:
+    """Bytes are counted, not sampled: any difference is one."""
+    value, of_base = run.memory[figure], base.memory[figure]
+    verdict: Verdict = "unknown"
+    if value is not None and of_base is not None:
+        verdict = "same" if value == of_base else "less" if value < of_base else "more"
+    ratio = value / of_base if value is not None and of_base else None
+    return Difference(
+        run=run.name, figure=figure, value=value, base=of_base, ratio=ratio, low=ratio, high=ratio, verdict=verdict
+    )
+
+
+def _warnings(runs: Sequence[Run]) -> list[str]:
+    found = []
+    for run in runs:
+        if run.error:
+            found.append(f"{run.name}: {run.error}")
+        found += [f"{run.name}: {warning}" for warning in run.warnings]
+        if run.beside_load:
+            found.append(f"{run.name} was {run.beside_load}")
+        if run.times is None:
+            found.append(f"{run.name} has no step times")
+        elif not getattr(events.last_of(run.events, events.StepTimes), "yardstick_s", 0.0):
+            found.append(f"{run.name} is of before the machine's own speed was kept: its times have no verdict")
+    for name in ("versions", "machine"):
+        kinds = {
+            str(sorted(getattr(environment, name).items()))
+            for run in runs
+            if (environment := events.last_of(run.events, events.Environment)) is not None
+        }
+        if len(kinds) > 1:
+            found.append(f"the runs' {name} differ")
+    programs = {(run.request.program["name"], str(run.request.program.get("settings"))) for run in runs}
+    if len(programs) > 1:
+        found.append("the runs are of different programs or settings")
+    return found

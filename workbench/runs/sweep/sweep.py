@@ -1,0 +1,438 @@
+"""`Sweep`: a program over values of settings and choices, each point in a cold process of its own.
+
+One at a time, or wherever a `concurrent.futures.Executor` has them carried out: Dask's, submitit's, MPI's, or a pool's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import functools
+import io
+import itertools
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from workbench import programs
+from workbench.errors import RunError
+from workbench.runs.log import event_log, untrusted_files
+from workbench.runs.process import request, run_control, worker_process
+from workbench.runs.sweep import dask_runs
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+NOTE_FILE = "sweep.json"
+POINTS_FILE = "points.jsonl"
+FIT_FROM = 8
+"""Smallest value that the exponent is fitted to: below it, what does not grow dominates."""
+
+FIGURES = ("compile_s", "step_s", "measured_peak_bytes", "fusions", "fusions_unique")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What to run.
+
+    Attributes
+    ----------
+    program : str
+        A built-in name or ``file.py:factory``.
+    settings : mapping of str to sequence of str
+        Values of each setting; every combination is a point, the first setting changing slowest.
+    choices : mapping of str to sequence of str
+        Likewise, options of sites.
+    device, executor : str
+    timeout_s : float
+        A point that takes longer fails, and the sweep goes on.
+    """
+
+    program: str
+    settings: Mapping[str, Sequence[str]]
+    choices: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    device: str = "cpu"
+    executor: str = "torch"
+    timeout_s: float = 3600.0
+
+    def points(self) -> list[dict[str, dict[str, str]]]:
+        """Settings and choices of each point."""
+        names = [*(("settings", name) for name in self.settings), *(("choices", name) for name in self.choices)]
+        values = [*self.settings.values(), *self.choices.values()]
+        found = []
+        for combination in itertools.product(*values):
+            point: dict[str, dict[str, str]] = {"settings": {}, "choices": {}}
+            for (kind, name), value in zip(names, combination, strict=True):
+                point[kind][name] = str(value)
+            found.append(point)
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point's outcome.
+
+    Attributes
+    ----------
+    settings, choices : dict
+    ok : bool
+    error : str, optional
+    seconds : float
+        All of it: opening, planning, compiling, running.
+    figures : dict
+        Those of `FIGURES` that were measured.
+    stages : list of dict
+        As in a run.
+    run_dir : str
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"strict": True, "extra": "forbid"}
+
+    settings: dict[str, str]
+    choices: dict[str, str]
+    ok: bool
+    error: str | None
+    seconds: float
+    figures: dict[str, float]
+    stages: list[dict[str, Any]]
+    run_dir: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a sweep is: points done of all, and the time that the rest will take at the mean of those done."""
+
+    done: int
+    count: int
+    left_s: float | None
+    latest: Point | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepResult:
+    """All points of a sweep that were run.
+
+    Attributes
+    ----------
+    sweep : Sweep
+    points : tuple of Point
+    """
+
+    sweep: Sweep
+    points: tuple[Point, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per point, for tables."""
+        return [
+            {
+                **point.settings,
+                **point.choices,
+                **{figure: point.figures.get(figure) for figure in FIGURES},
+                "seconds": point.seconds,
+                "ok": point.ok,
+                "error": point.error,
+            }
+            for point in self.points
+        ]
+
+    def csv(self) -> str:
+        """The rows as comma-separated values, with a header."""
+        rows = self.rows()
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]) if rows else ["ok"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+    def exponents(self, figure: str = "compile_s") -> dict[str, float]:
+        """Exponent of the power law that a figure follows over the first setting, per combination of everything else.
+
+        A straight line is fitted to the logarithms, for values from `FIT_FROM` on; two at least are needed.
+        """
+        found = {}
+        for label, series in self.series(figure).items():
+            large = [(x, y) for x, y in series if x >= FIT_FROM and y > 0]
+            if len(large) >= 2:
+                x, y = np.log(np.asarray(large).T)
+                found[label] = float(np.polyfit(x, y, 1)[0])
+        return found
+
+    def series(self, figure: str = "compile_s") -> dict[str, list[tuple[float, float]]]:
+        """Values of the first setting with those of a figure, per combination of everything else."""
+        axis = next(iter(self.sweep.settings), None)
+        found: dict[str, list[tuple[float, float]]] = {}
+        for point in self.points:
+            x = _number(point.settings.get(axis, "")) if axis is not None else None
+            if x is None or figure not in point.figures:
+                continue
+            rest = {**{k: v for k, v in point.settings.items() if k != axis}, **point.choices}
+            label = ", ".join(f"{name}={value}" for name, value in rest.items()) or self.sweep.program
+            found.setdefault(label, []).append((x, point.figures[figure]))
+        return {label: sorted(series) for label, series in found.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON data."""
+        return {
+            "ok": all(point.ok for point in self.points),
+            "program": self.sweep.program,
+            "points": [dataclasses.asdict(point) for point in self.points],
+            "exponents": {figure: self.exponents(figure) for figure in ("compile_s", "step_s")},
+        }
+
+
+def check(sweep: Sweep) -> None:
+    """Refuse a program or settings that are not there, before a cold process finds that out for each point.
+
+    Raises
+    ------
+    ProgramError
+        Saying what was given, and what is legal.
+    """
+    for point in sweep.points():
+        programs.check(sweep.program, point["settings"])
+
+
+def run(
+    sweep: Sweep,
+    out: Path,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    executor: Executor | None = None,
+) -> SweepResult:
+    """Run a sweep, or go on with one: points that the folder holds already are not run again, unless they failed.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    out : Path
+        Folder for the outcome of each point and its run; made where it is missing.
+    on_progress : callable, optional
+        Called before the first point and after each.
+    executor : concurrent.futures.Executor, optional
+        Where points are carried out, as many at once as it takes; by default here, one after another. Its workers need
+        this package and the program's file. What is there of a point is brought back into `out`. A worker that dies
+        fails its point, which the next call runs again; points that run beside others on one machine disturb their
+        times.
+
+    Returns
+    -------
+    SweepResult
+
+    Raises
+    ------
+    ProgramError
+        As `check` says.
+    RunError
+        If the folder cannot be written, or holds another sweep.
+    """
+    check(sweep)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _claim(out, sweep)
+    except OSError as error:
+        raise RunError(f"the sweep's folder {out} cannot be written: {error.strerror}") from error
+    wanted = sweep.points()
+    try:
+        known = {_key(point.settings, point.choices): point for point in _read(out) if point.ok}
+    except OSError as error:
+        raise RunError(f"the points in {out} cannot be read: {error.strerror}") from error
+    spent: list[float] = []
+    latest: Point | None = None
+    missing = [point for point in wanted if _key(**point) not in known]
+    count, now = len(wanted), dict(known)
+
+    def report(left: int) -> None:
+        if on_progress is not None:
+            left_s = statistics.fmean(spent) * left if spent else None if left else 0.0
+            on_progress(Progress(count - left, count, left_s, latest))
+
+    report(len(missing))
+    for left, done in zip(reversed(range(len(missing))), _carried_out(sweep, missing, out, executor), strict=True):
+        latest = done
+        spent.append(done.seconds)
+        _append(out, done)
+        now[_key(done.settings, done.choices)] = done
+        report(left)
+    return SweepResult(sweep, tuple(now[_key(**point)] for point in wanted))
+
+
+def _carried_out(
+    sweep: Sweep, points: Sequence[Mapping[str, Mapping[str, str]]], out: Path, executor: Executor | None
+) -> Iterator[Point]:
+    """The outcome of each point, as they end."""
+    if executor is None:
+        yield from (_cold(sweep, point, out) for point in points)
+        return
+    asked: dict[Future[tuple[Point, bytes]], Mapping[str, Mapping[str, str]]] = {}
+    for point in points:
+        try:
+            asked[executor.submit(_packed, sweep, point)] = point
+        except RuntimeError as error:
+            # A pool of which a worker died takes nothing more.
+            yield _lost(point, error)
+    for future in as_completed(asked):
+        try:
+            done, folder = future.result()
+        # Each kind of executor has errors of its own for a worker that died.
+        except Exception as error:  # noqa: BLE001
+            yield _lost(asked[future], error)
+            continue
+        yield dataclasses.replace(done, run_dir=dask_runs.unpack(folder, out / "runs", done.run_dir))
+
+
+def _packed(sweep: Sweep, point: Mapping[str, Mapping[str, str]]) -> tuple[Point, bytes]:
+    """One point, carried out by a worker, with its run's folder."""
+    with dask_runs.folder() as out:
+        done = _cold(sweep, point, out)
+        return done, dask_runs.pack(out / "runs")
+
+
+def _lost(point: Mapping[str, Mapping[str, str]], error: BaseException) -> Point:
+    return Point(
+        settings=dict(point["settings"]),
+        choices=dict(point["choices"]),
+        ok=False,
+        error=f"the worker was lost: {type(error).__name__}: {error}",
+        seconds=0.0,
+        figures={},
+        stages=[],
+        run_dir="",
+    )
+
+
+def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Point:
+    """Run one point in a fresh interpreter with empty compile caches."""
+    command = [
+        sys.executable, "-m", "workbench.runs.sweep.sweep_point",
+        json.dumps({"program": sweep.program, "device": sweep.device, "executor": sweep.executor, **point}),
+    ]  # fmt: skip
+    start = time.perf_counter()
+    # Closed by the system where this process dies: by that the point knows that nobody waits for it any more.
+    its_end, alive = os.pipe()
+    child = subprocess.Popen(
+        command,
+        stdin=its_end,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WORKBENCH_RUNS": str(out / "runs")},
+        start_new_session=True,
+    )
+    os.close(its_end)
+    error: str | None = None
+    outcome: dict[str, Any] = {}
+    try:
+        text, complaints = child.communicate(timeout=sweep.timeout_s)
+        outcome, error = _outcome(text, complaints, child.returncode)
+    except subprocess.TimeoutExpired:
+        error = f"timeout: not done after {sweep.timeout_s:g} s"
+    finally:
+        # The worker has a session of its own; it dies with the process that asked for it.
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            for request_file in (out / "runs").glob(f"*/{request.REQUEST_FILE}"):
+                with contextlib.suppress(RunError):
+                    run_control.follow(request_file.parent).wait(worker_process.KILL_TIMEOUT_S)
+        os.close(alive)
+    return Point(
+        settings=dict(point["settings"]),
+        choices=dict(point["choices"]),
+        ok=error is None,
+        error=error,
+        seconds=time.perf_counter() - start,
+        figures=outcome.get("figures", {}),
+        stages=outcome.get("stages", []),
+        run_dir=outcome.get("run_dir", ""),
+    )
+
+
+def _outcome(text: str, complaints: str, status: int) -> tuple[dict[str, Any], str | None]:
+    try:
+        outcome = json.loads(text.splitlines()[-1])
+        return outcome, outcome["error"]
+    except (ValueError, IndexError, KeyError):
+        last = next((line for line in reversed(complaints.splitlines()) if line.strip()), "")
+        return {}, f"the process ended with exit status {status}: {last}"
+
+
+def _claim(out: Path, sweep: Sweep) -> None:
+    """Note whose folder it is, so that points of another program are never taken for this one's."""
+    mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
+    note = out / NOTE_FILE
+    if untrusted_files.exists(note):
+        other = _noted(note)
+        if other == mine:
+            return
+        if other is not None:
+            raise RunError(f"{out} holds another sweep, of {other}; this one is of {mine}: give another folder")
+        if untrusted_files.exists(out / POINTS_FILE):
+            raise RunError(
+                f"{note} is damaged, so that nobody knows of which program the points in {out} are: "
+                f"give another folder, or delete {POINTS_FILE} to run them all again"
+            )
+    untrusted_files.write(note, json.dumps(mine) + "\n")
+
+
+def _noted(note: Path) -> dict[str, str] | None:
+    """Whose folder it is; None where the note is torn."""
+    try:
+        found = json.loads(untrusted_files.read(note))
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(found, dict) and all(
+        isinstance(found.get(key), str) for key in ("program", "device", "executor")
+    )
+    return found if whole else None
+
+
+def _read(out: Path) -> list[Point]:
+    if not untrusted_files.exists(out / POINTS_FILE):
+        return []
+    found = []
+    for line in untrusted_files.read(out / POINTS_FILE).splitlines():
+        try:
+            found.append(_reader().validate_json(line))
+        except ValueError:  # a line that a killed sweep left torn: that point is run again
+            continue
+    return found
+
+
+@functools.cache
+def _reader() -> TypeAdapter[Point]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Point)
+
+
+def _append(out: Path, point: Point) -> None:
+    path = out / POINTS_FILE
+    line = json.dumps(dataclasses.asdict(point)).encode() + b"\n"
+    try:
+        event_log.append_line(path, line)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}; the points before are kept") from error
+
+
+def _key(settings: Mapping[str, str], choices: Mapping[str, str]) -> str:
+    return json.dumps([dict(settings), dict(choices)], sort_keys=True)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None

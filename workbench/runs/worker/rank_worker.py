@@ -1,0 +1,243 @@
+"""One rank's process of a run that several ranks share: it joins the others, and does what the worker of a run does.
+
+``torchrun … -m workbench.runs.worker.rank_worker RUN_DIR``: on this machine started by
+`workbench.runs.process.rank_launcher`, elsewhere by whatever starts torchrun there. Its log stands in a folder of its
+own inside the run's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import RunError
+from workbench.runs.log import event_log, events
+from workbench.runs.process import rank_launcher, reaper, request, worker_process
+from workbench.runs.worker import worker
+
+if TYPE_CHECKING:
+    from workbench.runs.measure.accuracy import Parts
+
+_CANCEL_INTERVAL_S = 0.2
+_LIMIT_INTERVAL_S = 0.02
+
+
+def main(run_dir: Path) -> None:
+    """Carry out one rank's part of the run of a folder; ends the process."""
+    rank = int(os.environ["RANK"])
+    if reaper.MARK in os.environ:
+        worker_process.die_with_parent()
+    folder = rank_launcher.folder_of(run_dir, rank)
+    folder.mkdir()
+    _keep_output(folder / request.OUTPUT_FILE)
+    obeying = threading.Thread(target=_obey_cancel, args=(run_dir, folder), name="cancel", daemon=True)
+    obeying.start()
+
+    def run(log: event_log.EventLog) -> None:
+        try:
+            worker.run_program(run_dir, log, join=functools.partial(_join, run_dir))
+        except BaseException:
+            if (run_dir / rank_launcher.CANCEL_FILE).exists():
+                # A rank that obeyed before is missed here; that is no failure of this one, whose thread ends it now.
+                obeying.join()
+            raise
+
+    worker.carry_out(folder, run)
+
+
+def _keep_output(path: Path) -> None:
+    """Have all that the process prints go into a file, which a thread keeps from growing without end."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+
+    def shorten() -> None:
+        while True:
+            time.sleep(_CANCEL_INTERVAL_S)
+            if os.fstat(file).st_size > request.OUTPUT_BYTES:
+                os.ftruncate(file, 0)
+
+    threading.Thread(target=shorten, name="output", daemon=True).start()
+
+
+def _obey_cancel(run_dir: Path, folder: Path) -> None:
+    """End the process when the run is cancelled from another machine, which sees nothing of this but the folder."""
+    begun_s = time.perf_counter()
+    while not (run_dir / rank_launcher.CANCEL_FILE).exists():
+        time.sleep(_CANCEL_INTERVAL_S)
+    event_log.append(folder / event_log.LOG_FILE, events.Cancelled(t_s=time.perf_counter() - begun_s))
+    os._exit(1)
+
+
+def keep_limits(folder: Path, options: request.RunOptions) -> None:
+    """End the process when it takes more memory or time, in a rank's folder, where no launcher sees to that."""
+    begun_s, reason = time.monotonic(), ""
+    while not reason:
+        time.sleep(_LIMIT_INTERVAL_S)
+        reason = worker_process.over_limit(os.getpid(), options.memory_limit_bytes)
+        reason = reason or worker_process.over_time(begun_s, options.timeout_s)
+    event_log.append(folder / event_log.LOG_FILE, events.Failed(t_s=time.monotonic() - begun_s, reason=reason))
+    os._exit(1)
+
+
+def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
+    """Meet the other ranks.
+
+    On one machine they meet through a file and talk over the loopback; on several, where torchrun says.
+    """
+    import torch
+    import torch.distributed as dist
+
+    rank, count, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    limited = (asked.options.memory_limit_bytes, asked.options.timeout_s) != (None, None)
+    if reaper.MARK not in os.environ and limited:
+        folder = rank_launcher.folder_of(run_dir, rank)
+        threading.Thread(target=keep_limits, args=(folder, asked.options), name="limits", daemon=True).start()
+    if count != asked.ranks:
+        raise RunError(f"the run is for {asked.ranks} ranks, and torchrun started {count}")
+    cuda = asked.program["device"] == "cuda"
+    device = torch.device("cuda", local) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    port = asked.options.port
+    here = os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
+    if here:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    meeting: dict[str, Any] = {"init_method": "env://"}
+    if here and port is None:
+        meeting = {"init_method": f"file://{run_dir / request.SCRATCH / 'ranks'}"}
+    elif port is not None and reaper.MARK in os.environ:
+        # It is served by who started the ranks; see `workbench.runs.process.rank_launcher.serve_store`.
+        store = dist.TCPStore(rank_launcher.LOOPBACK, port, is_master=False)  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
+        meeting = {"store": store}
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        rank=rank,
+        world_size=count,
+        device_id=device if cuda else None,
+        **meeting,
+    )
+    return _Ranks(asked, rank, device)
+
+
+class _Ranks:
+    """The ranks that share a program; a `workbench.runs.worker.worker.Group`."""
+
+    def __init__(self, asked: request.RunRequest, rank: int, device: Any) -> None:
+        self._asked, self._device = asked, device
+        # Ranks that share the tensors of each layer work on the same inputs.
+        self._data = rank if asked.parallel != "tensor" else 0
+
+    def options(self, options: request.RunOptions) -> request.RunOptions:
+        """With a seed of this rank's own, and by default its share of the machine's cores."""
+        share = max(1, len(os.sched_getaffinity(0)) // int(os.environ["LOCAL_WORLD_SIZE"]))
+        return dataclasses.replace(options, seed=options.seed + self._data, threads=options.threads or share)
+
+    def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
+        """The same parameters on all ranks, and this rank's own inputs."""
+        device, seed = str(self._device), self._asked.program["seed"]
+
+        def build_own() -> Parts:
+            callable_, args, kwargs = build(device, seed)
+            if not self._data:
+                return callable_, args, kwargs
+            if self._asked.program["kind"] == "pickle":
+                args, kwargs = other_rows((args, kwargs), seed + self._data)
+            else:
+                _, args, kwargs = build(device, seed + self._data)
+            return callable_, args, kwargs
+
+        return build_own
+
+    def transforms(self) -> Sequence[Any]:
+        """What shares the program among the ranks."""
+        import torch.distributed as dist
+
+        from workbench.compiler.frontend import fake_process_group
+
+        shared = fake_process_group.Ranks(self._asked.ranks, self._asked.parallel)  # type: ignore[arg-type]  # checked when opened
+        return fake_process_group.transforms(shared, self._device, dist.group.WORLD)
+
+    def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
+        """Samples by number alone, as many as the slowest rank takes in the time given: each step needs all ranks."""
+        import torch
+        import torch.distributed as dist
+
+        from workbench.runs.measure import interleaved_timing, statement_times
+
+        slowest = torch.tensor([step_s], dtype=torch.float64, device=self._device)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        fit = int(options.sampling_s / max(slowest.item(), 1e-6))
+        return dataclasses.replace(
+            options,
+            samples=min(options.samples, max(fit, interleaved_timing.LEAST_SAMPLES)),
+            clocks=options.clocks and fit >= 2 * statement_times.CLOCKED_STEPS,
+            sampling_s=float("inf"),
+        )
+
+    def check(
+        self,
+        compile_program: worker.Compiler,
+        build: Callable[[], Parts],
+        log: event_log.EventLog,
+        seed: int,
+    ) -> None:
+        """Compare parameters and gradients of a few steps of training."""
+        from workbench.runs.measure import rank_training
+
+        stock = worker.compiler_of(None, "", self.transforms)
+        outcome = rank_training.check(
+            lambda module: compile_program(module, None),
+            lambda module: stock(module, None),
+            build,
+            seed=seed + self._data,
+            modes=self._asked.program.get("modes", {}),
+        )
+        for error in outcome.tensors:
+            log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
+        log.write(worker.checked(outcome, log.now_s()))
+
+    def leave(self) -> None:
+        """Wait for the others: what a rank still receives is lost when its sender ends."""
+        import torch.distributed as dist
+
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def other_rows[T](inputs: T, seed: int) -> T:
+    """Inputs of the same shapes, whose rows are drawn from the rows of those given: a batch of the same data.
+
+    Parameters
+    ----------
+    inputs
+        Any nesting. Rows are along the first dimension; of all tensors that have as many as the first tensor has, the
+        same are drawn, and other tensors stay.
+    seed : int
+    """
+    import torch
+
+    from workbench.interop.torch_private import _pytree as pytree
+
+    leaves, spec = pytree.tree_flatten(inputs)
+    count = next((leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), 0)
+    rows = torch.randint(count, (count,), generator=torch.Generator().manual_seed(seed)) if count else None
+    drawn = [
+        leaf.detach()[rows.to(leaf.device)].requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, torch.Tensor) and rows is not None and leaf.shape[:1] == (count,)
+        else leaf
+        for leaf in leaves
+    ]
+    made: T = pytree.tree_unflatten(drawn, spec)
+    return made
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

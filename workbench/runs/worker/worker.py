@@ -1,0 +1,563 @@
+"""The process of one run: builds the program, compiles it, steps it, measures, and writes everything into its log.
+
+``python -m workbench.runs.worker.worker RUN_DIR``, started by `workbench.runs.process.run_control`. Standard input is a
+pipe that nothing is written to: the system kills the worker's whole process group when the other end closes, that is
+when the process that asked for the run is gone, whatever the worker is doing then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import statistics
+import sys
+import time
+import traceback
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import psutil
+
+from workbench.errors import ConfigWarning, RunError, WorkbenchError
+from workbench.runs.log import compile_stages, event_log, events
+from workbench.runs.process import request, worker_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from workbench.compiler.driver.statement_timers import StatementClocks
+    from workbench.runs.log.tensor_error import TensorError
+    from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
+
+    type Compiler = Callable[[Callable[..., Any], compile_stages.StageObserver | None], Callable[..., Any]]
+    type Transforms = Callable[[], Sequence[Any]]
+
+_PACKAGES = ("thunder-workbench", "torch", "lightning-thunder", "nvfuser-cu128-torch210", "triton", "numpy")
+
+
+class Group(Protocol):
+    """The other ranks that share a program with this process; see `workbench.runs.worker.rank_worker`."""
+
+    def options(self, options: request.RunOptions) -> request.RunOptions:
+        """The options, with this rank's own seed and number of threads."""
+
+    def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
+        """What builds this rank's program, from what does so for a device and a seed.
+
+        The same parameters on all ranks, and inputs of its own.
+        """
+
+    def transforms(self) -> Sequence[Any]:
+        """What shares the program among the ranks, made anew for each compilation."""
+
+    def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
+        """The options of the common run, with budgets under which all ranks take the same number of steps."""
+
+    def check(self, compile_program: Compiler, build: Callable[[], Parts], log: event_log.EventLog, seed: int) -> None:
+        """Compare what training gives with unmodified Thunder's and with eager's."""
+
+    def leave(self) -> None:
+        """Wait until all ranks are done."""
+
+
+def main(run_dir: Path) -> None:
+    """Carry out the run of a folder; ends the process."""
+    worker_process.die_with_parent()
+    carry_out(run_dir, functools.partial(run_program, run_dir))
+
+
+def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoReturn:
+    """Do a worker's work with a log that begins and ends as it should; ends the process."""
+    log = event_log.EventLog(log_dir / event_log.LOG_FILE)
+    log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=time.time() - log.now_s()))
+    _report_warnings(log)
+    try:
+        run(log)
+        end: events.Event = events.Finished(t_s=log.now_s())
+    except BaseException as error:  # noqa: BLE001  # whatever it is, the log says so
+        end = events.Failed(t_s=log.now_s(), reason=explain(error), detail=traceback.format_exc())
+    log.write(end)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the program may have closed it, or put something else in its place
+            stream.flush()
+    # At once: threads and pools that the program or a compiler left behind would keep the process from ending.
+    os._exit(0 if isinstance(end, events.Finished) else 1)
+
+
+def explain(error: BaseException) -> str:
+    """One line for a person that says why a run failed."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if _is_out_of_memory(error):
+        return f"out of memory: {text}" if text else "out of memory"
+    if isinstance(error, WorkbenchError):
+        return text
+    if isinstance(error, SystemExit):
+        return f"the program ended the process: sys.exit({error.code!r})"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        # torch's CPU allocator raises a plain RuntimeError.
+        if (
+            isinstance(error, MemoryError)
+            or type(error).__name__ == "OutOfMemoryError"
+            or "can't allocate memory" in str(error)
+        ):
+            return True
+        error = error.__cause__
+    return False
+
+
+def compiler_of(
+    config_text: str | None, name: str, transforms: Transforms = tuple, capture: str = "interpreter"
+) -> Compiler:
+    """What compiles a program: a config, or unmodified Thunder where there is none.
+
+    Reads the config at once; the compiler is imported when it is first called for.
+
+    Parameters
+    ----------
+    config_text : str, optional
+    name : str
+        The config's file, for messages.
+    transforms : callable, optional
+        Makes Thunder's transforms that share the program among ranks.
+    capture : {'dynamo', 'interpreter', 'parts'}
+        How the program comes in, for unmodified Thunder.
+    """
+    if config_text is None:
+
+        def unmodified(
+            callable_: Callable[..., Any], observer: compile_stages.StageObserver | None
+        ) -> Callable[..., Any]:
+            from workbench.compiler import api
+
+            return api.unmodified(callable_, transforms(), capture)
+
+        return unmodified
+    from workbench.core import config
+
+    choices = config.parse(config_text, name)
+    return lambda callable_, observer: choices.jit(callable_, observer=observer, transforms=transforms())
+
+
+def run_program(
+    run_dir: Path, log: event_log.EventLog, join: Callable[[request.RunRequest], Group] | None = None
+) -> None:
+    """Build, compile, step, measure and check the program of a run's folder.
+
+    Parameters
+    ----------
+    run_dir : Path
+    log : EventLog
+    join : callable, optional
+        Joins the ranks that share the program.
+    """
+    asked = request.read(run_dir)
+    options = asked.options
+    import torch
+
+    group = join(asked) if join is not None else None
+    if group is not None:
+        options = group.options(options)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    log.write(_environment(log))
+    from workbench.runs.measure import memory_meter
+
+    sampler = memory_meter.MemorySampler(
+        log, options.memory_interval_s, apart=str(asked.program["device"]).startswith("cuda")
+    )
+    sampler.start()
+    try:
+        _measure(run_dir, asked, group, options, log)
+    finally:
+        # What a log says of how the run ended is its last line.
+        sampler.stop()
+
+
+def _measure(
+    run_dir: Path, asked: request.RunRequest, group: Group | None, options: request.RunOptions, log: event_log.EventLog
+) -> None:
+    from workbench.runs.measure import memory_meter
+
+    _phase(log, "build")
+    build, transforms = _builder(run_dir, asked, group), group.transforms if group is not None else tuple
+    path = run_dir / request.CONFIG_FILE
+    own = path.read_text() if path.exists() else None
+    compile_program = compiler_of(own, str(path), transforms, asked.capture)
+    fusions = fusions_of(asked.program["device"])
+    with fusions.kept():
+        recorded, kernels_run, stepper = _compile(
+            compile_program, build, log, options, _modes(asked), stock=own is None
+        )
+
+    _phase(log, "warmup")
+    step_s = _warm_up(stepper, options.warmup if group is None else max(options.warmup, 1), log)
+    if group is not None:
+        options = group.agreed(asked.options, step_s)
+    kernels: list[dict[str, Any]] = []
+    if options.measure_peak:
+        _phase(log, "memory")
+        peak = memory_meter.measure_peak(stepper, _clocks(stepper, time.time_ns, frees=True))
+        kernels = peak.kernels
+        log.write(events.PeakMeasured(t_s=log.now_s(), **vars(peak)))
+    if options.memory_snapshot:
+        from workbench.runs.measure import memory_snapshot
+
+        _phase(log, "memory")
+        memory_snapshot.save(memory_snapshot.take(stepper, _clocks(stepper, time.time_ns, frees=True)), run_dir)
+    if options.samples:
+        _phase(log, "time")
+        with fusions.shared():
+            variants = _variants(asked, own, build, transforms, options, log)
+        _time(stepper, variants, log, options)
+    if options.clocks and (clocks := _clocks(stepper, time.perf_counter_ns)) is not None:
+        from workbench.runs.measure import statement_times as clocking
+
+        _phase(log, "clocks")
+        works = [clocking.Kernel(**kernel) for kernel in kernels]
+        try:
+            log.write(clocking.measure(stepper, clocks, options.sampling_s / 2, works, log.now_s))
+        except clocking.UnsteadyError as error:
+            log.write(events.Warned(t_s=log.now_s(), message=str(error)))
+    if options.check_accuracy:
+        _phase(log, "accuracy")
+        del stepper  # references need the room
+        with fusions.shared():
+            if group is not None:
+                group.check(compile_program, build, log, options.seed)
+            else:
+                _check(recorded, kernels_run, build, log, options.seed, asked)
+    if group is not None:
+        group.leave()
+
+
+class Fusions(Protocol):
+    """What compiles fusions once that a run defines more than once."""
+
+    def kept(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, each is compiled on its own, for that is measured, and kept."""
+
+    def shared(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, what was kept is not compiled again."""
+
+
+class _NoFusions:
+    """Where nvFuser compiles none."""
+
+    def kept(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    shared = kept
+
+
+def fusions_of(device: str) -> Fusions:
+    """Those of programs on a device."""
+    from workbench.core.executor import why_no_nvfuser
+
+    if not device.startswith("cuda") or why_no_nvfuser():
+        return _NoFusions()
+    from workbench.compiler.fusion.definition_cache import Definitions
+
+    return Definitions()
+
+
+def _warm_up(stepper: Stepper, steps: int, log: event_log.EventLog) -> float:
+    """Step a few times; seconds that the last step took."""
+    from workbench.runs.measure import interleaved_timing
+
+    step_s = 0.0
+    for _ in range(steps):
+        step_s = interleaved_timing.time_step(stepper).wall_s
+        log.write(events.Step(t_s=log.now_s(), seconds=step_s, warmup=True))
+    return step_s
+
+
+def _time(stepper: Stepper, variants: dict[str, Stepper], log: event_log.EventLog, options: request.RunOptions) -> None:
+    """Time the run's own steps, interleaved with those of the variants."""
+    from workbench.runs.measure import interleaved_timing
+
+    own = ""  # a name that no variant has
+
+    def on_sample(name: str, sample: interleaved_timing.StepTime) -> None:
+        if name == own:
+            log.write(events.Step(t_s=log.now_s(), seconds=sample.wall_s, warmup=False))
+
+    steppers = {own: stepper, **variants}
+    load = interleaved_timing.LoadWatch()
+    found = interleaved_timing.interleaved(
+        {name: functools.partial(interleaved_timing.time_step, each) for name, each in steppers.items()},
+        options.samples,
+        options.sampling_s * len(steppers),
+        seed=options.seed,
+        on_sample=on_sample,
+    )
+    other_cores = load.other_cores()
+    samples_s = [sample.wall_s for sample in found[own]]
+    step = interleaved_timing.estimate(samples_s)
+    yardsticks_s = [sample.yardstick_s for samples in found.values() for sample in samples]
+    log.write(
+        events.StepTimes(
+            t_s=log.now_s(),
+            step_s=step.median,
+            samples_s=samples_s,
+            low_s=step.low,
+            high_s=step.high,
+            host_s=statistics.median(sample.host_s for sample in found[own]),
+            device_s=statistics.median(sample.device_s for sample in found[own]),
+            noise=interleaved_timing.noise(yardsticks_s),
+            yardstick_s=statistics.median(yardsticks_s),
+            other_cores=other_cores,
+            free_cores=(os.cpu_count() or 1) - _threads(stepper) - other_cores,
+        )
+    )
+    for name in variants:
+        other_s = [sample.wall_s for sample in found[name]]
+        ratio = interleaved_timing.ratio(other_s, samples_s, paired=True)
+        log.write(
+            events.VariantTimes(
+                t_s=log.now_s(),
+                name=name,
+                samples_s=other_s,
+                step_s=statistics.median(other_s),
+                ratio=ratio.median,
+                ratio_low=ratio.low,
+                ratio_high=ratio.high,
+            )
+        )
+
+
+def _threads(stepper: Stepper) -> int:
+    """Threads of this process that compute on the CPU in a step."""
+    import torch
+
+    return torch.get_num_threads() if stepper.device.type == "cpu" else 1
+
+
+def _variants(
+    asked: request.RunRequest,
+    own: str | None,
+    build: Callable[[], Parts],
+    transforms: Transforms,
+    options: request.RunOptions,
+    log: event_log.EventLog,
+) -> dict[str, Stepper]:
+    """The program compiled in each other way that was asked for, and warmed up."""
+    from workbench.runs.measure import accuracy, cuda_graph
+
+    others: dict[str, tuple[str | None, type[Stepper]]] = {
+        name: (text, accuracy.Stepper) for name, text in asked.variants.items()
+    }
+    if options.cuda_graph:
+        others[cuda_graph.NAME] = (own, cuda_graph.GraphedStepper)
+    found: dict[str, Stepper] = {}
+    for name, (text, kind) in others.items():
+        try:
+            callable_, args, kwargs = build()
+            jitted = compiler_of(text, name, transforms, asked.capture)(callable_, None)
+            found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed, modes=_modes(asked))
+            _warm_up(found[name], max(options.warmup, 1), log)
+        except Exception as error:
+            raise RunError(f"{name}, to be timed interleaved with the run: {explain(error)}") from error
+    return found
+
+
+def _clocks(stepper: Stepper, now: Callable[[], int], *, frees: bool = False) -> StatementClocks | None:
+    """Clocks for the statements of the program; None where Thunder did not compile it."""
+    if not hasattr(stepper.run, "_lc_cs"):
+        return None
+    from workbench.compiler.driver.statement_timers import StatementClocks
+
+    return StatementClocks(stepper.run, now, frees=frees)
+
+
+def _compile(
+    compile_program: Compiler,
+    build: Callable[[], Parts],
+    log: event_log.EventLog,
+    options: request.RunOptions,
+    modes: dict[str, str],
+    *,
+    stock: bool,
+) -> tuple[dict[str, Any], dict[str, str], Stepper]:
+    """Do the first forward and backward; what it gave, the kernels that ran, and the program ready for more steps."""
+    import torch
+
+    from workbench.runs.measure import accuracy
+
+    original, args, kwargs = build()
+    # Seconds that are no part of what compiling a program costs; and what cannot be built fails without them.
+    from workbench.compiler.api import proofs_of
+    from workbench.compiler.fastpath import install
+
+    _phase(log, "compile")
+    recorder = compile_stages.Recorder(log)
+    start_s = log.now_s()
+    jitted = compile_program(original, recorder)
+    stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed, modes=modes)
+    torch.manual_seed(options.seed)
+    # What unmodified Thunder takes is what it takes without the workbench.
+    with install.as_shipped() if stock else contextlib.nullcontext():
+        outputs = stepper.forward()
+    stepper.synchronize()
+    forward_s = log.now_s()
+    _thunders_own_stages(jitted, recorder, log, start_s, forward_s)
+    backward_s = log.now_s()
+    differentiated = stepper.backward(outputs)
+    stepper.synchronize()
+    end_s = log.now_s()
+    if differentiated:
+        recorder.rest_of("first backward", backward_s, end_s)
+    shares, attributed = compile_stages.attribute(recorder.intervals, start_s, end_s)
+    proofs = proofs_of(jitted)
+    log.write(
+        events.Compiled(
+            t_s=log.now_s(),
+            compile_s=end_s - start_s,
+            attributed=attributed,
+            stages=shares,
+            # What differs from the stock plan does not run; that one may not be what Thunder traced.
+            proven=all(proof.proven for proof in proofs) if proofs else None,
+            rules=sorted({rule for proof in proofs for rule in proof.rules}),
+        ),
+    )
+    if not options.check_accuracy:
+        return {}, {}, stepper
+    from workbench.compiler.planner import kernel_identity
+
+    return stepper.record(outputs), kernel_identity.kernels_of(jitted), stepper
+
+
+def _thunders_own_stages(
+    jitted: Any, recorder: compile_stages.Recorder, log: event_log.EventLog, start_s: float, forward_s: float
+) -> None:
+    """Attribute what was not reported to the observer, by the time stamps that Thunder keeps itself.
+
+    The compile statistics of `thunder.compile_stats` are readings of `time.perf_counter_ns`; they are coarser than
+    what is reported to an observer, and the only ones there are of unmodified Thunder.
+    """
+    stats = getattr(jitted, "_lc_cs", None)
+    if stats is None:
+        return
+
+    def at(name: str) -> float:
+        return log.since_s(getattr(stats, name) / 1e9)
+
+    traced_s, prologue_s = at("last_trace_tracing_stop"), at("last_prologue_transformation_stop")
+    # What was reported to an observer last before the first call is the last edit of the traces.
+    called_s = at("last_prologue_execution_start")
+    edited_s = max((i.end_s for i in recorder.intervals if i.end_s <= called_s), default=prologue_s)
+    reported = edited_s > prologue_s
+    recorder.rest_of("make jit", start_s, at("last_trace_tracing_start"))
+    recorder.rest_of("interpret", at("last_trace_tracing_start"), traced_s)
+    recorder.rest_of("prologue", traced_s, prologue_s)
+    recorder.rest_of("generate code" if reported else "transform and generate code", edited_s, called_s)
+    recorder.rest_of("check inputs", called_s, at("last_prologue_execution_stop"))
+    recorder.rest_of("first forward", at("last_trace_host_execution_start"), forward_s)
+
+
+def _check(
+    recorded: dict[str, Any],
+    kernels: dict[str, str],
+    build: Callable[[], Parts],
+    log: event_log.EventLog,
+    seed: int,
+    asked: request.RunRequest,
+) -> None:
+    from workbench.runs.measure import accuracy
+
+    def on_tensor(error: TensorError) -> None:
+        log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
+
+    outcome = accuracy.check(
+        recorded,
+        build,
+        seed=seed,
+        kernels=kernels,
+        on_tensor=on_tensor,
+        capture=asked.capture,
+        modes=_modes(asked),
+    )
+    log.write(checked(outcome, log.now_s()))
+
+
+def _modes(asked: request.RunRequest) -> dict[str, str]:
+    """Of PyTorch, that the program was opened under."""
+    return dict(asked.program.get("modes", {}))
+
+
+def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
+    """The event that says what a check came to."""
+    return events.AccuracyChecked(
+        t_s=t_s,
+        ok=outcome.ok,
+        max_error=outcome.max_error,
+        against=outcome.against,
+        worst=outcome.worst.name if outcome.worst is not None else "",
+        bitwise=outcome.bitwise,
+        changed_kernels=None if outcome.changed_kernels is None else list(outcome.changed_kernels),
+        unstable=outcome.unstable,
+    )
+
+
+def _builder(run_dir: Path, asked: request.RunRequest, group: Group | None) -> Callable[[], Parts]:
+    import torch
+
+    from workbench import programs
+
+    def build(device: str, seed: int) -> Parts:
+        # A factory that draws from the generator outside of what `programs.build` seeds gives the same values, too.
+        torch.manual_seed(asked.options.seed)
+        parts: Parts = programs.build({**asked.program, "seed": seed}, device=device, folder=run_dir)
+        return parts
+
+    if group is not None:
+        return group.build(build)
+    return lambda: build(asked.program["device"], asked.program["seed"])
+
+
+def _report_warnings(log: event_log.EventLog) -> None:
+    """Write warnings about the config into the log, too; all go to standard error as ever."""
+    show = warnings.showwarning
+
+    def report(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, ConfigWarning):
+            log.write(events.Warned(t_s=log.now_s(), message=str(message)))
+        show(message, category, *where, **more)
+
+    warnings.showwarning = report
+
+
+def _phase(log: event_log.EventLog, name: str) -> None:
+    log.write(events.Phase(t_s=log.now_s(), phase=name))
+
+
+def _environment(log: event_log.EventLog) -> events.Environment:
+    import torch
+
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    machine: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+    }
+    return events.Environment(t_s=log.now_s(), versions=versions, machine=machine)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""The app, put together from its parts."""

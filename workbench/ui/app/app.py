@@ -1,0 +1,610 @@
+"""The app: one screen over a `Workbench`. It shows what the bench knows and passes on what a person asks for."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets
+
+from workbench.analysis.cost import chrome_trace
+from workbench.compiler.interop.gc_pause import few_collections
+from workbench.core.graph import Kind
+from workbench.core.lever import Effect, Site
+from workbench.errors import WorkbenchError
+from workbench.runs.measure import statement_times
+from workbench.runs.measure.measured_rates import MACHINE_NAMES
+from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
+from workbench.runs.process.request import RunOptions
+from workbench.runs.process.run_store import choices_of
+from workbench.ui.controls import inspector
+from workbench.ui.controls.choice_queue import Choosing
+from workbench.ui.controls.controls import Controls, Readout
+from workbench.ui.controls.figure_strip import Against, Before, Strip, figures, while_planned
+from workbench.ui.controls.help import Help
+from workbench.ui.controls.messages import NOT_ATTACHED, limit_bytes_of, why_not_run, words_of_search
+from workbench.ui.controls.preview import Preview
+from workbench.ui.graph.graph_view import GraphView
+from workbench.ui.tabs import tables
+from workbench.ui.tabs.compile_tab import CompileTab
+from workbench.ui.tabs.experiments import Experiments
+from workbench.ui.tabs.fit_tab import FitTab
+from workbench.ui.tabs.fusions_tab import Fusions
+from workbench.ui.tabs.memory_tab import MemoryTab
+from workbench.ui.tabs.outline_tab import OutlinePane, OutlineTab
+from workbench.ui.tabs.passes_tab import Passes
+from workbench.ui.tabs.peak_table import Alive, measured_content, predicted_content
+from workbench.ui.tabs.ranking_tab import WorthTab
+from workbench.ui.tabs.tables import VARIANTS, RunsAsked
+from workbench.ui.tabs.timeline_tab import TimelineTab, first_content, simulated_lanes, timeline_content
+from workbench.ui.widgets.split import Split, side_by_side
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.runs.process.run_control import Run
+
+_LOGGER = logging.getLogger(__name__)
+
+TRACE_FILE = "perfetto.json"
+"""In a run's folder: what Perfetto opens."""
+
+
+class App:
+    """The screen of a bench.
+
+    Parameters
+    ----------
+    bench : Workbench
+    tab : bool
+        Whether the page is to show the app in a tab of its own, too.
+
+    Attributes
+    ----------
+    root : ipywidgets.VBox
+        What is displayed.
+    graph, controls, strip, memory
+        Its parts.
+    """
+
+    def __init__(self, bench: Workbench, *, tab: bool = False) -> None:
+        self.bench = bench
+        self._lock = threading.RLock()
+        self._choices_of: dict[pathlib.Path, dict[str, str] | None] = {}
+        self._asked = RunsAsked()
+        self._readout: Readout | None = None
+        self._stale: set[str] = set()
+        self._shown_run: Run | None = None
+        self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.controls = Controls(self._on_message, tab_asked=tab)
+        self.strip = Strip()
+        self.graph = GraphView(
+            on_turn=lambda sites: self.choosing.turn(sites),
+            on_undo=lambda: self.choosing.go(back=True),
+            on_redo=lambda: self.choosing.go(back=False),
+            on_place=lambda rows: self.choosing.choose({id: bench.plan.place(row) for id, row in rows.items()}),
+            on_preview=lambda message: self.preview.point(message),
+        )
+        self.choosing = Choosing(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
+        self.preview = Preview(bench, self.graph, self.choosing)
+        self.inspector = inspector.Inspector(self._on_inspector)
+        self.memory = MemoryTab(self._on_message)
+        self.alive = Alive(self._on_message)
+        self.worth = WorthTab(bench, self.graph.groups, self._on_message, self.preview.learn)
+        self.fit = FitTab(bench, self._in_background, self._on_message, self._say)
+        asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose, self.preview.ask)
+        self.outline, self.beside = OutlineTab(bench, *asks), OutlinePane(bench, *asks)
+        self._cannot_run = why_not_run(bench.program)
+        self.compile = CompileTab(self._cannot_run)
+        self.fusions = Fusions(bench, self._in_background, self._on_message, self._say)
+        self.passes = Passes(self.graph.reveal_value)
+        self.timeline = TimelineTab(self._on_message, content=first_content(bench.ranks, self._cannot_run))
+        self.experiments = Experiments(
+            bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench, cannot_run=self._cannot_run
+        )
+        self.sites = tables.SitesTable(self._on_message)
+        self.settings = tables.Settings(self._on_message)
+        self.trace = tables.TraceText(self._on_message)
+        self.help = Help()
+        for panel in (self.worth, self.fit.panel, self.outline, self.beside, self.passes, self.experiments):
+            panel.guard = self._act
+        self._drawn_by: dict[str, Callable[[], None]] = {
+            "Memory": self._show_memory,
+            "Worth it": self.worth.show_plan,
+            "Fit": self.fit.show_plan,
+            "Outline": self.outline.show_plan,
+            "Timeline": self._show_times,
+            "Fusions": self._show_fusions,
+            "Passes": lambda: self.passes.show_plan(bench.plan),
+            "Sites": self._show_sites_table,
+            "Settings": self._show_settings,
+            "Trace": self._show_trace,
+            "beside": self.beside.show_plan,
+        }
+        self.root = self._arranged()
+        self.controls.app = self.root.model_id
+        self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
+        self.beside.observe(lambda _: self._draw_open(), names="looked_at")
+        self.graph.observe(lambda _: self._select(), names="selected")
+        self.graph.observe(lambda _: self._show_rows(), names="folds")
+        for plot in (self.memory, self.fit.plot):
+            self.graph.observe(lambda change, plot=plot: plot.paint(dark=change["new"]), names="dark")
+        self.controls.content = {
+            "program": bench.program.name,
+            "place": f"{bench.program.device}, {bench.executor} executor",
+            "cannot_run": NOT_ATTACHED if self._cannot_run else "",
+            "ranks": bench.ranks,
+        }
+        self._refresh()
+        self.experiments.refresh()
+        self._forget = bench.observe(self._refresh)
+        threading.Thread(target=self._answer, name="workbench-effects", daemon=True).start()
+        self.root.observe(lambda _: self.close(), names="comm")
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self.root)
+
+    def close(self) -> None:
+        """Stop following the bench."""
+        self._forget()
+        self._questions.put(None)
+        self.fit.close()
+        self.fusions.close()
+        if self._readout is not None:
+            self._readout.stop()
+
+    def _arranged(self) -> ipywidgets.VBox:
+        height = f"{self.graph.height}px"
+        self.graph.layout = ipywidgets.Layout(flex="2 1 600px", min_width="0", width="auto", height=height)
+        self.inspector.layout = ipywidgets.Layout(flex="1 1 300px", min_width="0", width="auto", max_height=height)
+        self.memory.layout = ipywidgets.Layout(flex="3 1 480px", min_width="0", width="auto")
+        self.alive.layout = ipywidgets.Layout(flex="2 1 340px", min_width="0", width="auto")
+        middle = side_by_side(self.beside, self.graph, Split(axis="x"), self.inspector)
+        shown = {
+            "Memory": side_by_side(self.memory, self.alive),
+            "Worth it": self.worth,
+            "Fit": side_by_side(self.fit.plot, self.fit.panel),
+            "Outline": self.outline,
+            "Compile": self.compile,
+            "Timeline": self.timeline,
+            "Fusions": self.fusions,
+            "Passes": self.passes,
+            "Experiments": self.experiments,
+            "Sites": self.sites,
+            "Settings": self.settings,
+            "Trace": self.trace,
+        }
+        self.tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
+        root = ipywidgets.VBox(
+            [self.controls, self.strip, self.preview, middle, Split(axis="y"), self.help, self.tabs],
+            layout=ipywidgets.Layout(width="100%", grid_gap="10px"),
+        )
+        root.add_class("wb-app")
+        return root
+
+    # What a person asks for.
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        acts: dict[str, Callable[[], None]] = {
+            "run": self._run,
+            "cancel": self._cancel,
+            "undo": lambda: self.choosing.go(back=True),
+            "redo": lambda: self.choosing.go(back=False),
+            "export": lambda: self._export(message["path"]),
+            "dismiss": lambda: self._say(None),
+            "choose": lambda: self.choosing.choose({message["id"]: message["option"]}),
+            "choose_all": lambda: self.choosing.choose(message["choices"]),
+            "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
+            "perfetto": lambda: self._act(self._write_trace),
+            "alone": lambda: self._choose_alone(bool(message["on"])),
+            "in_turns": lambda: self._time_in_turns(bool(message["on"])),
+            "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
+            "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
+            "preview": lambda: self.preview.point(message),
+            "go": lambda: self.graph.reveal(message["id"]),
+            "unfold": lambda: self.graph.fold(self.graph.selected),
+            "code": lambda: self._in_background("reading the code", lambda: self._show_code(message["fusion"])),
+        }
+        act = acts.get(message.get("type", ""))
+        if act is not None:
+            act()
+
+    def _on_inspector(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "choose":
+            # What is chosen of an arc that stands for identical layers holds for all of them, as a click on it does.
+            self.choosing.choose({site.id: message["option"] for site in self.graph.turned(message["id"])})
+        else:
+            self._on_message(message)
+
+    def _act(self, act: Callable[[], Any]) -> Any:
+        """Do something that may fail; say how in one line, and lose nothing."""
+        # Without the app's lock: the bench has its own, and other apps of the same bench are told meanwhile.
+        try:
+            return act()
+        except WorkbenchError as error:
+            self._say(error.in_app(), bad=True)
+        except OSError as error:
+            self._say(f"{error.filename or 'file'}: {error.strerror}", bad=True)
+        except Exception as error:
+            # The app stays usable whatever happens below it; the traceback goes to the log.
+            _LOGGER.exception("the app could not do what was asked")
+            self._say(f"{type(error).__name__}: {error}", bad=True)
+        return None
+
+    def _in_background(self, busy: str, act: Callable[[], None]) -> None:
+        """Do what takes seconds away from the thread that answers clicks, one such thing at a time."""
+        with self._lock:
+            if self._busy:
+                self._say(f"{self._busy}: that has to end first", bad=True)
+                return
+            self._busy = busy
+        under_way = {"text": f"{busy.capitalize()}…", "bad": False}
+        self.controls.update(busy=busy, message=under_way)
+
+        def run() -> None:
+            try:
+                self._act(act)
+            finally:
+                self._busy = ""
+                # What has nothing to say for itself leaves no word that it is under way.
+                over = self.controls.content["message"] == under_way
+                self.controls.update(busy="", **({"message": None} if over else {}))
+
+        threading.Thread(target=run, name=f"workbench-{busy}", daemon=True).start()
+
+    _busy = ""
+    """What is being done in the background."""
+
+    def _simulate_on(self, name: str) -> None:
+        self.bench.machine = name
+        self._say(f"Ranks are now simulated on {name}: {self.bench.machine.source}.")
+
+    def _search(self, limit: str) -> None:
+        """Find the best order and choose it, as one change."""
+        bench = self.bench
+        asked, limit_bytes = bench.choices, limit_bytes_of(limit)
+        found = bench.search_waits(limit_bytes=limit_bytes)
+        if bench.choices != asked:
+            self._say("The choices changed while the best order was searched for: search again", bad=True)
+            return
+        bench.choose(found.choices)
+        self._say(words_of_search(found))
+
+    def _say(self, text: str | None, *, bad: bool = False) -> None:
+        self.controls.update(message=None if text is None else {"text": text, "bad": bad})
+
+    def _show_asked(self) -> None:
+        with self._lock:
+            if self.bench.plan is not self._plan_shown:
+                self._refresh()
+            self.graph.ask(self.choosing.pending)
+            self._show_figures()
+
+    def _ask_of_runs(self, against: list[str], snapshot: bool) -> None:
+        self._asked = RunsAsked(tuple(name for name in VARIANTS if name in against), snapshot)
+        self.controls.update(in_turns="stock" in against)
+        self._redraw("Settings")
+
+    def _time_in_turns(self, on: bool) -> None:
+        """Whether runs are timed interleaved with stock, too: the box beside the button and that of the Settings."""
+        others = [name for name in self._asked.against if name != "stock"]
+        self._ask_of_runs([*others, "stock"] if on else others, self._asked.snapshot)
+
+    def _run(self) -> None:
+        asked = self._asked
+        variants = {name: VARIANTS[name].choices for name in asked.against}
+        options = RunOptions(memory_snapshot=asked.snapshot)
+        self._act(lambda: self.bench.run(options=options, against=variants))
+
+    def _cancel(self) -> None:
+        if self._shown_run is not None:
+            self._act(self._shown_run.cancel)
+
+    def _choose_alone(self, on: bool) -> None:
+        """Whether a choice holds for one of identical layers, or for all: what options do is worked out anew."""
+        self.graph.alone = on
+        self._select()
+
+    def _write_trace(self) -> None:
+        """Write what the Timeline shows for Perfetto: the measured run, else the simulated step."""
+        bench, run = self.bench, self._clocked_run
+        overlap = bench.overlap()
+        if run is not None:
+            written = statement_times.write_chrome_trace(run, run.run_dir / TRACE_FILE)
+        elif overlap is not None:
+            target = pathlib.Path(f"{bench.program.name}.{TRACE_FILE}")
+            written = chrome_trace.write(chrome_trace.simulated_step(bench.plan.graph, overlap), target)
+        else:
+            self._say(self._cannot_run or "Nothing was measured yet: Compile & run first", bad=True)
+            return
+        self._say(f"Written to {written.absolute()}: open it in ui.perfetto.dev or chrome://tracing")
+
+    def _export(self, path: str) -> None:
+        if not path:
+            self._say("Export needs a file name, such as choices.py", bad=True)
+            return
+        written = self._act(lambda: self.bench.export(path))
+        if written is not None:
+            self._say(f"Written to {written}. Replay it with workbench.load({str(path)!r}).jit(model)")
+
+    # What is shown.
+
+    @few_collections()
+    def _refresh(self) -> None:
+        with self._lock:
+            bench, plan = self.bench, self.bench.plan
+            for run in bench.runs:
+                # What the run was given, and not what is chosen by now: the app may be opened long after.
+                self._choices_of.setdefault(run.run_dir, choices_of(run))
+            latest = bench.runs[-1] if bench.runs else None
+            if latest is not None and latest is not self._shown_run:
+                self._shown_run = latest
+                if self._readout is not None:
+                    self._readout.stop()
+                self._readout = Readout(self.controls, latest, self._on_news)
+                self.compile.follow(latest)
+                self.experiments.refresh()
+            measured = self._keep_measured()
+            self.choosing.planned(plan)
+            # Before the graph, which takes longer: they are what a choice was made for.
+            self._show_figures()
+            if plan is not self._plan_shown:
+                self._plan_shown = plan
+                self.graph.show(plan.graph, plan.sites)
+                self._redraw(*self._drawn_by)
+                self.preview.renew()
+            elif measured:
+                self._redraw("Memory", "Timeline")
+            elif bench.machine != self._machine_shown:
+                self._redraw("Timeline", "Fit")
+            self.graph.ask(self.choosing.pending)
+            self._machine_shown = bench.machine
+            self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
+            self._select()
+
+    _plan_shown: Any = None
+    _machine_shown: Any = None
+
+    def _on_news(self, run: Run) -> None:
+        with self._lock:
+            if run is not self._shown_run:
+                return
+            self._show_figures()
+            if self._keep_measured():
+                self._redraw("Memory")
+            self._redraw("Fusions", "Timeline")
+            if run.state in ("done", "failed", "cancelled"):
+                self._redraw("Fit")
+                self.experiments.refresh()
+            if run.state == "done" and run.request.options.memory_snapshot:
+                self._say(f"A step's memory is in {run.run_dir / SNAPSHOT_FILE}, for pytorch.org/memory_viz")
+            if run.state == "failed" and run.error:
+                self._say(f"The run failed: {run.error}", bad=True)
+
+    def _keep_measured(self) -> bool:
+        """Note what the shown run has measured; returns whether its peak is new."""
+        run, before = self._shown_run, self._peak_run
+        if run is not None and run.statements is not None:
+            self._clocked_run = run
+        if run is not None and run.timeline is not None:
+            self._peak_run = run
+        return self._peak_run is not before
+
+    _clocked_run: Run | None = None
+    """The latest run whose statements were timed: that stays on the screen until there is something newer."""
+    _peak_run: Run | None = None
+    """The latest run that measured its peak: likewise."""
+
+    def _redraw(self, *titles: str) -> None:
+        """Draw tabs anew: the open one now, the others when they are opened. What nobody sees is not worked out."""
+        self._stale.update(titles)
+        self._draw_open()
+
+    def _draw_open(self) -> None:
+        with self._lock:
+            index = self.tabs.selected_index
+            title = "" if index is None else self.tabs.titles[index]
+            if title:
+                self.help.show(title)
+            for name, tab in (("Compile", self.compile), ("Worth it", self.worth), ("Fit", self.fit)):
+                tab.look(title == name)
+            for seen in self._stale & {title, "beside" if self.beside.looked_at else ""}:
+                self._stale.remove(seen)
+                self._drawn_by[seen]()
+
+    def _show_rows(self) -> None:
+        """Other rows are shown: what leads to them is drawn anew."""
+        self._redraw(*self._drawn_by)
+        self._select()
+
+    def _show_sites_table(self) -> None:
+        self.sites.content = {"rows": tables.site_rows(self.bench.plan.sites)}
+
+    def _show_settings(self) -> None:
+        runs = tables.runs_content(self._asked, self.bench.ranks, self._cannot_run)
+        self.settings.content = {"rows": tables.setting_rows(self.bench.plan.sites), "runs": runs}
+
+    def _show_figures(self) -> None:
+        runs = [run for run in self.bench.runs if run.state == "done"]
+        latest = self._shown_run
+        if latest is not None and latest.state in ("failed", "cancelled") and runs:
+            # What was measured before is not lost because a later run came to nothing, or is under way.
+            latest = runs[-1]
+        same, against = self._has_choices(latest), self._against(latest)
+        before = Before(runs[-1], self._has_choices(runs[-1])) if runs else None
+        shown = figures(self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine, before=before)
+        if self.choosing.pending:
+            shown = while_planned(shown, self.bench.plan, self.choosing.estimate(), against)
+        self.strip.content = {"figures": shown}
+
+    def _against(self, shown: Run | None) -> Against:
+        """The baseline of all changes: the pinned run, or the program without choices."""
+        pinned = self.experiments.pinned
+        if pinned is None:
+            return Against("stock", self.bench.stock_plan, self._stock_run(shown), interleaved="stock")
+        choices = choices_of(pinned)
+        try:
+            plan = None if choices is None else self.bench.plan_with(choices)
+        except WorkbenchError:
+            plan = None
+        name = f"pinned: {pinned.name or pinned.run_dir.name}"
+        return Against(name, None if plan is None or plan.unmatched else plan, pinned)
+
+    def _stock_run(self, shown: Run | None) -> Run | None:
+        """The latest run without choices beside the one that is shown."""
+        runs = [run for run in self.bench.runs if run is not shown and run.state == "done"]
+        return next((run for run in reversed(runs) if self._choices_of.get(run.run_dir) == {}), None)
+
+    def _has_choices(self, run: Run | None) -> bool:
+        return run is None or self._choices_of.get(run.run_dir) == self.bench.choices
+
+    def _on_pinned(self) -> None:
+        with self._lock:
+            self._show_figures()
+            self._redraw("Memory")
+
+    def _show_fusions(self) -> None:
+        # What another plan's fusions took says nothing about this one's of the same name.
+        seconds = self.compile.compiled_s if self._has_choices(self._shown_run) else {}
+        self.fusions.show_plan(self.graph.shown_ids(), seconds)
+
+    def _show_times(self) -> None:
+        plan, clocked = self.bench.plan, self._clocked_run
+        overlap = self.bench.overlap(plan)
+        self.timeline.content = timeline_content(
+            clocked.statements if clocked is not None else None,
+            self._nodes_of(clocked),
+            simulated_lanes(plan.graph, overlap, self.graph.shown_ids()) if overlap is not None else [],
+            overlap,
+            same_choices=self._has_choices(clocked),
+            step_s=clocked.step_s if clocked is not None else None,
+            cannot_run=self._cannot_run,
+        )
+
+    def _show_memory(self) -> None:
+        same = self._has_choices(self._peak_run)
+        self.memory.show(
+            self.bench.plan, self._against(None), self._peak_run, same_choices=same, ids=self.graph.shown_ids()
+        )
+        measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
+        predicted = predicted_content(self.bench.plan, self.graph.shown_ids())
+        self.alive.content = {"predicted": predicted, "measured": measured}
+
+    def _nodes_of(self, run: Run | None) -> dict[str, str]:
+        """Nodes by what a run calls a value or a fusion; empty where the plan that is shown is another one."""
+        named: dict[str, str] = {}
+        if run is None or not self._has_choices(run):
+            return named
+        graph, ids = self.bench.plan.graph, self.graph.shown_ids()
+        for statement in range(len(graph.statements)):
+            for value in graph.statements.outputs[statement].tolist():
+                named.setdefault(graph.values.name[value], ids[statement])
+            if graph.statements.kind[statement] == Kind.FUSION:
+                named[graph.statements.name[statement]] = ids[statement]
+        return named
+
+    def _show_trace(self) -> None:
+        plan, shown = self.bench.plan, self.graph.shown
+        assert shown is not None
+        values, ids = plan.graph.values, shown.statement_ids
+        makers = zip(values.name, values.producer.tolist(), strict=True)
+        # A line of a folded layer, or of a view that is left out, leads to what stands for it.
+        named = {value: ids[maker] for value, maker in makers if maker >= 0 and ids[maker]}
+        named |= {id[2:]: id for id in shown.node_ids if id.startswith("t:")}
+        self.trace.content = {"lines": tables.trace_lines(plan.text(), plan.graph, named)}
+
+    def _select(self) -> None:
+        selected = self.graph.selected
+        for panel in (self.sites, self.trace, self.fusions, self.worth, self.outline, self.beside):
+            panel.selected = selected
+        marked = self.graph.marked(selected)
+        for panel in (self.memory, self.timeline, self.passes, self.trace):
+            panel.marked = marked
+        sites = self._sites_of(selected)
+        statement = None if sites else self.graph.statement_of(selected)
+        if sites:
+            self._show_sites(sites, {})
+            self._questions.put(selected)
+        elif (composite := self.graph.composite_of(selected)) is not None and (shown := self.graph.shown) is not None:
+            self.inspector.content = inspector.composite_content(
+                shown.graph, shown.layout, composite, self.bench.plan.sites
+            )
+        elif statement is not None and (shown := self.graph.shown) is not None:
+            content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
+            here = inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)
+            self.inspector.content = {**content, "here": here}
+        else:
+            self.inspector.content = inspector.empty_content()
+
+    def _show_code(self, fusion: str) -> None:
+        code = self.bench.plan.code(fusion)
+        if self.inspector.content.get("fusion") == fusion:
+            self.inspector.content = {**self.inspector.content, "code": {"kind": code.kind, "text": code.text}}
+
+    def _sites_of(self, id: str) -> list[Site]:
+        """The site selected, and those that share its arc."""
+        sites = self.bench.plan.sites
+        numbers = self.graph.arc_sites(id)
+        found = [sites[number] for number in numbers] or [site for site in sites if site.id == id]
+        return sorted(found, key=lambda site: site.id != id)
+
+    def _show_sites(self, sites: list[Site], effects: dict[str, dict[str, Effect]]) -> None:
+        labels = {site.id: site.label for site in self.bench.plan.sites}
+        count = len(self.graph.peers(sites[0].id))
+        peers = self.graph.peers_are(sites[0].id)
+        self.inspector.content = inspector.site_content(
+            sites,
+            effects,
+            labels,
+            count,
+            self.bench.machine.name,
+            peers,
+            device=self.bench.program.device,
+            alone=self.graph.alone,
+        )
+
+    def _answer(self) -> None:
+        """Work out effects away from the thread that answers clicks, always of what was selected last."""
+        while (id := self._questions.get()) is not None:
+            try:
+                self._show_effects(id)
+            except WorkbenchError as error:
+                self._say(str(error), bad=True)
+            except Exception as error:
+                _LOGGER.exception("the effects of %s could not be worked out", id)
+                self._say(f"{type(error).__name__}: {error}", bad=True)
+
+    def _show_effects(self, id: str) -> None:
+        """Show what each option would do as soon as it is known: a fused program is planned again for each."""
+        plan, machine = self.bench.plan, self.bench.machine
+
+        def current() -> bool:
+            return self.bench.plan is plan and self.bench.machine == machine
+
+        effects: dict[str, dict[str, Effect]] = {}
+        sites = self._sites_of(id)
+        for site in sites:
+            effects[site.id] = {}
+            # Chosen of an arc that stands for identical layers is chosen in all of them.
+            peers = [peer.id for peer in self.graph.turned(site.id)]
+            for option in site.options:
+                if option == site.choice or option in site.illegal:
+                    continue
+                if not self._questions.empty() or not current():
+                    return
+                effects[site.id][option] = self.bench.effect(dict.fromkeys(peers, option))
+                self.preview.learn(plan, dict.fromkeys(peers, option), effects[site.id][option], "the inspector")
+                with self._lock:
+                    if self.graph.selected == id and current():
+                        self._show_sites(sites, effects)
+
+
+def _machines(bench: Workbench) -> dict[str, Any]:
+    """What ranks are simulated on, and what else they can be."""
+    name = bench.machine.name
+    return {"machine": name, "machines": list(dict.fromkeys((*MACHINE_NAMES, name)))}

@@ -1,0 +1,93 @@
+"""A program of several graphs in the app: a row of its parts above the part that is shown."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+import ipywidgets
+
+from workbench.summary import place_text, run_line
+from workbench.ui.app.app import App
+
+if TYPE_CHECKING:
+    from workbench.bench.session.multi_graph import OpaquePart, Part, PartsBench
+
+
+class PartsApp:
+    """The screen of a program of several graphs: one part at a time, each an `App` made when it is first shown.
+
+    Parameters
+    ----------
+    bench : PartsBench
+    tab : bool
+        Whether the page is to show the app in a tab of its own, too.
+
+    Attributes
+    ----------
+    root : ipywidgets.VBox
+        What is displayed.
+    row : ipywidgets.ToggleButtons
+        A button for each part.
+    told : ipywidgets.HTML
+        Where the part stands, why the program is cut behind it, and the latest run of the whole.
+    """
+
+    def __init__(self, bench: PartsBench, *, tab: bool = False) -> None:
+        self.bench = bench
+        self._tab = tab
+        self._apps: dict[str, App] = {}
+        self.row = ipywidgets.ToggleButtons(
+            options=[(f"{part.name}, opaque" if part.opaque else part.name, part.name) for part in bench.parts],
+            value=bench.benches[0].name,
+            style=ipywidgets.ToggleButtonsStyle(button_width="auto"),
+        )
+        self.row.add_class("wb-parts")
+        self.told = ipywidgets.HTML()
+        self._shown = ipywidgets.VBox(layout=ipywidgets.Layout(width="100%"))
+        self.root = ipywidgets.VBox(
+            [self.row, self.told, self._shown], layout=ipywidgets.Layout(width="100%", grid_gap="6px")
+        )
+        self.root.add_class("wb-of-parts")
+        self.row.observe(lambda _: self._show(), names="value")
+        self._forget = bench.observe(self._tell)
+        self.root.observe(lambda _: self.close(), names="comm")
+        self._show()
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self.root)
+
+    def close(self) -> None:
+        """Stop following the bench and its parts."""
+        self._forget()
+        for app in self._apps.values():
+            app.close()
+
+    @property
+    def shown(self) -> Part | OpaquePart:
+        """The part that is shown."""
+        return next(part for part in self.bench.parts if part.name == self.row.value)
+
+    def _show(self) -> None:
+        part = self.shown
+        if not part.opaque and part.name not in self._apps:
+            bench = next(each for each in self.bench.benches if each.name == part.name)
+            # A tab shows the row of parts, too: it is asked for once.
+            self._apps[part.name] = app = App(bench, tab=self._tab and not self._apps)
+            app.controls.app_name, app.controls.app = self.bench.program.name, str(self.root.model_id)
+        self._shown.children = () if part.opaque else (self._apps[part.name].root,)
+        self._tell()
+
+    def _tell(self) -> None:
+        part = self.shown
+        lines = [f"{place_text(part.source, part.calls)}{part.words}"]
+        if part.refusal:
+            lines.append(f"Opaque because {part.refusal}")
+        elif part.cut:
+            lines.append(f"Cut at {part.cut}")
+        if self.bench.runs:
+            lines.append(f"Latest run of the whole program: {run_line(self.bench.runs[-1])}")
+        told = "".join(f"<div>{html.escape(line)}</div>" for line in lines)
+        self.told.value = f'<div style="line-height: 1.5; overflow-wrap: anywhere">{told}</div>'

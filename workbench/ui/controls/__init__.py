@@ -1,0 +1,1 @@
+"""The controls, the strip of figures, the inspector and the preview."""

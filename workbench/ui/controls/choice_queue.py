@@ -1,0 +1,210 @@
+"""Apply clicks on a worker thread; until the plan is there, arithmetic estimates it where nothing is fused."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from workbench.bench.session.plan_diff import diff as diff_of
+from workbench.compiler.interop.gc_pause import few_collections
+from workbench.core.lever import Site
+from workbench.ui.controls.messages import words_of_change, words_of_step
+from workbench.ui.graph.node_names import next_option, short_label
+
+if TYPE_CHECKING:
+    from workbench.bench import PlanDiff, Workbench
+    from workbench.bench.fit.choice_ranking import Gain, Worth
+    from workbench.compiler.api import Plan
+    from workbench.ui.graph.graph_view import GraphView
+
+
+class _Say(Protocol):
+    def __call__(self, text: str | None, *, bad: bool = False) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class _Named:
+    """What is chosen where, in words."""
+
+    id: str
+    label: str
+    option: str
+    peers: str
+    """What the places are."""
+    alike: int
+    """How many layers were shown as one there."""
+
+
+class Choosing:
+    """Choices that are asked for, and those that are not planned yet.
+
+    Parameters
+    ----------
+    bench : Workbench
+    graph : GraphView
+    act : callable
+        Calls what it is given, and says how where that fails; gives what came of it, or None.
+    say : callable
+        Shows a line of text.
+    show : callable
+        Called when there is more to wait for, and when what was waited for is refused.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        graph: GraphView,
+        *,
+        act: Callable[[Callable[[], Any]], Any],
+        say: _Say,
+        show: Callable[[], None],
+    ) -> None:
+        self._bench, self._graph = bench, graph
+        self._act, self._say, self._show = act, say, show
+        self._changed = threading.Condition()
+        self._asked: dict[int, dict[str, str]] = {}
+        self._working: set[int] = set()
+        self._numbers = itertools.count()
+        self._weigher: tuple[Plan, Worth] | None = None
+        self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
+
+    def turn(self, sites: Sequence[Site]) -> None:
+        """Choose the next option of a site, or of those of folded layers."""
+        if not sites:
+            return
+        option = self.next_of(sites[0])
+        if option is None:
+            self._say(self.stays(sites[0]), bad=True)
+            return
+        self.choose({site.id: option for site in sites})
+
+    def next_of(self, site: Site) -> str | None:
+        """The option that a click would choose, on from what was asked for last, be it planned yet or not."""
+        return next_option(dataclasses.replace(site, choice=self.pending.get(site.id, site.choice)))
+
+    @staticmethod
+    def stays(site: Site) -> str:
+        """Why nothing else can be chosen of a site."""
+        reasons = "; ".join(f"{option} is refused: {why}" for option, why in site.illegal.items())
+        return f"{short_label(site)} stays {site.choice}. {reasons}".strip()
+
+    def choose(self, choices: Mapping[str, str]) -> None:
+        """Choose for one site, for those of folded layers alike, or for several at once."""
+        if not choices:
+            return
+        with self._changed:
+            number = next(self._numbers)
+            self._asked[number] = dict(choices)
+            self._working.add(number)
+        named = self._named(choices)
+        asking = threading.Thread(target=self._make, args=(number, named), name="workbench-choosing", daemon=True)
+        # Before the thread starts: planning keeps the interpreter busy.
+        self._say(f"Planning {named.label}: {named.option}…")
+        self._show()
+        asking.start()
+
+    def _named(self, choices: Mapping[str, str]) -> _Named:
+        id, option = next(iter(choices.items()))
+        first, alike = self._bench.plan.site_of.get(id), len(self._graph.peers(id))
+        if len(self._graph.turned(id)) < len(choices):
+            return _Named(id, "what was listed", "chosen", "places", alike)
+        return _Named(id, short_label(first) if first is not None else id, option, self._graph.peers_are(id), alike)
+
+    def _make(self, number: int, named: _Named) -> None:
+        choices = self._asked[number]
+        try:
+            with few_collections():
+                diff = self._act(lambda: self._bench.choose(choices))
+                if diff is not None:
+                    self._say(self._told(choices, named, diff))
+        finally:
+            self._forget({number})
+            # What was refused must not stay on the screen as if it were chosen.
+            self._act(self._show)
+            with self._changed:
+                self._working.remove(number)
+                self._changed.notify_all()
+
+    def _told(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
+        """What choices did; where the peak stays which statement has it, and what it holds instead."""
+        bench = self._bench
+        of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
+        why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
+        told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
+        return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
+
+    def go(self, *, back: bool) -> None:
+        """Take the last change of choices back, or make it again, and say what that did."""
+        bench = self._bench
+        before, was = bench.plan, dict(bench.choices)
+        self._act(bench.undo if back else bench.redo)
+        after, chosen = bench.plan, dict(bench.choices)
+        moved = [id for id in sorted(was.keys() | chosen.keys()) if was.get(id) != chosen.get(id)]
+        # A site of before may not be there any more.
+        sites = [
+            dataclasses.replace(site, choice=chosen.get(id, site.default))
+            for id in moved
+            if (site := after.site_of.get(id) or before.site_of.get(id))
+        ]
+        if sites:
+            change = diff_of(before, after, bench.machine)
+            self._say(words_of_step("Undone" if back else "Done again", sites, change, bench.machine.name))
+
+    def _apart(self, named: _Named) -> str:
+        """Whether a choice for one layer made it differ from those that it was shown as one with."""
+        alike = len(self._graph.peers(named.id))
+        if alike < named.alike:
+            return f"It differs from the other {named.alike - 1} {named.peers} now, and is shown apart."
+        return f"It is identical to {alike - 1} other {named.peers} again." if alike > named.alike else ""
+
+    @property
+    def pending(self) -> dict[str, str]:
+        """What the sites asked for will be, in the order of the clicks."""
+        with self._changed:
+            return {id: option for choices in self._asked.values() for id, option in choices.items()}
+
+    def planned(self, plan: Plan) -> None:
+        """Wait no longer for what a plan has."""
+        known = plan.site_of
+        with self._changed:
+            asked = list(self._asked.items())
+        self._forget(
+            {
+                number
+                for number, choices in asked
+                if all(id in known and known[id].choice == option for id, option in choices.items())
+            }
+        )
+
+    def _forget(self, numbers: set[int]) -> None:
+        with self._changed:
+            self._asked = {number: choices for number, choices in self._asked.items() if number not in numbers}
+
+    def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until all that was clicked is planned, or refused, and said; whether that came about in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._working, timeout_s)
+
+    def estimate(self) -> Gain | None:
+        """What is asked for comes to by arithmetic; None where nothing is, and where only a plan can tell."""
+        pending = self.pending
+        return self.weigh(pending) if pending else None
+
+    def weigh(self, choices: Mapping[str, str]) -> Gain | None:
+        """Estimate further choices by arithmetic, in milliseconds; None where only a plan can tell.
+
+        Where statements are fused, arithmetic can be wrong by the sign: fusions are made anew under each choice.
+        """
+        plan = self._bench.plan
+        if plan.census.count:
+            return None
+        weigher = self._weigher
+        if weigher is None or weigher[0] is not plan:
+            self._weigher = weigher = plan, self._bench.worth()
+        weighed = self._weighed
+        if weighed[0] is not plan or weighed[1] != choices:
+            self._weighed = weighed = plan, dict(choices), weigher[1].quick(choices)
+        return weighed[2]

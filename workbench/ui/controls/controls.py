@@ -1,0 +1,143 @@
+"""The top of the app: buttons, the message line and the live readout of a run. `Controls` and its content."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from workbench.summary import PHASES
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.runs.log.events import Event
+    from workbench.runs.process.run_control import Run
+
+SAMPLE_INTERVAL_S = 0.02
+"""Memory samples go to the page at most this often; those that come together go together."""
+STATE_INTERVAL_S = 0.2
+_MOST_STAGES = 12
+
+_ENDS = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled"}
+
+
+class Controls(Panel):
+    """Buttons, message and live readout; content: ``program place cannot_run can_undo can_redo in_turns message run``.
+
+    For programs with ranks ``ranks machine machines busy``, too.
+
+    Attributes
+    ----------
+    app : str
+        The number of the widget that is all of the app, for who shows it in another place of the page.
+    app_name : str
+        What is shown there; the program by default.
+    tab_asked : bool
+        Whether the first view is to ask for a tab of its own.
+    """
+
+    _esm = esm("panels/controls.js")
+    file = traitlets.Unicode("choices.py").tag(sync=True)
+    samples = traitlets.Bytes(b"").tag(sync=True)
+    app = traitlets.Unicode("").tag(sync=True)
+    app_name = traitlets.Unicode("").tag(sync=True)
+    tab_asked = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
+        super().__init__(on_message, **traits)
+        self._updating = threading.RLock()
+
+    def update(self, **content: Any) -> None:
+        """Change some of the content, from any thread: a run's readout and what a person does meet here."""
+        with self._updating:
+            self.content = {**self.content, **content}
+
+
+class Readout:
+    """Follows one run and keeps the controls up to date, at the pace that a page can take.
+
+    Parameters
+    ----------
+    controls : Controls
+    run : Run
+    on_news : callable
+        Called with the run when a figure is new, and at its end.
+    """
+
+    def __init__(self, controls: Controls, run: Run, on_news: Any) -> None:
+        self._controls, self._run, self._on_news = controls, run, on_news
+        self._lock = threading.Lock()
+        self._begun = time.monotonic()
+        self._fusion = ""
+        self._all: list[bytes] = []
+        self._unsent: list[bytes] = []
+        self._sent_at = self._shown_at = 0.0
+        self._stale = False
+        controls.samples = b""
+        controls.send({"type": "samples", "restart": True}, [b""])
+        self._stopped = False
+        self._show()
+        self._end = run.observe(self._event)
+
+    def stop(self) -> None:
+        """Show nothing of this run any more."""
+        self._stopped = True
+        self._end()
+
+    def _event(self, event: Event) -> None:
+        with self._lock:
+            if self._stopped:
+                return
+            now = time.monotonic()
+            if event.type == "memory_sample":
+                used = getattr(event, "allocated_bytes", None) or getattr(event, "rss_bytes", 0)
+                self._all.append(struct.pack("<dd", event.t_s, used))
+                self._unsent.append(self._all[-1])
+                if now - self._sent_at >= SAMPLE_INTERVAL_S:
+                    self._send(now)
+                # Samples come all along: what came too soon after what was shown is shown by then.
+                if self._stale and now - self._shown_at >= STATE_INTERVAL_S:
+                    self._show()
+                return
+            over = event.type in ("finished", "failed", "cancelled")
+            if event.type == "fusion_begin":
+                name, index, count = (getattr(event, field) for field in ("name", "index", "count"))
+                self._fusion = f", fusion {index + 1} of {count}: {name}"
+            elif event.type in ("fusion_end", "phase"):
+                self._fusion = ""
+            self._stale = True
+            if over or event.type == "phase" or now - self._shown_at >= STATE_INTERVAL_S:
+                self._show()
+            if over:
+                self._controls.samples = b"".join(self._all)
+        if over or event.type in ("compiled", "peak_measured", "step_times", "statement_times", "accuracy_checked"):
+            self._on_news(self._run)
+
+    def _send(self, now: float) -> None:
+        self._controls.send({"type": "samples"}, [b"".join(self._unsent)])
+        self._unsent.clear()
+        self._sent_at = now
+
+    def _show(self) -> None:
+        run = self._run
+        state = run.state
+        busy = state not in _ENDS
+        stages = sorted(run.stages, key=lambda stage: -stage["seconds"])[:_MOST_STAGES]
+        text = f"{PHASES.get(run.phase, 'Starting')}{self._fusion}" if busy else _ENDS[state]
+        if state == "failed":
+            text = f"Failed: {run.error}"
+        self._shown_at = time.monotonic()
+        self._stale = False
+        self._controls.update(
+            run={
+                "state": state,
+                "busy": busy,
+                "text": text,
+                "stages": stages,
+                "elapsed_s": self._shown_at - self._begun,
+            }
+        )

@@ -1,0 +1,366 @@
+"""The strip of figures: what a plan predicts and a run measured, each with its change. `Strip` and its content."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.cost.machines import H100
+from workbench.core.executor import executor_named
+from workbench.runs.sweep.compare import step_times
+from workbench.summary import human_bytes, human_seconds, human_share, proof_text
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workbench.analysis.cost.collective_overlap import Overlap
+    from workbench.analysis.cost.machines import Machine
+    from workbench.bench.fit.choice_ranking import Gain
+    from workbench.compiler.api import Plan
+    from workbench.runs.measure.accuracy import Accuracy
+    from workbench.runs.process.run_control import Run
+
+
+_DIGITS = 9
+"""Simulated seconds that differ by less than a nanosecond are the same, added up in another order."""
+
+
+class Strip(Panel):
+    """Figures above the graph; content: ``figures``, as `figures` makes them."""
+
+    _esm = esm("panels/strip.js")
+
+
+@dataclasses.dataclass(frozen=True)
+class Against:
+    """The one baseline of all figures.
+
+    Attributes
+    ----------
+    name : str
+        ``stock``, or ``pinned: `` and a run's name.
+    plan : Plan or None
+        None where its choices are for another form of the program: then only what was measured can be compared.
+    run : Run or None
+        Of another moment than the run that is shown.
+    interleaved : str
+        The name under which the run that is shown was timed beside the baseline, interleaved; empty where it is none.
+    """
+
+    name: str
+    plan: Plan | None
+    run: Run | None = None
+    interleaved: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Before:
+    """The run before the one that is under way, and whether it had the choices in force."""
+
+    run: Run
+    same_choices: bool
+
+
+def figures(
+    plan: Plan,
+    run: Run | None,
+    against: Against,
+    *,
+    same_choices: bool,
+    machine: Machine = H100,
+    before: Before | None = None,
+) -> list[dict[str, Any]]:
+    """What the strip shows.
+
+    Parameters
+    ----------
+    plan : Plan
+        In force.
+    run : Run, optional
+        The latest.
+    against : Against
+    same_choices : bool
+        Whether the latest run has the choices in force.
+    machine : Machine
+        What ranks are simulated on.
+    before : Before, optional
+        The run before: what the latest has not measured yet is shown as this one measured it.
+    """
+    start, name = against.plan or plan, against.name
+
+    def by(has: Callable[[Run], bool]) -> tuple[Run | None, str]:
+        """The run that shows a figure, and what it is called."""
+        if before is not None and run is not None and not has(run) and has(before.run):
+            return before.run, f"before, {_measured(same_choices=before.same_choices)}"
+        return run, _measured(same_choices=same_choices)
+
+    peak = [_predicted_bytes(plan.peak_bytes, start.peak_bytes, name)]
+    by_run, measured = by(lambda run: run.memory["measured_peak_bytes"] is not None)
+    if by_run is not None and (found := by_run.memory["measured_peak_bytes"]) is not None:
+        predicted = by_run.memory["predicted_peak_bytes"]
+        tip = (
+            f"predicted for this run: {human_bytes(predicted)}, {human_share(found / predicted - 1)}"
+            if predicted
+            else ""
+        )
+        peak.append({"text": human_bytes(found), "kind": measured, "tip": tip})
+    saved = [_predicted_bytes(plan.saved_bytes, start.saved_bytes, name)]
+    saved.append(_value(f"{plan.saved_tensors} tensors", "", plan.saved_tensors - start.saved_tensors, str, name))
+    shown: list[dict[str, Any]] = [
+        {"key": "peak", "title": "Peak memory", "values": peak},
+        {"key": "saved", "title": "Saved for backward", "values": saved},
+        {
+            "key": "fusions",
+            "title": "Unique fusions" if plan.census.count else "Fusions",
+            "values": _fusions(plan, start, name),
+        },
+    ]
+    if plan.counts["copies"] or start.counts["copies"]:
+        shown.append({"key": "copies", "title": "In place", "values": _copies(plan, start, name)})
+    if plan.counts["offloaded_bytes"]:
+        shown.append({"key": "offload", "title": "Offloaded", "values": _offloaded(plan)})
+    shown.append(
+        {
+            "key": "compile",
+            "title": "Compile time",
+            "values": [_compile_time(*by(lambda run: run.compile_s is not None), against)],
+        }
+    )
+    timed = by(lambda run: run.times is not None)
+    shown.append({"key": "step", "title": "Step time", "values": _step_time(*timed, against)})
+    overlap = plan.overlap_on(machine)
+    if overlap is not None:
+        values = _overlap(overlap, start.overlap_on(machine), name)
+        title = f"Communication, simulated on {overlap.machine.name}"
+        shown.append({"key": "overlap", "title": title, "values": values})
+    accuracy = _accuracy(*by(lambda run: run.accuracy is not None))
+    shown.append({"key": "accuracy", "title": "Accuracy", "values": [*accuracy, *_proof(plan)]})
+    return shown
+
+
+def _measured(*, same_choices: bool) -> str:
+    return "measured" if same_choices else "measured, other choices"
+
+
+_ESTIMATED = ("peak", "saved")
+
+
+def while_planned(shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, against: Against) -> list[dict[str, Any]]:
+    """The figures while a plan is made: those that arithmetic can tell, marked, and the others marked as older.
+
+    Parameters
+    ----------
+    shown : list of dict
+        What `figures` gave for the plan in force.
+    plan : Plan
+        In force.
+    gain : Gain, optional
+        What is asked for comes to on top of it.
+    against : Against
+    """
+    start, found = against.plan or plan, []
+    for figure in shown:
+        first, *others = figure["values"]
+        if gain is not None and figure["key"] in _ESTIMATED:
+            name = f"{figure['key']}_bytes"
+            now = getattr(plan, name) + getattr(gain, name)
+            text, change = f"≈ {human_bytes(now)}", now - getattr(start, name)
+            first = _value(text, "estimated", change, human_bytes, against.name)
+        older = any("predicted" in value["kind"] for value in figure["values"]) and first is figure["values"][0]
+        found.append({**figure, "values": [first, *others], "older": older})
+    return found
+
+
+_UNMEASURED = {"text": "–", "kind": "not measured yet"}
+
+
+def _compile_time(run: Run | None, measured: str, against: Against) -> dict[str, Any]:
+    """One sample, of which no change has a verdict."""
+    if run is None or run.compile_s is None:
+        return dict(_UNMEASURED)
+    value = {"text": human_seconds(run.compile_s), "kind": measured}
+    base = against.run
+    if base is None or base.run_dir == run.run_dir or base.compile_s is None:
+        return value
+    change = run.compile_s - base.compile_s
+    text = f"{'+' if change > 0 else '−'}{human_seconds(abs(change))}"
+    return value | _delta(
+        text,
+        against.name,
+        "",
+        f"one sample of each, not interleaved: no verdict; {against.name} took {human_seconds(base.compile_s)}",
+    )
+
+
+def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[str, Any]]:
+    """The median, its change with a verdict, its interval, and what was timed beside it interleaved."""
+    times = run.times if run is not None else None
+    if run is None or times is None:
+        return [dict(_UNMEASURED)]
+    value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, against)}
+    if run.beside_load:
+        value["kind"] = f"{measured} beside other load"
+        value["tip"] = "; ".join(filter(None, (value.get("tip", ""), run.beside_load)))
+    range_s = _interval(times["low_s"], times["high_s"])
+    interval = {"text": range_s, "kind": measured, "tip": "95 % interval of the median"}
+    beside = [
+        {
+            "text": human_seconds(other["step_s"]),
+            "kind": f"{name}, {measured}",
+            "tip": f"interleaved; {_BESIDE[other['verdict']]}: {other['ratio']:.3f} times this run's, "
+            f"95 % interval {other['low']:.3f} to {other['high']:.3f}",
+        }
+        for name, other in run.against.items()
+    ]
+    return [value, *([interval] if times["high_s"] > 0 else []), *beside]
+
+
+def _interval(low_s: float, high_s: float) -> str:
+    """Two times with their unit once, where it is the same."""
+    low, high = human_seconds(low_s), human_seconds(high_s)
+    number, _, unit = low.rpartition(" ")
+    return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
+
+
+_BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "noise": "no difference beyond noise"}
+
+
+def _step_change(run: Run, against: Against) -> dict[str, str]:
+    """How a run's step differs from the baseline's: interleaved where it was timed so, else with what drift allows."""
+    other = run.against.get(against.interleaved)
+    if other is not None and other["ratio"]:
+        # Of the other variant's time to this run's, where the reader asks for this run's to it.
+        verdict = {"faster": "slower", "slower": "faster"}.get(other["verdict"], "noise")
+        ratio, low, high = (1 / other[name] for name in ("ratio", "high", "low"))
+        tip = f"measured interleaved: {ratio:.3f} of its time, 95 % interval {low:.3f} to {high:.3f}"
+        return _time_delta(ratio, verdict, against.name, tip)
+    if against.run is None or against.run.run_dir == run.run_dir:
+        return {}
+    found = step_times(run, against.run)
+    if found.ratio is None:
+        return {}
+    drift = "an unknown share" if found.drift is None else f"{found.drift:.1%}"
+    interval = f", 95 % interval {found.low:.3f} to {found.high:.3f}" if found.low is not None else ""
+    tip = (
+        f"not measured interleaved: {found.ratio:.3f} of its time{interval}; the machine's own speed drifted by {drift}"
+    )
+    return _time_delta(found.ratio, found.verdict, against.name, tip)
+
+
+def _time_delta(ratio: float, verdict: str, name: str, tip: str) -> dict[str, str]:
+    change = f"{'+' if ratio > 1 else '−'}{100 * abs(ratio - 1):.1f} %"
+    if verdict == "noise":
+        return _delta("within noise", name, "", f"{change}; {tip}")
+    if verdict not in ("faster", "slower"):
+        return _delta(f"{change}, no verdict", name, "", tip)
+    return _delta(f"{change}, {verdict}", name, "good" if verdict == "faster" else "bad", tip)
+
+
+def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
+    """A change beside its baseline's name; without a tone it is grey."""
+    return {
+        "delta": text,
+        "delta_vs": f"vs {name}",
+        "delta_tone": tone or "even",
+        "delta_tip": f"vs {name}{tip and f': {tip}'}",
+    }
+
+
+def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[str, Any]]:
+    """What ranks wait for each other: simulated, so that differences say more than times."""
+    new, old = now.simulation, before.simulation if before is not None else now.simulation
+    rates = f"{now.ranks} × {now.machine.name}: {now.machine.source}"
+
+    def seconds(name: str, text: str) -> dict[str, Any]:
+        change = round(getattr(new, name) - getattr(old, name), _DIGITS)
+        value = _value(human_seconds(getattr(new, name)), text, change, human_seconds, against)
+        return {**value, "tip": rates}
+
+    flight = _value(
+        human_bytes(new.in_flight_peak_bytes),
+        "in flight",
+        new.in_flight_peak_bytes - old.in_flight_peak_bytes,
+        human_bytes,
+        against,
+    )
+    bound = {"text": human_seconds(now.lower_bound_s), "kind": "at least, in any order", "tip": rates}
+    return [seconds("exposed_communication_s", "exposed"), seconds("step_s", "step"), bound, flight]
+
+
+def _predicted_bytes(now: int, before: int, against: str) -> dict[str, Any]:
+    return _value(human_bytes(now), "predicted", now - before, human_bytes, against)
+
+
+def _value(text: str, kind: str, change: float | None, write: Any, against: str) -> dict[str, Any]:
+    value: dict[str, Any] = {"text": text, "kind": kind}
+    if change:
+        text = f"{'+' if change > 0 else '−'}{write(abs(change))}"
+        value |= _delta(text, against, "bad" if change > 0 else "good")
+    return value
+
+
+def _fusions(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
+    if not plan.census.count:
+        return [{"text": "0", "kind": "predicted"}]
+    change = plan.census.unique - start.census.unique
+    value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, against)
+    return [
+        value,
+        # Beside a change that has said against what: the line has no room for both.
+        {**_count(plan, start, "compilations", against), "delta_vs": ""},
+        {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
+    ]
+
+
+def _copies(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
+    """In-place copies, and what nvFuser and Thunder put around them."""
+    names = ("copies", "sets", "fences") if executor_named(plan.executor).copies == "sets" else ("copies", "fences")
+    values = [_count(plan, start, name, against) for name in names]
+    return [{**values[0], "kind": f"{names[0]}, predicted"}, *values[1:]]
+
+
+def _offloaded(plan: Plan) -> list[dict[str, Any]]:
+    """What goes to the CPU and comes back, and how long that takes at the machine's bandwidth."""
+    whole = plan.counts["offload_us"]
+    return [
+        {"text": human_bytes(plan.counts["offloaded_bytes"]), "kind": "predicted"},
+        # Kept in whole microseconds: 0 of them is less than one, and not no time.
+        {"text": human_seconds(1e-6 * whole) if whole else "< 1 µs", "kind": "of copying, predicted"},
+    ]
+
+
+def _count(plan: Plan, start: Plan, name: str, against: str) -> dict[str, Any]:
+    return _value(str(plan.counts[name]), name, plan.counts[name] - start.counts[name], str, against)
+
+
+def _proof(plan: Plan) -> list[dict[str, Any]]:
+    if plan.proof.fault:
+        tip = proof_text(False, (), plan.proof.fault)
+        return [{"text": "not proven", "kind": "equal to stock, which is wrong", "tone": "bad", "tip": tip}]
+    if not plan.proof.proven:
+        return [{"text": proof_text(False, ()), "kind": "equal to stock"}]
+    tip = proof_text(True, plan.proof.rules)
+    return [{"text": "proven", "kind": "equal to stock", "tone": "good", "tip": tip}]
+
+
+def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:
+    accuracy = None if run is None else run.accuracy
+    if accuracy is None:
+        return [{"text": "–", "kind": "not checked yet"}]
+    against = f"largest error of an output or a gradient, against {accuracy.against}"
+    worst = {"text": f"{accuracy.max_error:.1e}", "kind": "largest error", "tip": against}
+    return [
+        {"text": "ok" if accuracy.ok else "differs", "kind": measured, "tone": "good" if accuracy.ok else "bad"},
+        worst,
+        *([_bits(accuracy)] if accuracy.words else []),
+    ]
+
+
+def _bits(accuracy: Accuracy) -> dict[str, Any]:
+    within = f"within {max(accuracy.relative_tolerance.values(), default=0.0):.0e}"
+    text = "bitwise" if accuracy.bitwise else within if accuracy.ok else "not bitwise"
+    count = len(accuracy.changed_kernels or ())
+    same = "as Thunder's" if accuracy.bitwise else "same kernels, other bits"
+    kind = f"{count} other kernel{'s' * (count > 1)}" if count else same
+    return {"text": text, "kind": kind, "tip": accuracy.words}

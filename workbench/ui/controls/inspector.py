@@ -1,0 +1,283 @@
+"""The inspector: what is selected, its options with their effect on the whole plan, and where values come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.cost.collective_overlap import OverlapChange
+from workbench.analysis.cost.machines import H100
+from workbench.analysis.graphs.fusion_boundaries import boundaries
+from workbench.core.graph import Graph, Kind, ValueFlag
+from workbench.core.lever import Effect, Site
+from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
+from workbench.ui.controls.help import FUSION, meaning
+from workbench.ui.graph.composite_rows import parts_of
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.ui.graph.layout_arrays import Layout
+
+_LEVERS = {
+    "saved": "Saved for the backward",
+    "remat": "Between fusions",
+    "copies": "In-place copies",
+    "waits": "Collectives and waits",
+}
+_MOST = 12
+"""Sites named that move with a choice, and values listed of one statement."""
+
+_KEYS = [
+    ("click", "turn an arc or a label to its next legal option"),
+    ("↑ ↓", "next statement or arc"),
+    ("← →", "along an arc"),
+    ("space", "turn what is selected"),
+    ("o", "fold or unfold identical layers"),
+    ("/", "search"),
+    ("u  r", "undo, redo"),
+    ("f  1", "show all, actual size"),
+]
+
+
+class Inspector(Panel):
+    """The panel beside the graph; content as `site_content`, `statement_content` or `empty_content` make it."""
+
+    _esm = esm("panels/inspector.js")
+
+
+def empty_content() -> dict[str, Any]:
+    """What stands there while nothing is selected."""
+    hint = (
+        "Arcs are what the forward hands to the backward, or one fusion to another; "
+        "small labels on statements are choices too. Click one to change it."
+    )
+    return {"keys": _KEYS, "hint": hint}
+
+
+def site_content(
+    sites: Sequence[Site],
+    effects: Mapping[str, Mapping[str, Effect]],
+    labels: Mapping[str, str],
+    count: int = 1,
+    machine: str = H100.name,
+    peers: str = "layers",
+    *,
+    alone: bool = False,
+    device: str = "",
+) -> dict[str, Any]:
+    """An arc: its sites, and per option what it does.
+
+    Parameters
+    ----------
+    sites : sequence of Site
+        Those of one arc, the one that a click turns first.
+    effects : mapping of str to mapping of str to Effect
+        By site and option, as far as they are worked out.
+    labels : mapping of str to str
+        Labels of all sites by id, for those that move along.
+    count : int
+        How many sites the first one and its peers are.
+    machine : str
+        What effects are simulated on, by name.
+    peers : str
+        What these are: identical ``layers`` or ``repeats``, or ``waits`` of one moment.
+    alone : bool
+        Whether it is set alone, and not together with them.
+    device : str
+        The program's, by which an option may mean something else.
+    """
+    first = sites[0]
+    place, _, text = first.source.partition(" ")
+    facts = [["value", first.values[0]]] if first.values else []
+    if first.bytes:
+        facts.append(
+            [
+                "size",
+                human_bytes(first.bytes) + (f" in each of {count} {peers}" if count > 1 and peers != "waits" else ""),
+            ]
+        )
+    if first.outcome and first.outcome != first.choice:
+        facts.append(["outcome", first.outcome])
+    return {
+        "eyebrow": _LEVERS.get(first.lever, first.lever),
+        "title": first.label,
+        "source": {"place": place, "text": text.strip()},
+        "facts": facts,
+        "scope": {"of": peers, "count": count, "alone": alone} if count > 1 else None,
+        "sites": [
+            {
+                "id": site.id,
+                "lever": _LEVERS.get(site.lever, site.lever),
+                "note": _note(site),
+                "options": [_option(site, option, effects, labels, machine, device) for option in site.options],
+            }
+            for site in sites
+        ],
+    }
+
+
+def _note(site: Site) -> str:
+    if site.outcome and site.outcome != site.choice:
+        return f"{site.choice} makes it {site.outcome} in this plan."
+    return ""
+
+
+def _option(
+    site: Site,
+    option: str,
+    effects: Mapping[str, Mapping[str, Effect]],
+    labels: Mapping[str, str],
+    machine: str,
+    device: str,
+) -> dict[str, Any]:
+    current = option == site.choice
+    reason = "" if current else site.illegal.get(option, "")
+    means = meaning(site.lever, option, device)
+    shown: dict[str, Any] = {"name": option, "current": current, "reason": reason, "means": means}
+    if current or reason:
+        return shown
+    effect = effects.get(site.id, {}).get(option)
+    if effect is None:
+        return {**shown, "waiting": True}
+    figures = [
+        _change("peak, predicted", effect.peak_bytes, human_bytes),
+        _change("saved bytes", effect.saved_bytes, human_bytes),
+        _change("saved tensors", effect.saved_tensors, str),
+        _change("operations", effect.flops, human_count),
+        *([_change("fusions", effect.fusions, str)] if effect.fusions else []),
+        *([_change("unique fusions", effect.unique_fusions, str)] if effect.unique_fusions else []),
+        *(_counted(name, by) for name, by in effect.counts.items()),
+        *_overlapped(effect.overlap, machine),
+    ]
+    moved = [{"id": id, "label": labels.get(id, id)} for id in effect.changed[:_MOST]]
+    return {**shown, "figures": figures, "moved": moved, "more": max(0, len(effect.changed) - _MOST)}
+
+
+def _overlapped(change: OverlapChange | None, machine: str) -> list[dict[str, Any]]:
+    if change is None:
+        return []
+    where = f"simulated on {machine}"
+    return [
+        _change(f"step, {where}", round(change.step_s, 9), human_seconds),
+        _change(f"exposed communication, {where}", round(change.exposed_communication_s, 9), human_seconds),
+        _change(f"in flight, {where}", change.in_flight_peak_bytes, human_bytes),
+    ]
+
+
+def _change(name: str, change: float, write: Any) -> dict[str, Any]:
+    if not change:
+        return {"name": name, "text": "no change", "tone": ""}
+    tone = "bad" if change > 0 else "good"
+    return {"name": name, "text": f"{'+' if change > 0 else '−'}{write(abs(change))}", "tone": tone}
+
+
+def _counted(name: str, by: int) -> dict[str, Any]:
+    return {"name": count_name(name), "text": human_change(name, by), "tone": "bad" if by > 0 else "good"}
+
+
+def sites_of_statement(graph: Graph, sites: Sequence[Site], statement: int) -> list[dict[str, str]]:
+    """The sites of what a statement makes, then of what it reads; those of a fusion's members are the fusion's."""
+    statements = graph.statements
+    members = [statement, *(row for row in range(len(statements)) if statements.parent[row] == statement)]
+    return sites_of_statements(graph, sites, members)
+
+
+def sites_of_statements(graph: Graph, sites: Sequence[Site], members: Sequence[int]) -> list[dict[str, str]]:
+    """The sites of what statements make, then of what they read."""
+    statements = graph.statements
+    names: dict[str, str] = {}
+    for word, columns in (("made", statements.outputs), ("read", statements.inputs)):
+        for row in members:
+            for value in columns[row].tolist():
+                names.setdefault(graph.values.name[value], word)
+    word_of = {site.id: next((names[value] for value in site.values if value in names), "") for site in sites}
+    found = [
+        {"id": site.id, "label": site.label, "choice": site.outcome or site.choice, "what": word}
+        for word in ("made", "read")
+        for site in sites
+        if word_of[site.id] == word
+    ]
+    return found[: 2 * _MOST]
+
+
+def composite_content(graph: Graph, layout: Layout, node: int, sites: Sequence[Site]) -> dict[str, Any]:
+    """A composite that is shown as one row: what it was made into, and what can be chosen of that."""
+    rows = parts_of(graph, layout, node)
+    statements, values = graph.statements, graph.values
+    source = graph.origins[int(layout.blocks.origin[layout.nodes.block[node]])]
+
+    def line(row: int) -> dict[str, str]:
+        made = [value for value in statements.outputs[row].tolist() if values.flags[value] & ValueFlag.TENSOR]
+        return {
+            "name": statements.name[row],
+            "value": ", ".join(f"{values.name[value]} {human_shape(values.shape[value])}" for value in made[:2]),
+            "bytes": human_bytes(sum(int(values.bytes[value]) for value in made)),
+        }
+
+    flops = int(statements.flops[rows].sum())
+    return {
+        "eyebrow": f"{len(rows)} statements shown as one, {'backward' if layout.nodes.side[node] else 'forward'}",
+        "title": source.symbol,
+        "source": {"place": f"{source.file}:{source.line}  ·  {source.scope}", "text": source.text},
+        "facts": [["operations", human_count(flops)]] if flops else [],
+        "parts": [line(row) for row in rows],
+        "here": sites_of_statements(graph, sites, rows),
+    }
+
+
+def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequence[str]) -> dict[str, Any]:
+    """A statement: what it reads and makes, and who made and who reads that."""
+    statements = graph.statements
+    origin = int(statements.origin[statement])
+    if origin < 0 and layout.node_of[statement] >= 0:
+        origin = int(layout.blocks.origin[layout.nodes.block[layout.node_of[statement]]])
+    source = graph.origins[origin] if origin >= 0 else None
+    place = f"{source.file}:{source.line}  ·  {source.scope}" if source is not None and source.file else ""
+    maker = {int(v): s for s in range(len(statements) - 1, -1, -1) for v in statements.outputs[s].tolist()}
+    readers: dict[int, list[int]] = {}
+    wanted = set(statements.outputs[statement].tolist())
+    for reader, inputs in enumerate(statements.inputs):
+        for value in wanted.intersection(inputs.tolist()):
+            readers.setdefault(value, []).append(reader)
+
+    def end(other: int) -> dict[str, str]:
+        node = int(layout.node_of[other])
+        return {"id": ids[node] if node >= 0 else "", "label": statements.name[other]}
+
+    def rows(values: list[int], ends: dict[int, list[int]]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": graph.values.name[value],
+                "shape": human_shape(graph.values.shape[value]),
+                "dtype": graph.values.dtype[value].rpartition(".")[2],
+                "bytes": human_bytes(int(graph.values.bytes[value])),
+                "ends": [end(other) for other in ends.get(value, [])[:_MOST]],
+            }
+            for value in dict.fromkeys(values)
+            if graph.values.flags[value] & ValueFlag.TENSOR
+        ]
+
+    facts = [["executor", statements.executor[statement]]] if statements.executor[statement] else []
+    members = int((statements.parent == statement).sum())
+    if members:
+        facts.append(["statements", str(members)])
+    if statements.flops[statement]:
+        facts.append(["operations", human_count(int(statements.flops[statement]))])
+    if statements.transient_bytes[statement]:
+        facts.append(["transient", human_bytes(int(statements.transient_bytes[statement]))])
+    side = "backward" if statements.side[statement] else "forward"
+    edges = boundaries(graph, statement)[: 2 * _MOST] if members else ()
+    return {
+        "edges": [{**end(edge.statement), "before": edge.before, "reason": edge.reason} for edge in edges],
+        "eyebrow": f"{'fusion' if members else 'statement'}, {side}",
+        "about": FUSION if members else "",
+        "fusion": statements.name[statement] if statements.kind[statement] == Kind.FUSION else "",
+        "title": statements.name[statement],
+        "source": {"place": place, "text": source.text if source is not None else ""},
+        "facts": facts,
+        "inputs": rows(
+            statements.inputs[statement].tolist(),
+            {v: [maker[v]] for v in statements.inputs[statement].tolist() if v in maker},
+        ),
+        "outputs": rows(statements.outputs[statement].tolist(), readers),
+    }

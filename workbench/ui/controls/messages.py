@@ -1,0 +1,112 @@
+"""The sentences with which the app answers: what a choice did, what a search found, a limit that was typed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import ChoiceError
+from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
+from workbench.ui.graph.node_names import short_label
+
+if TYPE_CHECKING:
+    from workbench.analysis.order.collective_order_search import Search
+    from workbench.bench import PlanDiff, Workbench
+    from workbench.core.lever import Site
+    from workbench.programs import Program
+
+NOT_ATTACHED = "Planned for a GPU that is not attached: nothing can be run here"
+"""Why a program that is only planned is not run."""
+
+
+def why_not_run(program: Program) -> str:
+    """Why nothing can be run here, and how it can elsewhere; empty where it can be run."""
+    if program.device != "planned":
+        return ""
+    name = program.spec["name"]
+    if program.spec["kind"] == "pickle":
+        how = "workbench.open(model, *inputs, device='cuda', config='choices.py').run() runs it there"
+    else:
+        # The file is in another folder there.
+        given = shlex.quote(Path(name).name if program.spec["kind"] == "file" else name)
+        how = f"thunder-workbench run {given} --device cuda --config choices.py runs it there"
+    return f"{NOT_ATTACHED}. Export writes the choices into a file; take that to the GPU's machine: {how}."
+
+
+def title_of_picture(bench: Workbench) -> str:
+    """What a saved picture is of: the program, its figures, and how many choices are in them."""
+    plan, count = bench.plan, len(bench.choices)
+    figures = f"peak {human_bytes(plan.peak_bytes)}, saved {human_bytes(plan.saved_bytes)}, predicted"
+    chosen = f"{count} choice{'s' * (count != 1)}" if count else "no choices"
+    return f"{text_summary(bench).splitlines()[0]}: {figures}; {chosen}"
+
+
+def limit_bytes_of(text: str) -> int | None:
+    """A limit in MiB as a person writes it; none where nothing is written."""
+    if not text:
+        return None
+    try:
+        limit = int(float(text) * (1 << 20))
+    except (ValueError, OverflowError):
+        limit = 0
+    if limit < 1:
+        raise ChoiceError(f"{text!r} is no limit: give a number of MiB greater than 0, or nothing for no limit")
+    return limit
+
+
+def words_of_search(found: Search) -> str:
+    """What a search found, in one line."""
+    best = found.best
+    chosen = ", ".join(f"{id}: {option}" for id, option in found.best.choices.items() if id.startswith("waits."))
+    return (
+        f"Found among {len(found.tried)} orders, simulated on {found.machine.name}: {chosen}. A step takes "
+        f"{human_seconds(best.step_s)}, before {human_seconds(found.now.step_s)}; no order takes less than "
+        f"{human_seconds(found.lower_bound_s)}. {human_bytes(best.in_flight_peak_bytes)} of what is read in flight."
+    )
+
+
+def words_of_change(
+    label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str, why: str = ""
+) -> str:
+    """What a choice did, in one line."""
+    where = f"{label} in {count} {peers}" if count > 1 else label
+    stays = f" {why}" if why and not diff.peak_bytes else ""
+    return f"{where} is now {option}: {_changes(count, diff, machine)}.{stays}"
+
+
+def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:
+    """What it did to take a change of choices back, or to make it again, in one line."""
+    if len(sites) == 1:
+        return f"{word}: {words_of_change(short_label(sites[0]), sites[0].choice, 1, '', diff, machine)}"
+    return f"{word}, {len(sites)} choices: {_changes(len(sites), diff, machine)}."
+
+
+def _changes(count: int, diff: PlanDiff, machine: str) -> str:
+    changes = [
+        f"{name} {human_bytes(change, signed=True)}"
+        for name, change in (("predicted peak", diff.peak_bytes), ("saved", diff.saved_bytes))
+        if change
+    ]
+    changes += [
+        f"{name} {'+' if by > 0 else '−'}{abs(by)}"
+        for name, by in (
+            ("fusions", diff.fusions),
+            ("unique fusions", diff.unique_fusions),
+            ("operations in the largest fusion", diff.largest_fusion),
+        )
+        if by
+    ]
+    changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
+    if diff.overlap is not None:
+        moved = {"step": diff.overlap.step_s, "exposed communication": diff.overlap.exposed_communication_s}
+        simulated = [
+            f"{name} {'+' if by > 0 else '−'}{human_seconds(abs(by))}" for name, by in moved.items() if round(by, 9)
+        ]
+        if simulated:
+            changes.append(f"simulated on {machine} {' and '.join(simulated)}")
+    others = len(diff.changed) - count
+    if others > 0:
+        changes.append(f"{others} other site{'s' * (others != 1)} moved")
+    return ", ".join(changes) if changes else "no figure changes"

@@ -1,0 +1,165 @@
+"""The preview: what an option that is pointed at, or has the focus, would change, in a line that is always there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.summary import human_bytes, human_seconds
+from workbench.ui.graph.node_names import short_label
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.bench.fit.choice_ranking import Gain
+    from workbench.compiler.api import Plan
+    from workbench.core.lever import Effect
+    from workbench.ui.controls.choice_queue import Choosing
+    from workbench.ui.graph.graph_view import GraphView
+
+_LOGGER = logging.getLogger(__name__)
+
+type _Found = tuple[Effect | Gain, str]
+"""What choices were found to do, and what has found it."""
+
+_LEAST_S = 1e-9
+"""Steps that differ by less are the same, added up in another order."""
+
+
+class Preview(Panel):
+    """One line; content: ``what figures how bad``, empty while nothing is pointed at.
+
+    Arithmetic estimates where nothing is fused; figures that the inspector or *Worth it* has worked out are shown as
+    they are. Only a plan can tell the rest, and a preview makes none.
+
+    Parameters
+    ----------
+    bench : Workbench
+    graph : GraphView
+    choosing : Choosing
+    """
+
+    _esm = esm("panels/preview.js")
+
+    def __init__(self, bench: Workbench, graph: GraphView, choosing: Choosing) -> None:
+        super().__init__()
+        self._bench, self._graph, self._choosing = bench, graph, choosing
+        self._lock = threading.Lock()
+        self._turn = 0
+        self._pointed: dict[str, Any] = {}
+        self._shown: tuple[dict[str, str], str] = ({}, "")
+        self._found: tuple[Plan | None, dict[frozenset[tuple[str, str]], _Found]] = (None, {})
+
+    def learn(self, plan: Plan, choices: Mapping[str, str], found: Effect | Gain, by: str) -> None:
+        """Keep what choices on top of a plan were found to do, until there is another plan, and by what.
+
+        Where they are pointed at it is shown at once.
+        """
+        with self._lock:
+            if plan is not self._bench.plan:
+                return
+            if self._found[0] is not plan:
+                self._found = plan, {}
+            self._found[1][frozenset(choices.items())] = found, by
+            shown, what = self._shown
+        if shown == choices:
+            self._ask(shown, what)
+
+    def point(self, message: Mapping[str, Any]) -> None:
+        """Show what is pointed at: a site's ``id``, perhaps with an ``option``, or ``choices``; without, nothing."""
+        self._pointed = dict(message)
+        choices = dict(message.get("choices") or {})
+        site = self._bench.plan.site_of.get(message.get("id") or next(iter(choices), ""))
+        if site is None:
+            self.ask({}, "")
+            return
+        name = short_label(site)
+        option = message.get("option") or choices.get(site.id) or self._choosing.next_of(site)
+        reason = site.illegal.get(option or "", "")
+        if option is None or reason:
+            self._put(self._next_turn(), {"what": self._choosing.stays(site), "bad": True})
+            return
+        if option == self._choosing.pending.get(site.id, site.choice):
+            self._put(self._next_turn(), {"what": f"{name} is {option} now", "how": "nothing would change"})
+            return
+        alike = {one.id: option for one in self._graph.turned(site.id)}
+        peers = f" in {len(alike)} {self._graph.peers_are(site.id)}" if len(alike) > 1 else ""
+        one_kind = not choices or choices == alike
+        self._ask(choices or alike, f"{option} for {name}{peers}" if one_kind else f"{len(choices)} choices")
+
+    def renew(self) -> None:
+        """There is another plan: what is pointed at still is shown on top of that."""
+        if self._pointed:
+            self.point(self._pointed)
+        elif self.content:
+            self.ask({}, "")
+
+    def ask(self, choices: Mapping[str, str], what: str) -> None:
+        """Show what choices would change; of none, nothing."""
+        self._pointed = {}
+        self._ask(choices, what)
+
+    def _ask(self, choices: Mapping[str, str], what: str) -> None:
+        """Work out what choices would change away from the thread that answers clicks."""
+        turn = self._next_turn(choices, what)
+        if not choices:
+            self._put(turn, {})
+            return
+        work = threading.Thread(
+            target=self._work, args=(turn, dict(choices), what), name="workbench-preview", daemon=True
+        )
+        work.start()
+
+    def _next_turn(self, choices: Mapping[str, str] | None = None, what: str = "") -> int:
+        with self._lock:
+            self._turn += 1
+            self._shown = dict(choices or {}), what
+            return self._turn
+
+    def _put(self, turn: int, content: dict[str, Any]) -> None:
+        with self._lock:
+            if turn == self._turn:
+                self.content = content
+
+    def _work(self, turn: int, choices: dict[str, str], what: str) -> None:
+        try:
+            self._put(turn, {"what": what, **self._changes(choices)})
+        except Exception:
+            _LOGGER.exception("what %s would change could not be estimated", choices)
+            self._put(turn, {"what": what, "how": "this could not be estimated: choose it to see"})
+
+    def _changes(self, choices: dict[str, str]) -> dict[str, Any]:
+        plan, pending = self._bench.plan, self._choosing.pending
+        known = self._found[1].get(frozenset(choices.items())) if self._found[0] is plan and not pending else None
+        if known is not None:
+            found, by = known
+            figures = [_figure("peak", found.peak_bytes), _figure("saved", found.saved_bytes)]
+            return {"figures": figures, "how": f"worked out: {by} has all of it"}
+        # On top of what is being planned already.
+        now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
+        if then is None or (pending and now is None):
+            return {"how": self._unknown(plan)}
+        peak_bytes = then.peak_bytes - (now.peak_bytes if now is not None else 0)
+        saved_bytes = then.saved_bytes - (now.saved_bytes if now is not None else 0)
+        step_s = then.step_s - (now.step_s if now is not None else 0.0)
+        about = "≈ " if then.estimated else ""
+        figures = [_figure("peak", peak_bytes, about), _figure("saved", saved_bytes, about)]
+        if abs(step_s) > _LEAST_S:
+            text = f"{'+' if step_s > 0 else '−'}{human_seconds(abs(step_s))}"
+            figures.append({"name": "step, predicted", "text": text, "tone": "bad" if step_s > 0 else "good"})
+        how = "estimated; the plan may differ a little" if then.estimated else "by arithmetic, as the plan will have it"
+        return {"figures": figures, "how": how}
+
+    @staticmethod
+    def _unknown(plan: Plan) -> str:
+        if plan.census.count:
+            return "no estimate: fusions are made anew under it; select it and the inspector works it out"
+        return "no estimate: only a plan can tell; select it and the inspector works it out"
+
+
+def _figure(name: str, by: int, about: str = "") -> dict[str, str]:
+    if not by:
+        return {"name": name, "text": "no change", "tone": ""}
+    return {"name": name, "text": f"{about}{human_bytes(by, signed=True)}", "tone": "bad" if by > 0 else "good"}

@@ -1,0 +1,1 @@
+"""The U-shaped graph: layout, folding, arcs and payload."""

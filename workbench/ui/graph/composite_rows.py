@@ -1,0 +1,104 @@
+"""Statements that are shown as one row: waits of one moment, and composites with what they are made of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind
+from workbench.core.lever import Site
+from workbench.ui.graph.fold_layers import Fold
+from workbench.ui.graph.layout_arrays import Layout
+from workbench.ui.graph.site_anchors import Index, Mark
+
+
+def waits_key(graph: Graph, statement: int) -> str:
+    """What a wait's moment is called where it is to be shown wait by wait."""
+    return f"waits:{graph.values.name[graph.statements.outputs[statement][0]]}"
+
+
+def moments_of(
+    graph: Graph, index: Index, sites: Sequence[Site], marks: list[Mark], fold: Fold
+) -> list[tuple[int, ...]]:
+    """Waits that follow each other with nothing between and are chosen alike, two or more: the uppermost first."""
+    statements = graph.statements
+    shown = np.zeros(len(graph.origins) + 1, bool)
+    shown[[block for span in fold.shown for block in span.blocks]] = True
+    waits = (statements.kind == Kind.WAIT) & (statements.parent < 0) & shown[index.block]
+    waits &= np.diff(statements.outputs.offsets) > 0
+    chosen: dict[int, list[tuple[str, str]]] = {}
+    for mark in marks:
+        chosen.setdefault(mark.statement, []).append((sites[mark.site].choice, sites[mark.site].outcome))
+    found: list[tuple[int, ...]] = []
+    for side in (FORWARD, BACKWARD):
+        rows = np.flatnonzero(index.shown & ~index.headed & (statements.side == side))
+        places = np.flatnonzero(waits[rows])
+        # Those with nothing between have places that count on as they do.
+        alike = (
+            (place - number, index.blocks[row], *chosen.get(row, ()))
+            for number, (place, row) in enumerate(zip(places.tolist(), rows[places].tolist(), strict=True))
+        )
+        for _, group in itertools.groupby(zip(alike, rows[places].tolist(), strict=True), key=lambda pair: pair[0]):
+            moment = [row for _, row in group]
+            if len(moment) > 1:
+                found.append(tuple(moment if side == FORWARD else moment[::-1]))
+    return found
+
+
+def marks_together(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
+    """Marks of waits that are shown as one stand on the first, each for those of all."""
+    moment_of = {moment[0]: moment for moment in closed}
+    leader = {row: moment[0] for moment in closed for row in moment}
+    on: dict[int, list[Mark]] = {}
+    for mark in marks:
+        on.setdefault(mark.statement, []).append(mark)
+    kept = []
+    for mark in marks:
+        if leader.get(mark.statement, mark.statement) != mark.statement:
+            continue
+        place = on[mark.statement].index(mark)
+        others = moment_of.get(mark.statement, (mark.statement,))
+        kept.append(mark._replace(peers=tuple(peer for row in others for peer in on[row][place].peers)))
+    return kept
+
+
+def parts_of(graph: Graph, layout: Layout, node: int) -> list[int]:
+    """The statements that a composite's row stands for in the layer that is shown, in program order."""
+    origin = layout.blocks.origin[layout.nodes.block[node]]
+    here = (layout.node_of == node) & ~layout.hidden & (graph.statements.origin == origin)
+    return np.flatnonzero(here).tolist()
+
+
+LEAST = 3
+"""Statements that make a composite: of two, the row that they save is not worth the click that shows them."""
+
+
+def composite_key(graph: Graph, origin: int) -> str:
+    """What a composite is called where its statements are to be shown one by one."""
+    return f"composite:{graph.origins[origin].id}"
+
+
+def composites_of(graph: Graph, index: Index, marks: Sequence[Mark], fold: Fold) -> list[tuple[int, ...]]:
+    """What one statement of the program, such as scaled dot-product attention, was made into: the uppermost first.
+
+    Forward and backward are groups of their own. Where something is fused or carries a mark, each statement is shown;
+    so it is in a program with collectives, which are moved to before any statement.
+    """
+    statements = graph.statements
+    if np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)).any():
+        return []
+    plain = (statements.kind == Kind.OP) & (statements.parent < 0)
+    plain[[mark.statement for mark in marks]] = False
+    is_plain, side = plain.tolist(), statements.side.tolist()
+    found: list[tuple[int, ...]] = []
+    for block in sorted({block for span in fold.shown for block in span.blocks} - {0}):
+        here = index.members.get(block, [])
+        forward = [row for row in here if side[row] == FORWARD]
+        backward = [row for row in here if side[row] == BACKWARD]
+        if len(forward) >= LEAST and all(is_plain[row] for row in here):
+            found.append(tuple(forward))
+            if len(backward) > 1:
+                found.append(tuple(backward[::-1]))
+    return found

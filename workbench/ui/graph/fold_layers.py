@@ -1,0 +1,243 @@
+"""Layers, and repeats that no module names: which are identical, so that one is shown for all of them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.core.graph import Graph, layer_of
+from workbench.core.lever import Site
+from workbench.ui.graph.arcs import ArcTable
+from workbench.ui.graph.layout_arrays import Ints
+from workbench.ui.graph.site_anchors import Index, Mark
+
+type _Signature = tuple[tuple[str, object, object, object], ...]
+"""Per block of a layer its symbol, statements, arcs and marks: what has to be the same for layers to be folded."""
+
+
+_DIFFERENCES = ((2, "another choice, or other bytes,"), (3, "another choice"), (1, "other statements"))
+"""What it means where these parts of a signature differ; a choice comes first, for other statements come of it."""
+
+
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Consecutive blocks of one layer, or of one repeat of a loop; `layer` is empty between layers."""
+
+    layer: str
+    blocks: tuple[int, ...]
+    loop: str = ""
+
+    @property
+    def stem(self) -> str:
+        """What folds and unfolds together."""
+        return self.loop or self.layer.rpartition(".")[0] or self.layer
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Which spans are shown, for how many layers each stands, and what stands for what is hidden."""
+
+    shown: tuple[Span, ...]
+    stands_for: tuple[tuple[Span, ...], ...]
+    identical: tuple[int, ...]
+    differs: tuple[str, ...]
+    twin: Ints
+    """For each statement the one that is shown in its place; -1 where it is shown itself."""
+
+    @functools.cached_property
+    def blocks(self) -> list[tuple[int, tuple[int, ...]]]:
+        """The blocks that are shown, each with those that it stands for, its own included."""
+        return [
+            (block, of_all)
+            for span, layers in zip(self.shown, self.stands_for, strict=True)
+            for block, of_all in zip(span.blocks, zip(*(layer.blocks for layer in layers), strict=True), strict=True)
+        ]
+
+
+def _spans(graph: Graph, index: Index) -> list[Span]:
+    blocks = np.unique(index.block[index.shown]).tolist()
+    found = itertools.groupby(blocks, lambda block: layer_of(graph.origins[block - 1].scope) if block else "")
+    return [Span(layer, tuple(of_layer)) for layer, of_layer in found]
+
+
+LEAST_REPEATS = 4
+"""Of fewer, what repeats is rather an expression than a loop."""
+LONGEST = 256
+"""Statements of the program in the body of a loop, at most."""
+LOOP = "loop:"
+"""How the stem of a loop begins."""
+
+type _Line = tuple[str, int, str]
+"""File, line and symbol of a block."""
+
+
+def repeats_of(graph: Graph, span: Span, signature: Callable[[Span], _Signature]) -> list[Span]:
+    """The repeats of loops whose bodies no module names, apart from what stands before and after them.
+
+    Repeats are source lines that come again in the same order. Where no two neighbours are identical, nothing would be
+    shown in less room, and the span stays whole.
+    """
+    found = _period([_line_of(graph, block - 1) for block in span.blocks])
+    if found is None:
+        return [span]
+    start, length, count = found
+    origin = graph.origins[span.blocks[start] - 1]
+    repeats = [
+        Span(f"{origin.file}:{origin.line}, repeat {number}", span.blocks[at : at + length], f"{LOOP}{origin.id}")
+        for number, at in enumerate(range(start, start + length * count, length))
+    ]
+    if not any(one == other for one, other in itertools.pairwise(map(signature, repeats))):
+        return [span]
+    around = (span.blocks[:start], span.blocks[start + length * count :])
+    before, after = (repeats_of(graph, Span("", blocks), signature) if blocks else [] for blocks in around)
+    return [*before, *repeats, *after]
+
+
+def _line_of(graph: Graph, origin: int) -> _Line:
+    if origin < 0:
+        return ("", 0, "")
+    source = graph.origins[origin]
+    return (source.file, source.line, source.symbol)
+
+
+def _period(lines: Sequence[_Line]) -> tuple[int, int, int] | None:
+    """Start, length and count of the repeats that cover most, of the shortest length; None where there are none."""
+    known: dict[_Line, int] = {}
+    codes = np.asarray([known.setdefault(line, len(known)) if line[0] else -n for n, line in enumerate(lines, 1)])
+    best: tuple[int, int, int] | None = None
+    for length in range(1, min(LONGEST, len(codes) // LEAST_REPEATS) + 1):
+        same = np.concatenate([[0], (codes[:-length] == codes[length:]).astype(np.int8), [0]])
+        edges = np.flatnonzero(np.diff(same))
+        for first, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            count = (stop - first) // length + 1
+            if count >= LEAST_REPEATS and (best is None or length * count > best[1] * best[2]):
+                best = (first, length, count)
+    return best
+
+
+def _by_block(found: Sequence[Mark]) -> dict[int, list[Mark]]:
+    rows: dict[int, list[Mark]] = {}
+    for one in found:
+        rows.setdefault(one.block, []).append(one)
+    return rows
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _without_digits(name: str) -> str:
+    return _DIGITS.sub("", name)
+
+
+def _statements_by_block(graph: Graph, index: Index) -> list[bytes]:
+    """Per block the names without numbers and the sides of its statements, the same bytes where these are the same."""
+    each, which = graph.statements.names
+    numbers: dict[str, int] = {}
+    names = np.asarray([numbers.setdefault(_without_digits(name), len(numbers)) for name in each], np.int32)[which]
+    rows = np.flatnonzero(index.shown & ~index.headed)
+    # The forward comes first in a graph, and so in each block.
+    order = np.argsort(index.block[rows], kind="stable")
+    coded = (2 * names + graph.statements.side)[rows[order]].astype(np.int32)
+    count = len(graph.origins) + 1
+    edges = (coded.itemsize * np.searchsorted(index.block[rows[order]], np.arange(count + 1))).tolist()
+    content = coded.tobytes()
+    return [content[start:stop] for start, stop in itertools.pairwise(edges)]
+
+
+def fold_of(
+    graph: Graph,
+    index: Index,
+    sites: Sequence[Site],
+    arcs: ArcTable,
+    marks: list[Mark],
+    unfolded: Collection[str],
+) -> Fold:
+    """Find runs of identical layers and choose what is shown of them."""
+    members, statements = index.members, _statements_by_block(graph, index)
+    arcs_of, marks_of = arcs.contents(len(graph.origins) + 1), _by_block(marks)
+    chosen = {mark.site: (sites[mark.site].choice, sites[mark.site].outcome) for mark in marks}
+    placed = {mark.block for mark in marks if any(option.startswith("at(") for option in chosen[mark.site])}
+
+    @functools.cache
+    def signature(span: Span) -> _Signature:
+        return tuple(
+            (
+                graph.origins[block - 1].symbol if block else "",
+                statements[block],
+                arcs_of[block],
+                tuple([within(span, *chosen[mark.site]) for mark in marks_of.get(block, ())])
+                if block in placed
+                else tuple([chosen[mark.site] for mark in marks_of.get(block, ())]),
+            )
+            for block in span.blocks
+        )
+
+    def within(span: Span, *options: str) -> tuple[str, ...]:
+        # A place in the layer itself is the same place in each.
+        places = [option.removeprefix(f"at({span.layer}") for option in options]
+        return tuple(
+            [
+                place if place.startswith((".", "/")) and place != option else option
+                for place, option in zip(places, options, strict=True)
+            ]
+        )
+
+    spans = [
+        part for span in _spans(graph, index) for part in ([span] if span.layer else repeats_of(graph, span, signature))
+    ]
+    shown: list[Span] = []
+    stands_for: list[tuple[Span, ...]] = []
+    identical: list[int] = []
+    differs: list[str] = []
+    hidden: list[int] = []
+    stands: list[int] = []
+    start = 0
+    while start < len(spans):
+        first, stop = spans[start], start + 1
+        if first.layer:
+            same = signature(first)
+            while stop < len(spans) and spans[stop].stem == first.stem and signature(spans[stop]) == same:
+                stop += 1
+        run = spans[start:stop]
+        groups = [[span] for span in run] if first.stem in unfolded else [run]
+        for group in groups:
+            shown.append(group[0])
+            stands_for.append(tuple(group))
+            identical.append(len(run))
+            above = shown[-2] if len(shown) > 1 and group[0].layer and shown[-2].stem == first.stem else None
+            differs.append(_difference(signature(above), signature(group[0])) if above is not None else "")
+            for span in group[1:]:
+                for mine, other in zip(group[0].blocks, span.blocks, strict=True):
+                    hidden += members.get(other, ())
+                    stands += members.get(mine, ())
+        start = stop
+    twin = np.full(len(graph.statements), -1, np.int32)
+    twin[hidden] = stands
+    return Fold(tuple(shown), tuple(stands_for), tuple(identical), tuple(differs), twin)
+
+
+def _difference(above: _Signature, here: _Signature) -> str:
+    """The first thing in which two layers differ, in words; empty where they are identical."""
+    if [block[0] for block in above] != [block[0] for block in here]:
+        return "other operations"
+    for place, words in _DIFFERENCES:
+        for one, other in zip(above, here, strict=True):
+            if one[place] != other[place]:
+                return f"{words} at {one[0]}" if one[0] else words
+    return ""
+
+
+def folded_marks(found: Sequence[Mark], fold: Fold) -> list[Mark]:
+    """Marks in the layers that are shown, each with all that it stands for."""
+    rows = _by_block(found)
+    return [
+        Mark(one.site, one.statement, one.block, tuple([rows[layer][place].site for layer in layers]))
+        for block, layers in fold.blocks
+        for place, one in enumerate(rows.get(block, ()))
+    ]

@@ -1,0 +1,316 @@
+"""The joint graph as a widget: one message with the layout as binary arrays, one string table, and a canvas."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import traitlets
+
+from workbench.core.graph import Graph
+from workbench.core.lever import Site
+from workbench.ui.graph import collective_lanes
+from workbench.ui.graph import layout as u_layout
+from workbench.ui.graph.composite_rows import composite_key
+from workbench.ui.graph.fold_layers import LOOP
+from workbench.ui.graph.layout_arrays import Layout
+from workbench.ui.graph.node_names import node_ids
+from workbench.ui.graph.payload import packed, payload
+from workbench.ui.graph.site_anchors import style_of
+from workbench.ui.widgets.panel import PAGE, Answering, esm
+from workbench.util.last_call_cache import Remembered
+
+MODULES = (
+    "graph/graph_scene.js",
+    "graph/graph_places.js",
+    "graph/graph_arcs.js",
+    "graph/graph_drawing.js",
+    "graph/graph_map.js",
+    "graph/graph_legend.js",
+    "graph/graph_view.js",
+)
+"""The page's side, each file building on those before it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A graph with its sites as it is drawn now; replaced as a whole.
+
+    Attributes
+    ----------
+    graph : Graph
+    sites : tuple of Site
+    layout : Layout
+    node_ids : list of str
+        Per node; see `workbench.ui.graph.node_names.node_ids`.
+    """
+
+    graph: Graph
+    sites: tuple[Site, ...]
+    layout: Layout
+    node_ids: list[str]
+
+    @functools.cached_property
+    def node_of(self) -> dict[str, int]:
+        """Nodes by their ids, those that stand for a statement."""
+        return {id: node for node, id in enumerate(self.node_ids) if self.layout.nodes.statement[node] >= 0}
+
+    @functools.cached_property
+    def statement_ids(self) -> list[str]:
+        """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
+        layout, parents, ids = self.layout, self.graph.statements.parent, [*self.node_ids, ""]
+        found = list(map(ids.__getitem__, layout.node_of.tolist()))
+        headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
+        members = np.flatnonzero((parents >= 0) & ~layout.hidden & (layout.node_of >= 0))
+        fusions, first = np.unique(parents[members], return_index=True)
+        nodes = layout.node_of[members[first]]
+        for row, node, fusion in zip(
+            fusions.tolist(), nodes.tolist(), layout.nodes.fusion[nodes].tolist(), strict=True
+        ):
+            found[row] = headings.get(fusion, ids[node])
+        return found
+
+
+class GraphView(Answering):
+    """The U-shaped graph, drawn by ``graph_view.js``.
+
+    Parameters
+    ----------
+    on_turn : callable
+        Called with the sites that a click or the space key is to turn (several for a folded layer).
+    on_undo, on_redo : callable
+        Called by the keys ``u`` and ``r``.
+    on_place : callable, optional
+        Called with the statement that the end of a collective was put before, by the id of its site: several for
+        folded layers.
+    on_preview : callable, optional
+        Called with a message whose ``id`` is the site that is pointed at; without one when none is.
+    height : int
+        Pixels on the page.
+
+    Attributes
+    ----------
+    alone : bool
+        Whether a click chooses for the layer that is shown alone, and not for those that are folded into it.
+
+    Examples
+    --------
+    >>> view = GraphView(on_turn=print, on_undo=print, on_redo=print)
+    >>> view.show(plan.graph, plan.sites)
+    """
+
+    _esm = esm(*MODULES)
+    _css = PAGE / "style.css"
+
+    data = traitlets.Dict().tag(sync=True)
+    selected = traitlets.Unicode("").tag(sync=True)
+    height = traitlets.Int(620).tag(sync=True)
+    dark = traitlets.Bool(False).tag(sync=True)
+    asked = traitlets.Dict().tag(sync=True)
+    """Styles of arcs that were asked for and are not planned yet, by site."""
+    folds = traitlets.Int(0)
+    """How often something was folded or unfolded: rows have other names then."""
+
+    def __init__(
+        self,
+        *,
+        on_turn: Callable[[list[Site]], None],
+        on_undo: Callable[[], None],
+        on_redo: Callable[[], None],
+        on_place: Callable[[dict[str, int]], None] | None = None,
+        on_preview: Callable[[dict[str, Any]], None] | None = None,
+        **traits: Any,
+    ) -> None:
+        super().__init__(**traits)
+        self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
+        self.alone = False
+        self._on_place, self._on_preview = on_place, on_preview
+        self._unfolded: set[str] = set()
+        self._views = False
+        self._unpacks = True
+        self._kept: dict[str, float] = {}
+        self._remembered = Remembered()
+        self.shown: Shown | None = None
+        self.on_msg(self._receive)
+
+    def show(self, graph: Graph, sites: Sequence[Site]) -> None:
+        """Draw a graph and its sites; scroll position, zoom and selection stay."""
+        sites = tuple(sites)
+        layout = u_layout.compute(
+            graph,
+            sites,
+            unfolded=self._unfolded,
+            views=self._views,
+            composites=True,
+            kept=self._kept,
+            remembered=self._remembered,
+        )
+        blocks = zip(layout.blocks.origin.tolist(), layout.blocks.height.tolist(), strict=True)
+        self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
+        self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
+        drawn = payload(graph, layout, sites, self.shown.node_ids, remembered=self._remembered)
+        self.data = packed(drawn) if self._unpacks else drawn
+
+    def ask(self, options: Mapping[str, str]) -> None:
+        """Draw arcs with the options that were asked for, by site, until the plan with them is shown."""
+        of = {site.id: site for site in self.shown.sites} if self.shown is not None else {}
+        replaced = {
+            id: dataclasses.replace(of[id], choice=option, outcome="") for id, option in options.items() if id in of
+        }
+        self.asked = {id: int(style_of(site)) for id, site in replaced.items()}
+
+    def reveal(self, id: str) -> None:
+        """Select a site or a statement and scroll to it."""
+        self.selected = id
+        self.send({"type": "reveal", "id": id})
+
+    def reveal_value(self, name: str) -> None:
+        """Select the statement that makes a value, or what stands for it; nothing where the graph lacks it."""
+        shown = self.shown
+        value = -1 if shown is None else shown.graph.value_index.get(name, -1)
+        if shown is not None and value >= 0 and (maker := int(shown.graph.values.producer[value])) >= 0:
+            id = f"t:{name}" if f"t:{name}" in shown.node_of else shown.statement_ids[maker]
+            if id:
+                self.reveal(id)
+
+    @property
+    def layout_shown(self) -> Layout | None:
+        """Where everything is drawn; None before there is a graph."""
+        return None if self.shown is None else self.shown.layout
+
+    def statement_of(self, id: str) -> int | None:
+        """Index of the statement that a node's name stands for, or None."""
+        shown = self.shown
+        node = None if shown is None else shown.node_of.get(id)
+        return None if node is None or shown is None else int(shown.layout.nodes.statement[node])
+
+    def shown_ids(self) -> list[str]:
+        """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
+        return [] if self.shown is None else self.shown.statement_ids
+
+    def peers(self, id: str) -> list[Site]:
+        """The site and those of the folded layers that its arc or its mark stands for."""
+        if self.shown is None:
+            return []
+        layout, sites = self.shown.layout, self.shown.sites
+        for peers in layout.marks.peers:
+            if id in (sites[n].id for n in peers):
+                return [sites[n] for n in peers]
+        for numbers, peers in zip(layout.arcs.sites, layout.arcs.peers, strict=True):
+            if id in (sites[n].id for n in (numbers[0], *peers)):
+                return [sites[n] for n in peers]
+        return [site for site in sites if site.id == id]
+
+    def turned(self, id: str) -> list[Site]:
+        """What a choice for a site is made for: it and its peers, or it alone."""
+        found = self.peers(id)
+        return [site for site in found if site.id == id] if self.alone and len(found) > 1 else found
+
+    def groups(self) -> list[list[Site]]:
+        """All sites, those together that an arc or a mark shows as one."""
+        if self.shown is None:
+            return []
+        layout, sites = self.shown.layout, self.shown.sites
+        found = [list(peers) for peers in (*layout.arcs.peers, *layout.marks.peers)]
+        grouped = {number for group in found for number in group}
+        found += [[number] for number in range(len(sites)) if number not in grouped]
+        return [[sites[number] for number in group] for group in sorted(found, key=min)]
+
+    def peers_are(self, id: str) -> str:
+        """What `peers` of a site are: ``layers``, ``repeats`` of a loop, or ``waits`` of one moment."""
+        if self.shown is not None:
+            layout, sites = self.shown.layout, self.shown.sites
+            for peers, node in zip(layout.marks.peers, layout.marks.node.tolist(), strict=True):
+                if layout.nodes.waits[node] > 1 and id in (sites[n].id for n in peers):
+                    return "waits"
+            loops = [section for section in layout.sections if section.stem.startswith(LOOP)]
+            y = layout.nodes.y[self._place_of(id)] if loops else 0.0
+            if any(one.y <= y < one.y + one.height for one in loops):
+                return "repeats"
+        return "layers"
+
+    def _place_of(self, id: str) -> int:
+        """The node that the arc or the mark of a site stands at; the first where it has neither."""
+        assert self.shown is not None
+        layout, sites = self.shown.layout, self.shown.sites
+        places = (
+            *zip(layout.arcs.peers, layout.arcs.source.tolist(), strict=True),
+            *zip(layout.marks.peers, layout.marks.node.tolist(), strict=True),
+        )
+        return next((node for peers, node in places if id in (sites[n].id for n in peers)), 0)
+
+    def marked(self, id: str) -> list[str]:
+        """The nodes that a node, an arc or a mark stands at: of an arc both ends."""
+        shown = self.shown
+        if shown is None or not id:
+            return []
+        layout, numbers = shown.layout, {n for n, site in enumerate(shown.sites) if site.id == id}
+        nodes = [shown.node_of[id]] if id in shown.node_of else []
+        for arc, (sites, peers) in enumerate(zip(layout.arcs.sites, layout.arcs.peers, strict=True)):
+            if numbers & {*sites, *peers}:
+                nodes += [int(layout.arcs.source[arc]), int(layout.arcs.target[arc])]
+        for peers, node in zip(layout.marks.peers, layout.marks.node.tolist(), strict=True):
+            if numbers & {*peers}:
+                nodes.append(node)
+        return [shown.node_ids[node] for node in nodes if node >= 0]
+
+    def arc_sites(self, id: str) -> tuple[int, ...]:
+        """Indices of all sites that share the arc of a site; empty where it has no arc."""
+        if self.shown is None:
+            return ()
+        for numbers in self.shown.layout.arcs.sites:
+            if any(self.shown.sites[number].id == id for number in numbers):
+                return numbers
+        return ()
+
+    def composite_of(self, id: str) -> int | None:
+        """The node of that name where it stands for a composite's statements, or None."""
+        node = self.shown.node_of.get(id) if self.shown is not None else None
+        return node if node is not None and self.shown is not None and self.shown.layout.nodes.parts[node] > 0 else None
+
+    def fold(self, id: str) -> None:
+        """Show what a composite's row stands for, or that as one row again; `id` is a node of it."""
+        shown = self.shown
+        node = shown.node_of.get(id) if shown is not None else None
+        if node is not None and shown is not None:
+            self._turn_fold(composite_key(shown.graph, int(shown.layout.blocks.origin[shown.layout.nodes.block[node]])))
+
+    def _turn_fold(self, stem: str) -> None:
+        if self.shown is not None:
+            self._unfolded ^= {stem}
+            self._kept.clear()
+            self.show(self.shown.graph, self.shown.sites)
+            self.folds += 1
+
+    def _receive(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
+        kind, shown = message.get("type"), self.shown
+        if kind == "turn":
+            self._on_turn(self.turned(message["id"]))
+        elif kind == "place" and self._on_place is not None and shown is not None:
+            node = shown.node_of.get(message["node"])
+            if node is not None:
+                self._on_place(collective_lanes.moved(shown.graph, shown.layout, shown.sites, message["id"], node))
+        elif kind == "preview" and self._on_preview is not None:
+            self._on_preview(message)
+        elif kind == "undo":
+            self._on_undo()
+        elif kind == "redo":
+            self._on_redo()
+        elif kind == "fold" and "node" in message:
+            self.fold(message["node"])
+        elif kind == "fold":
+            self._turn_fold(message["stem"])
+        elif kind == "plain" and shown is not None:
+            # A browser that inflates nothing.
+            self._unpacks = False
+            self.show(shown.graph, shown.sites)
+        elif kind == "relax" and shown is not None:
+            self._kept.clear()
+            self.show(shown.graph, shown.sites)
+        elif kind == "views" and shown is not None:
+            self._views = bool(message["shown"])
+            self._kept.clear()
+            self.show(shown.graph, shown.sites)

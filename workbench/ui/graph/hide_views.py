@@ -1,0 +1,142 @@
+"""Views left out: edges go through them, and what sits on one stands where its storage is made or read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.core.graph import Graph, Kind, Ragged, StatementFlag
+from workbench.ui.graph.layout_arrays import Ints
+from workbench.ui.graph.site_anchors import Arc, Index, Mark
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Which views are left out, and what stands for each.
+
+    Attributes
+    ----------
+    stand_in : int32
+        For each statement that is hidden the shown one that stands for it; -1 for all others.
+    """
+
+    stand_in: Ints
+
+    @cached_property
+    def rows(self) -> NDArray[np.bool_]:
+        """Per statement whether it is hidden."""
+        return self.stand_in >= 0
+
+
+def views_of(graph: Graph) -> NDArray[np.bool_]:
+    """Statements that own no memory and write none: views, and `shallow_copy`."""
+    statements = graph.statements
+    views = (statements.flags & StatementFlag.VIEW.value != 0) & (statements.flags & StatementFlag.INPLACE.value == 0)
+    headed = np.zeros(len(statements), bool)
+    headed[statements.parent[statements.parent >= 0]] = True
+    return np.asarray(~headed & views & (statements.kind == Kind.OP))
+
+
+def hide(graph: Graph, index: Index, ghosts: NDArray[np.int32], layers: Sequence[str]) -> Hidden:
+    """Choose what stands for each view.
+
+    It is the statement that makes what is viewed, else the first that reads the view, of the same side and layer. A
+    view without either stays, and so do those of a fusion of nothing else, and of a block that a ghost stands in.
+
+    Parameters
+    ----------
+    graph : Graph
+    index : Index
+    ghosts : int32
+        Blocks that ghosts stand in.
+    layers : sequence of str
+        Per block the layer that it belongs to; empty outside of layers.
+    """
+    statements = graph.statements
+    views = views_of(graph)
+    # What is all views, a fusion of them, stays.
+    member = index.shown & ~index.headed & (statements.parent >= 0)
+    plain = np.bincount(statements.parent[member & ~views], minlength=len(statements))
+    views &= (statements.parent < 0) | (plain[statements.parent] > 0)
+    views[np.isin(index.block, ghosts)] = False
+    rows = np.flatnonzero(views).tolist()
+    stand_in = dict.fromkeys(rows, -1)
+    # Side and layer together.
+    numbers: dict[str, int] = {}
+    layer = np.asarray([numbers.setdefault(name, len(numbers)) for name in layers], np.int32)
+    column: list[int] = (2 * layer[index.block] + statements.side).tolist()
+    producers = index.producers
+    read = dict(zip(rows, _listed(statements.inputs.taken(np.asarray(rows, np.intp))), strict=True))
+    made = dict(zip(rows, _listed(statements.outputs.taken(np.asarray(rows, np.intp))), strict=True))
+
+    def shown(row: int) -> int:
+        """What stands where `row` does, or -1 where that is not known yet."""
+        return stand_in.get(row, row)
+
+    def above(row: int) -> int:
+        for value in read[row]:
+            maker = producers[value]
+            if maker >= 0 and maker != row and column[row] == column[maker]:
+                return shown(maker)
+        return -1
+
+    def below(row: int) -> int:
+        for value in made[row]:
+            for reader in index.readers_of(value):
+                if reader != row and column[row] == column[reader] and (found := shown(reader)) >= 0:
+                    return found
+        return -1
+
+    for order, search in ((rows, above), (rows[::-1], below), (rows, above)):
+        for row in order:
+            if stand_in[row] < 0:
+                stand_in[row] = search(row)
+    stands = np.full(len(statements), -1, np.int32)
+    stands[rows] = list(stand_in.values())
+    return Hidden(stands)
+
+
+def _listed(rows: Ragged) -> Iterator[list[int]]:
+    items = rows.items.tolist()
+    return (items[start:stop] for start, stop in itertools.pairwise(rows.offsets.tolist()))
+
+
+def without(index: Index, hidden: Hidden) -> Index:
+    """The index with what is hidden no longer shown."""
+    return replace(index, shown=index.shown & ~hidden.rows)
+
+
+def arcs_through(graph: Graph, index: Index, arcs: Sequence[Arc], hidden: Hidden) -> list[Arc]:
+    """Arcs that end at views end at what reads them, or at what stands for them."""
+    stand_in: list[int] = hidden.stand_in.tolist()
+
+    def ends(target: int) -> list[int]:
+        if stand_in[target] < 0:
+            return [target]
+        readers = [r for value in graph.statements.outputs[target].tolist() for r in index.readers_of(value)]
+        found = [end for reader in readers if reader > target for end in ends(reader)]
+        return found or [stand_in[target]]
+
+    moved = []
+    left_out = frozenset(np.flatnonzero(hidden.rows).tolist())
+    for arc in arcs:
+        targets = arc.targets
+        if not left_out.isdisjoint(targets):
+            targets = tuple(end for target in targets for end in ends(target))
+        targets = tuple(dict.fromkeys(targets))
+        moved.append(arc._replace(targets=tuple(end for end in targets if end != arc.source) or targets))
+    return moved
+
+
+def marks_through(index: Index, marks: Sequence[Mark], hidden: Hidden) -> list[Mark]:
+    """Marks on views stand on what stands for these."""
+    stand_in, blocks = hidden.stand_in.tolist(), index.blocks
+    return [
+        Mark(mark.site, row, blocks[row], mark.peers) if (row := stand_in[mark.statement]) >= 0 else mark
+        for mark in marks
+    ]

@@ -1,0 +1,128 @@
+"""Modules of the program as they stand in the layout: what the graph view names where statements are too small."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.core.graph import BACKWARD, FORWARD, Graph, layer_of
+from workbench.ui.graph.layout_arrays import Layout, Shape, Style
+from workbench.ui.graph.node_names import short_name
+
+
+@dataclass(frozen=True)
+class Module:
+    """Consecutive blocks of one module.
+
+    Attributes
+    ----------
+    scope : str
+        Of the module: ``layers.0.self_attn``.
+    name, short : str
+        The same within its layer, empty for a layer, which has a heading; and its last names, which are never empty.
+    depth : int
+        How many modules of this kind it is in. Modules come before those within them.
+    y, height : float
+        Extent in pixels at zoom 1.
+    forward, backward : int
+        Statements in each column, without views that are left out.
+    operations : tuple of str
+        Of each column, what the program asks for there, most of it first: ``linear × 4, mul``.
+    saved_bytes : int
+        That what is made in it keeps for the backward, on the device.
+    """
+
+    scope: str
+    name: str
+    short: str
+    depth: int
+    y: float
+    height: float
+    forward: int
+    backward: int
+    saved_bytes: int
+    operations: tuple[str, str]
+
+
+def modules_of(graph: Graph, layout: Layout) -> list[Module]:
+    """All modules in the layout, from the top, each before those within it; one that is all of another comes as one."""
+    blocks, nodes, arcs = layout.blocks, layout.nodes, layout.arcs
+    scopes = [_parts(graph.origins[origin].scope) if origin >= 0 else () for origin in blocks.origin.tolist()]
+    # A composite's row, and one for waits of one moment, is that many statements.
+    counted = np.where((nodes.statement >= 0) & ~nodes.heading, np.maximum(np.maximum(nodes.parts, nodes.waits), 1), 0)
+    rows = {
+        side: np.bincount(nodes.block, np.where(nodes.side == side, counted, 0), len(blocks))
+        for side in (FORWARD, BACKWARD)
+    }
+    kept = (arcs.shape == Shape.CROSS) & (arcs.style == Style.SAVED)
+    saved = np.zeros(len(blocks), np.int64)
+    np.add.at(saved, nodes.block[arcs.source[kept]], arcs.bytes[kept])
+    named = functools.cache(short_name)
+    asked, starts = {}, {}
+    for side in (FORWARD, BACKWARD):
+        # From block to block, as nodes come.
+        which = np.flatnonzero((counted > 0) & (nodes.side == side))
+        asked[side] = [named(graph.statements.name[row]) for row in nodes.statement[which].tolist()]
+        for place in np.flatnonzero(nodes.parts[which] > 0).tolist():
+            # A composite is called what the program calls it, all else as its statement is.
+            origin = int(blocks.origin[nodes.block[which[place]]])
+            if origin >= 0:
+                asked[side][place] = graph.origins[origin].symbol
+        starts[side] = np.searchsorted(nodes.block[which], np.arange(len(blocks) + 1)).tolist()
+
+    def operations(side: int, first: int, stop: int) -> str:
+        return _told(asked[side][starts[side][first] : starts[side][stop]])
+
+    found = []
+    for first, stop, parts, depth in _spans(scopes, 0, len(scopes), 0, 0):
+        layer = layer_of(".".join(parts))
+        found.append(
+            Module(
+                scope=".".join(parts),
+                name=(name := ".".join(parts[1:] if layer else parts)),
+                short=name or ".".join(layer.split(".")[-2:]),
+                depth=depth,
+                y=float(blocks.y[first]),
+                height=float(blocks.y[stop - 1] + blocks.height[stop - 1] - blocks.y[first]),
+                forward=int(rows[FORWARD][first:stop].sum()),
+                backward=int(rows[BACKWARD][first:stop].sum()),
+                saved_bytes=int(saved[first:stop].sum()),
+                operations=(operations(FORWARD, first, stop), operations(BACKWARD, first, stop)),
+            )
+        )
+    return found
+
+
+def _told(names: Iterable[str]) -> str:
+    counts = Counter(names).most_common()
+    return ", ".join(f"{name} × {count}" if count > 1 else name for name, count in counts)
+
+
+def _parts(scope: str) -> tuple[str, ...]:
+    """The names on the way to a module; those up to a layer are one."""
+    layer = layer_of(scope)
+    rest = scope.removeprefix(layer).removeprefix(".")
+    return (*([layer] if layer else []), *(rest.split(".") if rest else []))
+
+
+def _spans(
+    scopes: list[tuple[str, ...]], start: int, stop: int, level: int, depth: int
+) -> Iterator[tuple[int, int, tuple[str, ...], int]]:
+    """First block, the one after the last, names and depth of each module among some blocks."""
+    while start < stop:
+        parts = scopes[start][: level + 1]
+        end = start + 1
+        while end < stop and scopes[end][: level + 1] == parts:
+            end += 1
+        if len(parts) > level:
+            # As far as all blocks of it go on alike, it is one.
+            inner = scopes[start:end]
+            while all(len(one) > len(parts) and one[len(parts)] == inner[0][len(parts)] for one in inner):
+                parts = inner[0][: len(parts) + 1]
+            yield start, end, parts, depth
+            yield from _spans(scopes, start, end, len(parts), depth + 1)
+        start = end

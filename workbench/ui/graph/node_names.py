@@ -1,0 +1,76 @@
+"""Small answers that several parts of the screen need: short names, ids of nodes that last, the next option."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.core.graph import Graph
+from workbench.core.lever import Site
+from workbench.ui.graph.layout_arrays import Layout
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def short_name(name: str) -> str:
+    """A statement's name as drawn: without module, and without what all of Thunder's wrappers have in common."""
+    short = name.rpartition(".")[2]
+    short = short.removeprefix("torch_").removeprefix("prims_").removesuffix("_impl").removesuffix("_prim")
+    return short or name
+
+
+def node_ids(graph: Graph, layout: Layout, sites: Sequence[Site]) -> list[str]:
+    """Names of the nodes that last while choices change: by the value made, for statements have no names.
+
+    Returns
+    -------
+    list of str
+        ``t:VALUE`` for the statement that makes a value, ``f:NAME`` for a fusion, ``g:SITE`` for a value that the
+        forward no longer makes, ``s:INDEX`` for statements that make nothing new.
+    """
+    nodes, outputs = layout.nodes, graph.statements.outputs
+    made = np.append(outputs.items, -1)[outputs.offsets[:-1]]
+    made[np.diff(outputs.offsets) == 0] = -1
+    value = np.where((nodes.statement >= 0) & ~nodes.heading, np.append(made, -1)[nodes.statement], -1)
+    words = _value_ids(graph.values.name)
+    ids = list(map(words.__getitem__, value.tolist()))
+    rows = nodes.statement.tolist()
+    for node in np.flatnonzero(value < 0).tolist():
+        if rows[node] < 0:
+            ids[node] = f"g:{sites[nodes.ghost[node]].id}"
+        elif nodes.heading[node]:
+            ids[node] = f"f:{graph.statements.name[rows[node]]}"
+        else:
+            ids[node] = f"s:{rows[node]}"
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        for node, id in enumerate(ids):
+            ids[node] = f"s:{rows[node]}" if id in seen else id
+            seen.add(ids[node])
+    return ids
+
+
+@functools.lru_cache(maxsize=4)
+def _value_ids(names: tuple[str, ...]) -> list[str]:
+    """Per value the id of the node that makes it; at last that of none."""
+    return [*(f"t:{name}" for name in names), ""]
+
+
+def is_setting(site: Site) -> bool:
+    """Whether a site stands for a whole lever."""
+    return site.id.startswith(f"{site.lever}.")
+
+
+def short_label(site: Site) -> str:
+    """What a line calls a site: a setting by its name, for its label explains it, and without what it is tied with."""
+    return site.id if is_setting(site) else site.label.partition(" (tie: ")[0]
+
+
+def next_option(site: Site) -> str | None:
+    """The legal option that a click turns a site to, or None where there is no other."""
+    legal = [option for option in site.options if option not in site.illegal or option == site.choice]
+    if len(legal) < 2:
+        return None
+    place = legal.index(site.choice) if site.choice in legal else -1
+    return legal[(place + 1) % len(legal)]

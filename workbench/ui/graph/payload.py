@@ -1,0 +1,458 @@
+"""What the canvas draws of a graph: tables of ``[type code, bytes]`` columns, and the strings that they point into."""
+
+from __future__ import annotations
+
+import functools
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
+from workbench.core.lever import Site
+from workbench.summary import human_bytes, human_shape
+from workbench.ui.graph import collective_lanes
+from workbench.ui.graph.composite_rows import parts_of
+from workbench.ui.graph.hide_views import views_of
+from workbench.ui.graph.layout_arrays import Layout, Style
+from workbench.ui.graph.module_labels import Module, modules_of
+from workbench.ui.graph.node_names import next_option, node_ids, short_name
+from workbench.util.last_call_cache import Remembered
+
+HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT, COMPOSITE = 1, 2, 4, 8, 16, 32, 64, 128
+"""Bits of a node's flags, as `graph_scene.js` names them."""
+CHANGED, FIXED = 1, 2
+"""Bits of a mark's state: chosen otherwise than stock, and with nothing else legal."""
+
+_VERBS = {Style.SAVED: "saved for the backward", Style.RECOMPUTED: "recomputed in the backward"}
+_VERBS[Style.OFFLOADED] = "kept on the CPU until the backward"
+
+
+class Strings(dict[str, int]):
+    """A table in which every text stands once: its index by the text, entered when new."""
+
+    def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
+        """Indices of `texts`."""
+        for text in dict.fromkeys(texts):
+            self.setdefault(text, len(self))
+        return np.asarray(list(map(self.__getitem__, texts)), np.int32)
+
+
+def payload(
+    graph: Graph,
+    layout: Layout,
+    sites: Sequence[Site],
+    ids: Sequence[str] | None = None,
+    *,
+    read_only: bool = False,
+    remembered: Remembered | None = None,
+) -> dict[str, Any]:
+    """What the canvas draws: tables of ``[type code, bytes]`` columns and the strings that they point into.
+
+    Parameters
+    ----------
+    graph : Graph
+    layout : Layout
+        Of the graph and its sites.
+    sites : sequence of Site
+    ids : sequence of str, optional
+        The nodes' own, where they are worked out already.
+    read_only : bool
+        Whether nothing can be chosen there, so that no tooltip says what a click would do.
+    remembered : Remembered, optional
+        Of an earlier drawing, to be taken over where nothing differs. What is drawn is the same without it.
+    """
+    strings, remembered = Strings(), remembered or Remembered()
+    acts = not read_only
+    ids = node_ids(graph, layout, sites) if ids is None else ids
+    blocks, lines, runs, arcs = layout.blocks, layout.lines, layout.runs, layout.arcs
+    tables: dict[str, dict[str, NDArray[Any]]] = {
+        "node": {"id": strings.column(ids), **_node_columns(graph, layout, sites, strings, remembered)},
+        "block": {
+            "y": blocks.y,
+            "symbol": strings.column([_symbol(graph, origin) for origin in blocks.origin.tolist()]),
+        },
+        "line": {
+            "block": lines.block,
+            "count": lines.count,
+            "y": lines.y,
+            "height": lines.height,
+            **_line_columns(graph, layout, strings),
+        },
+        "run": {
+            "fusion": runs.fusion,
+            "side": runs.side,
+            "y": runs.y,
+            "height": runs.height,
+            "name": strings.column([short_name(graph.statements.name[row]) for row in runs.fusion.tolist()]),
+        },
+        "arc": {
+            "source": arcs.source,
+            "target": arcs.target,
+            "side": arcs.side,
+            "shape": arcs.shape,
+            "style": arcs.style,
+            "y0": arcs.y0,
+            "y1": arcs.y1,
+            "width": (1.0 + 3.0 * np.sqrt(arcs.bytes / arcs.bytes.max(initial=1))).astype(np.float32),
+            "id": strings.column([sites[numbers[0]].id for numbers in arcs.sites]),
+            "label": strings.column([_arc_label(layout, i) for i in range(len(arcs))]),
+            "tip": strings.column(_arc_tips(graph, layout, sites, remembered, acts=acts)),
+        },
+        "mark": {
+            "node": layout.marks.node,
+            "place": layout.marks.place,
+            "id": strings.column([sites[number].id for number in layout.marks.site]),
+            "text": strings.column([sites[n].outcome or sites[n].choice for n in layout.marks.site]),
+            "tip": strings.column([_mark_tip(layout, sites, i, acts) for i in range(len(layout.marks))]),
+            "state": np.asarray([_mark_state(sites[number]) for number in layout.marks.site], np.uint8),
+        },
+        "bar": _bar_columns(collective_lanes.bars(graph, layout, sites), sites, graph.groups, strings, acts),
+        "edge": _edges(graph, layout),
+        "module": _module_columns(modules_of(graph, layout), strings),
+        "alias": _aliases(layout, sites, strings),
+    }
+    return {
+        "strings": list(strings),
+        "sections": [vars(section) for section in layout.sections],
+        "height": layout.height,
+        "views": {"count": int(views_of(graph).sum()), "hidden": int(layout.hidden.sum())},
+        "tables": {
+            table: {name: [_code(column), column.tobytes()] for name, column in columns.items()}
+            for table, columns in tables.items()
+        },
+    }
+
+
+PACKED_FROM = 100_000
+"""Bytes from which on what is drawn goes to the page compressed."""
+
+
+def packed(drawn: dict[str, Any]) -> dict[str, Any]:
+    """What `payload` gave as ``graph_scene.js`` unpacks it: deflated to a seventh where layers are alike.
+
+    Returns
+    -------
+    dict
+        ``packed``: the length of a JSON document in four bytes, that document, and what it tells the lengths of: the
+        strings with a character of no text between them, which is a list in a fraction of the time, and the columns.
+        Or what was given, where that is small.
+    """
+    columns = [column for table in drawn["tables"].values() for column in table.values()]
+    if sum(len(content) for _, content in columns) + sum(map(len, drawn["strings"])) < PACKED_FROM:
+        return drawn
+    small = {
+        name: {column: _narrowed(code, content) for column, (code, content) in table.items()}
+        for name, table in drawn["tables"].items()
+    }
+    lengths = {
+        name: {column: [code, len(content)] for column, (code, content) in table.items()}
+        for name, table in small.items()
+    }
+    texts = _SEPARATOR.join([text.replace(_SEPARATOR, "") for text in drawn["strings"]]).encode()
+    head = json.dumps({**drawn, "strings": len(texts), "tables": lengths}, separators=(",", ":")).encode()
+    behind = (content for table in small.values() for _, content in table.values())
+    content = b"".join([len(head).to_bytes(4, "little"), head, texts, *behind])
+    return {"packed": zlib.compress(content, _LEVEL)}
+
+
+def _narrowed(code: str, content: bytes) -> tuple[str, bytes]:
+    """A column in half the bytes, where its numbers are that small."""
+    if code == "i":
+        numbers = np.frombuffer(content, np.int32)
+        if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
+            return "h", numbers.astype(np.uint16).tobytes()
+    return code, content
+
+
+_SEPARATOR = "\0"
+_LEVEL = 1
+"""Of compression: the next ones take several times as long for a tenth less."""
+
+
+def _module_columns(modules: Sequence[Module], strings: Strings) -> dict[str, NDArray[Any]]:
+    return {
+        "y": np.asarray([module.y for module in modules], np.float32),
+        "height": np.asarray([module.height for module in modules], np.float32),
+        "depth": np.asarray([module.depth for module in modules], np.int32),
+        "forward": np.asarray([module.forward for module in modules], np.int32),
+        "backward": np.asarray([module.backward for module in modules], np.int32),
+        "scope": strings.column([module.scope for module in modules]),
+        "name": strings.column([module.name for module in modules]),
+        "short": strings.column([module.short for module in modules]),
+        "forward_ops": strings.column([module.operations[FORWARD] for module in modules]),
+        "backward_ops": strings.column([module.operations[BACKWARD] for module in modules]),
+        "saved": strings.column([human_bytes(m.saved_bytes) if m.saved_bytes else "" for m in modules]),
+    }
+
+
+def _code(column: NDArray[Any]) -> str:
+    return {"float32": "f", "float64": "d", "int32": "i", "int8": "b", "uint8": "b", "bool": "b"}[column.dtype.name]
+
+
+def _symbol(graph: Graph, origin: int) -> str:
+    return graph.origins[origin].symbol if origin >= 0 else ""
+
+
+def _value_words(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, str]]:
+    """Per value its shape, and its name with that; at last those of none."""
+    shape_of = functools.cache(human_shape)
+    return [*((at, f"{name} {at}") for name, at in zip(names, map(shape_of, shapes), strict=True)), ("", "")]
+
+
+def _node_columns(
+    graph: Graph, layout: Layout, sites: Sequence[Site], strings: Strings, remembered: Remembered
+) -> dict[str, NDArray[Any]]:
+    nodes, statements, values = layout.nodes, graph.statements, graph.values
+    rows, waits, parts = nodes.statement.tolist(), nodes.waits.tolist(), nodes.parts.tolist()
+    made = _tensors_made(graph)
+    count, start = np.diff(made.offsets), made.offsets[:-1]
+    is_ghost = nodes.statement < 0
+    taken = count[nodes.statement] * ~is_ghost if len(statements) else np.zeros(len(nodes), np.int64)
+    has = taken > 0
+    first = np.full(len(nodes), -1, np.intp)
+    first[has] = made.items[start[nodes.statement[has]]]
+    totals = np.concatenate([[0], np.cumsum(values.bytes[made.items])])
+    size = np.zeros(len(nodes), np.float64)
+    size[has] = (totals[made.offsets[1:]] - totals[start])[nodes.statement[has]]
+    size[nodes.parts > 0] = 0
+    names, executors = statements.name, statements.executor
+    words = remembered.of(_value_words, values.name, values.shape)
+    # Most rows make one tensor.
+    shape, detail = map(list, zip(*map(words.__getitem__, first.tolist()), strict=True)) if len(nodes) else ([], [])
+    full = [names[row] if row >= 0 else "" for row in rows]
+    short_of = {name: short_name(name) for name in set(full)}
+    name = list(map(short_of.__getitem__, full))
+    executor = [executors[row] if row >= 0 else "" for row in rows]
+    abouts = [_about(graph, origin) for origin in layout.blocks.origin.tolist()]
+    about = list(map(abouts.__getitem__, nodes.block.tolist()))
+
+    def told(row: int) -> str:
+        tensors = made[row].tolist()
+        listed = ", ".join(words[value][1] for value in tensors[:3])
+        return f"{listed} and {len(tensors) - 3} more" if len(tensors) > 3 else listed
+
+    members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements))
+    others = is_ghost | nodes.heading | (nodes.waits != 0) | (nodes.parts != 0) | (taken > 1)
+    for node in np.flatnonzero(others).tolist():
+        row, origin = rows[node], int(layout.blocks.origin[nodes.block[node]])
+        if row < 0:
+            ghost = sites[nodes.ghost[node]]
+            name[node] = ghost.values[0]
+            full[node] = f"{ghost.label}: the forward does not make it any more"
+            detail[node] = "not made here"
+        elif parts[node] > 0 and origin >= 0:
+            within = parts_of(graph, layout, node)
+            symbol = _symbol(graph, origin)
+            name[node] = f"▸ {symbol}"
+            full[node] = f"{symbol}: {len(within)} statements shown as one"
+            listed = ", ".join(short_name(names[one]) for one in within)
+            detail[node] = f"{listed}: each is shown by another click, or Enter"
+            shape[node] = f"{len(within)} statements"
+            executor[node] = ""
+        elif nodes.heading[node]:
+            detail[node] = f"{members[row]} op{'s' * (int(members[row]) != 1)}"
+        elif waits[node] > 1:
+            name[node] = f"{waits[node]} {name[node]}s"
+            detail[node] = f"{waits[node]} waits of one moment: each is shown by another click, or Enter"
+        elif waits[node] < 0:
+            name[node] = f"▾ {name[node]}"
+            one = f"{-waits[node]} waits of one moment: shown as one by another click, or Enter"
+            detail[node] = f"{told(row)}; {one}"
+        elif parts[node]:
+            name[node] = f"▾ {name[node]}"
+            one = f"{-parts[node]} statements of {_symbol(graph, origin)}: shown as one by another click, or Enter"
+            detail[node] = f"{told(row)}; {one}"
+        else:
+            detail[node] = told(row)
+    return {
+        "y": nodes.y,
+        "height": nodes.height,
+        "side": nodes.side,
+        "flags": _node_flags(graph, layout),
+        "bytes": size,
+        "name": strings.column(name),
+        "full": strings.column(full),
+        "detail": strings.column(detail),
+        "shape": strings.column(shape),
+        "executor": strings.column(executor),
+        "about": strings.column(about),
+    }
+
+
+def _tensors_made(graph: Graph) -> Ragged:
+    """Per statement the tensors that it makes."""
+    outputs = graph.statements.outputs
+    tensor = graph.values.flags[outputs.items] & ValueFlag.TENSOR.value != 0
+    before = np.concatenate([[0], np.cumsum(tensor)])
+    return Ragged(before[outputs.offsets].astype(np.int32), outputs.items[tensor])
+
+
+def _about(graph: Graph, origin: int) -> str:
+    """Where the program says what a block is of."""
+    if origin < 0:
+        return ""
+    source = graph.origins[origin]
+    where = f"{source.scope}  {source.file}:{source.line}".strip()
+    return f"{where}\n{source.text}" if source.text else where
+
+
+def _node_flags(graph: Graph, layout: Layout) -> NDArray[np.uint8]:
+    """Per node what the canvas marks it with."""
+    nodes, statements = layout.nodes, graph.statements
+    if not len(statements):
+        return np.full(len(nodes), GHOST, np.uint8)
+    bits, kind = statements.flags[nodes.statement], statements.kind[nodes.statement]
+    marked = (
+        (HEADING, nodes.heading),
+        (RANDOM, bits & StatementFlag.RANDOM.value),
+        (CLONE, bits & StatementFlag.CLONE.value),
+        (VIEW, bits & StatementFlag.VIEW.value),
+        (MOMENT, nodes.waits),
+        (COMPOSITE, nodes.parts),
+        (COLLECTIVE, np.isin(kind, (Kind.COLLECTIVE, Kind.WAIT))),
+    )
+    flags = sum((flag * (where != 0) for flag, where in marked), np.zeros(len(nodes), np.int64))
+    # Computed again is what is so as a whole.
+    whole = {node: parts_of(graph, layout, node) for node in np.flatnonzero(nodes.parts > 0).tolist()}
+    partly = [n for n, rows in whole.items() if not (statements.flags[rows] & StatementFlag.CLONE.value).all()]
+    flags[partly] &= ~CLONE
+    return np.where(nodes.statement < 0, GHOST, flags).astype(np.uint8)
+
+
+def _line_columns(graph: Graph, layout: Layout, strings: Strings) -> dict[str, NDArray[Any]]:
+    text, place, short = [], [], []
+    for block, count in zip(layout.lines.block.tolist(), layout.lines.count.tolist(), strict=True):
+        origin = int(layout.blocks.origin[block])
+        source = graph.origins[origin] if origin >= 0 else None
+        symbols = [_symbol(graph, origin)] if count == 1 else []
+        where = f"{source.file}:{source.line}" if source and source.file else ""
+        text.append(source.text.strip() if source else "")
+        short.append(where)
+        scope = source.scope if source else ""
+        place.append("  ·  ".join(part for part in (where, ", ".join(symbols), scope) if part))
+    return {"text": strings.column(text), "place": strings.column(place), "short": strings.column(short)}
+
+
+def _bar_columns(
+    bars: collective_lanes.Bars, sites: Sequence[Site], groups: Sequence[int], strings: Strings, acts: bool
+) -> dict[str, NDArray[Any]]:
+    return {
+        "side": bars.side,
+        "column": bars.column,
+        "group": bars.group,
+        "issue_node": bars.issue_node,
+        "wait_node": bars.wait_node,
+        "y0": bars.y0,
+        "y1": bars.y1,
+        "issue": strings.column([sites[number].id for number in bars.issue]),
+        "wait": strings.column([sites[number].id for number in bars.wait]),
+        "tip": strings.column([_bar_tip(bars, sites, groups, i, acts) for i in range(len(bars))]),
+    }
+
+
+def _bar_tip(bars: collective_lanes.Bars, sites: Sequence[Site], groups: Sequence[int], bar: int, acts: bool) -> str:
+    issue, wait = sites[bars.issue[bar]], sites[bars.wait[bar]]
+    others = f" and {bars.count[bar] - 1} others at the same place" if bars.count[bar] > 1 else ""
+    group = int(bars.group[bar])
+    within = f"\nprocess group {group + 1} of {len(groups)}: {groups[group]} ranks" if group >= 0 else ""
+    layers = len(bars.peers[bar])
+    moved = f"that of {layers} layers" if layers > 1 else "this one" if others else "it"
+    turning = f"\nDrag an end, or press [ and ] while it is selected, to move {moved}." if acts else ""
+    return (
+        f"{issue.label}{others}{within}\n{human_bytes(issue.bytes)}; "
+        f"issued: {issue.outcome}, waited for: {wait.outcome}\n"
+        f"legal: {issue.range}{turning}"
+    )
+
+
+def _arc_label(layout: Layout, arc: int) -> str:
+    count = len(layout.arcs.peers[arc])
+    return human_bytes(int(layout.arcs.bytes[arc])) + (f" × {count}" if count > 1 else "")
+
+
+def _mark_state(site: Site) -> int:
+    return CHANGED * (site.choice != site.default) | FIXED * (next_option(site) is None)
+
+
+def _mark_tip(layout: Layout, sites: Sequence[Site], mark: int, acts: bool) -> str:
+    site = sites[layout.marks.site[mark]]
+    what = "waits" if layout.nodes.waits[layout.marks.node[mark]] > 1 else "layers"
+    return "\n".join([site.label, *_told(site), *(_turning(site, len(layout.marks.peers[mark]), what) if acts else ())])
+
+
+def _told(site: Site) -> list[str]:
+    """A site's choice, what came of it, and what is refused there."""
+    outcome = f" (now {site.outcome})" if site.outcome and site.outcome != site.choice else ""
+    return [f"{site.lever}: {site.choice}{outcome}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
+
+
+def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
+    """What a click would do."""
+    turning = next_option(site)
+    return [f"click: {turning}" + (f" in all {count} {what}" if count > 1 else "")] if turning else []
+
+
+def _arc_tips(graph: Graph, layout: Layout, sites: Sequence[Site], remembered: Remembered, *, acts: bool) -> list[str]:
+    """Per arc what it carries, what becomes of that, and what has been and can be chosen."""
+    arcs = layout.arcs
+    numbers = [number for of_arc in arcs.sites for number in of_arc]
+    told = iter(remembered.each(_told, [sites[number] for number in numbers]))
+    words = remembered.of(_value_words, graph.values.name, graph.values.shape)
+    tips = []
+    for arc, (of_arc, style) in enumerate(zip(arcs.sites, arcs.style.tolist(), strict=True)):
+        first = sites[of_arc[0]]
+        value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
+        shape = "" if value is None else f" {words[value][0]}"
+        rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}", _VERBS[Style(style)]]
+        for _ in of_arc:
+            rows.extend(next(told))
+        tips.append("\n".join([*rows, *(_turning(first, len(arcs.peers[arc])) if acts else ())]))
+    return tips
+
+
+def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
+    """Pairs of nodes: who makes a value and who reads it."""
+    inputs = graph.statements.inputs
+    reader = np.repeat(np.arange(len(graph.statements)), np.diff(inputs.offsets))
+    made = np.full(len(graph.values), -1, np.int32)
+    outputs = graph.statements.outputs
+    maker = np.repeat(np.arange(len(graph.statements)), np.diff(outputs.offsets))
+    # From last to first, so that the first maker stays; members come after their fusion and take its place.
+    fusions = np.zeros(len(graph.statements), bool)
+    fusions[graph.statements.parent[graph.statements.parent >= 0]] = True
+    order = np.argsort(fusions[maker], kind="stable")[::-1]
+    made[outputs.items[order]] = maker[order]
+    producer = made[inputs.items] if len(inputs.items) else np.zeros(0, np.int32)
+    keep = (producer >= 0) & ~fusions[reader]
+    source, target = layout.node_of[producer[keep]], layout.node_of[reader[keep]]
+    drawn = (source >= 0) & (target >= 0) & (source != target)
+    # By their source, then by their target.
+    pairs = np.unique(source[drawn].astype(np.int64) * len(layout.nodes) + target[drawn])
+    source, target = np.divmod(pairs, max(len(layout.nodes), 1))
+    return {"source": source.astype(np.int32), "target": target.astype(np.int32)}
+
+
+def _aliases(layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
+    """Sites that an arc or a mark shows beside its first one: further levers' and those of layers folded into it."""
+    numbers: list[int] = []
+    counts = []
+    for of_arc, peers in zip(layout.arcs.sites, layout.arcs.peers, strict=True):
+        others = {*of_arc[1:], *peers} - {of_arc[0]}
+        numbers += others
+        counts.append(len(others))
+    of_arcs = len(numbers)
+    for first, peers in zip(layout.marks.site, layout.marks.peers, strict=True):
+        others = {*peers} - {first}
+        numbers += others
+        counts.append(len(others))
+    owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    rest = len(numbers) - of_arcs
+    return {
+        "id": strings.column([sites[number].id for number in numbers]),
+        "arc": np.append(owner[:of_arcs], np.full(rest, -1, np.int32)),
+        "mark": np.append(np.full(of_arcs, -1, np.int32), owner[of_arcs:] - np.int32(len(layout.arcs))),
+    }

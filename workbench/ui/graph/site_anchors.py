@@ -1,0 +1,215 @@
+"""What each site is drawn as: an arc from where its value is made to where it is read, or a mark on a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, Origin
+from workbench.core.lever import Site
+from workbench.ui.graph.layout_arrays import Ints, Style
+from workbench.util.last_call_cache import Remembered
+
+SAVED = "saved"
+"""The lever whose sites always run from the forward to the backward."""
+
+
+REMAT = "remat"
+
+
+CROSSING = (SAVED, REMAT)
+"""Levers whose sites are values on their way, drawn as arcs. Any other lever's sites are marks on a statement."""
+
+
+_HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
+
+
+@dataclass(frozen=True)
+class Index:
+    """Look-ups over the graph's tables. Blocks are numbered by origin plus one; 0 is what has no origin at all."""
+
+    shown: NDArray[np.bool_]
+    headed: NDArray[np.bool_]
+    block: Ints
+    producer: Ints
+    readers_start: Ints
+    readers: Ints
+
+    @classmethod
+    def of(cls, graph: Graph) -> Index:
+        """Index a graph."""
+        statements = graph.statements
+        shown = ~np.isin(statements.kind, _HIDDEN)
+        headed = np.zeros(len(statements), bool)
+        headed[statements.parent[statements.parent >= 0]] = True
+        # A member says more than its fusion about where a value comes from and goes to.
+        ends = shown & ~headed
+        made_by = np.repeat(np.arange(len(statements)), np.diff(statements.outputs.offsets))
+        made, made_by = statements.outputs.items[ends[made_by]], made_by[ends[made_by]]
+        producer = np.full(len(graph.values), -1, np.int32)
+        producer[made[::-1]] = made_by[::-1]
+        read_by = np.repeat(np.arange(len(statements)), np.diff(statements.inputs.offsets))
+        read, read_by = statements.inputs.items[ends[read_by]], read_by[ends[read_by]]
+        order = np.argsort(read, kind="stable")
+        start = np.searchsorted(read[order], np.arange(len(graph.values) + 1))
+        block = _blocks_of_statements(graph, ends)
+        return cls(shown, headed, block, producer, start.astype(np.int32), read_by[order].astype(np.int32))
+
+    @cached_property
+    def producers(self) -> list[int]:
+        """`producer` as a list: single ones are looked up by the thousand."""
+        return self.producer.tolist()
+
+    @cached_property
+    def _readers(self) -> tuple[list[int], list[int]]:
+        return self.readers_start.tolist(), self.readers.tolist()
+
+    def readers_of(self, value: int) -> list[int]:
+        """Statements that read a value."""
+        start, readers = self._readers
+        return readers[start[value] : start[value + 1]]
+
+    @cached_property
+    def blocks(self) -> list[int]:
+        """`block` as a list."""
+        return self.block.tolist()
+
+    @cached_property
+    def members(self) -> dict[int, list[int]]:
+        """Statements of each block that are shown, headings apart, in program order."""
+        rows = np.flatnonzero(self.shown & ~self.headed)
+        return by_key(rows, self.block[rows])
+
+
+def by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]:
+    """Rows by their keys, in the order in which they came."""
+    if not len(rows):
+        return {}
+    order = np.argsort(keys, kind="stable")
+    ordered, found = keys[order], rows[order].tolist()
+    first = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1)).tolist()
+    ends = zip(first, [*first[1:], len(found)], strict=True)
+    return {key: found[start:stop] for key, (start, stop) in zip(ordered[first].tolist(), ends, strict=True)}
+
+
+class Arc(NamedTuple):
+    """An arc before heights are known. Ends are statements; a `source` of -1 is a ghost in `block`."""
+
+    sites: tuple[int, ...]
+    source: int
+    block: int
+    targets: tuple[int, ...]
+    style: Style
+    bytes: int
+    peers: tuple[int, ...] = ()
+
+
+class Mark(NamedTuple):
+    """A mark before nodes are known: on a statement, in its block."""
+
+    site: int
+    statement: int
+    block: int
+    peers: tuple[int, ...] = ()
+
+
+def style_of(site: Site) -> Style:
+    """How the arc of a site is drawn."""
+    return _STYLES.get(site.outcome or site.choice, Style.SAVED)
+
+
+_STYLES = {"recompute": Style.RECOMPUTED, "offload": Style.OFFLOADED}
+
+
+def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
+    """Block of each statement: what has no origin stands with what runs just before it on its side."""
+    block = np.where(ends, graph.statements.origin + 1, 0).astype(np.int32)
+    for side in (FORWARD, BACKWARD):
+        rows = np.flatnonzero(graph.statements.side == side)
+        known = np.flatnonzero(block[rows] > 0)
+        if len(known):
+            previous = np.searchsorted(known, np.arange(len(rows)), side="right") - 1
+            block[rows] = block[rows][known[np.maximum(previous, 0)]]
+    return block
+
+
+def place_in(site: Site) -> str:
+    """Where the site is, as its id says."""
+    return site.id.partition(":")[2]
+
+
+class _Place(NamedTuple):
+    """Where a mark may stand, in whatever order statements come.
+
+    Attributes
+    ----------
+    known : bool
+        Whether the site says anything of it.
+    here, above : int
+        The origin that the id names, and the one that what it names belongs to; -1 for none.
+    values : tuple of int
+        Those of the site that the graph has.
+    """
+
+    known: bool
+    here: int
+    above: int
+    values: tuple[int, ...]
+
+
+def _place_of(site: Site, value_index: Mapping[str, int], numbers: Mapping[str, int]) -> _Place:
+    place = place_in(site)
+    values = tuple([value_index[name] for name in site.values if name in value_index])
+    return _Place(bool(site.values or place), numbers.get(place, -1), numbers.get(place.partition("!")[0], -1), values)
+
+
+def origin_numbers(origins: Sequence[Origin]) -> dict[str, int]:
+    """Origins by their ids."""
+    return {origin.id: number for number, origin in enumerate(origins)}
+
+
+def marks_of_sites(
+    graph: Graph, sites: Sequence[Site], index: Index, remembered: Remembered | None = None
+) -> tuple[list[Mark], list[int]]:
+    """Marks of the sites that are not arcs; those about nothing that is shown come second."""
+    marks: list[Mark] = []
+    unplaced: list[int] = []
+    able = [number for number, site in enumerate(sites) if site.lever not in CROSSING]
+    marking = [sites[number] for number in able]
+    remembered = remembered or Remembered()
+    numbers = remembered.of(origin_numbers, graph.origins)
+    places = remembered.each(_place_of, marking, graph.value_index, numbers)
+    named = np.zeros(len(graph.origins) + 1, bool)
+    named[list({origin for place in places for origin in place[1:3]})] = True
+    named[-1] = False
+    ends = np.flatnonzero(index.shown & ~index.headed & named[graph.statements.origin])
+    rows_of = by_key(ends, graph.statements.origin[ends])
+    producers, blocks, readers_of = index.producers, index.blocks, index.readers_of
+    for number, (known, origin, whole, values) in zip(able, places, strict=True):
+        if not known:
+            continue
+        # The statement that the id names; where the choice took it away, what it belonged to, or who has its value.
+        if here := rows_of.get(origin, ()):
+            makers = {producers[value] for value in values}
+            found = next((row for row in here if row in makers), -1)
+            if found < 0:
+                readers = {reader for value in values for reader in readers_of(value)}
+                found = next((row for row in here if row in readers), here[-1])
+        elif above := rows_of.get(whole, ()):
+            found = above[0]
+        else:
+            found = producers[values[0]] if values else -1
+            if found < 0:
+                found = next((producers[value] for value in values if producers[value] >= 0), -1)
+            if found < 0:
+                found = next((row for value in values for row in readers_of(value)), -1)
+        if found >= 0:
+            marks.append(Mark(number, found, blocks[found]))
+        else:
+            unplaced.append(number)
+    return marks, unplaced

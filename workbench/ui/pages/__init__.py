@@ -1,0 +1,1 @@
+"""HTML pages, saved views and the picture in a notebook."""

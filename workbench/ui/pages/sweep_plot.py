@@ -1,0 +1,55 @@
+"""A sweep as a log-log plot: an HTML page that needs no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bokeh.embed import file_html
+from bokeh.palettes import Category10_10
+from bokeh.plotting import figure as new_figure
+from bokeh.resources import INLINE
+
+from workbench.errors import RunError
+from workbench.runs.sweep.sweep import SweepResult
+from workbench.util import paths
+
+
+def write(result: SweepResult, path: str | Path, figure: str = "compile_s") -> Path:
+    """Draw a measured figure of a sweep over its first setting, with the fitted exponents.
+
+    Parameters
+    ----------
+    result : SweepResult
+    path : path
+        The HTML file to write.
+    figure : str
+        Such as ``compile_s`` or ``step_s``.
+
+    Raises
+    ------
+    RunError
+        If it cannot be written.
+    """
+    drawn = new_figure(
+        title=f"{result.sweep.program}: {figure}, measured",
+        x_axis_type="log",
+        y_axis_type="log",
+        x_axis_label=next(iter(result.sweep.settings), ""),
+        y_axis_label=figure,
+        width=1000,
+        height=500,
+    )
+    exponents = result.exponents(figure)
+    for at, (label, series) in enumerate(result.series(figure).items()):
+        color = Category10_10[at % 10]
+        legend = f"{label} (exponent {exponents[label]:.2f})" if label in exponents else label
+        x, y = zip(*series, strict=True)
+        drawn.line(x, y, color=color, legend_label=legend)
+        drawn.scatter(x, y, color=color, legend_label=legend)
+    # Beside the plot, where it can lie over no point.
+    if drawn.legend:
+        drawn.add_layout(drawn.legend[0], "right")
+    try:
+        return paths.write(path, file_html(drawn, INLINE, "sweep").encode())
+    except OSError as error:
+        raise RunError(f"the plot {path} cannot be written: {paths.reason(error)}") from error

@@ -1,0 +1,209 @@
+"""Plans and runs side by side as one HTML page without a network and without a script, statements in step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from workbench.summary import human_bytes
+from workbench.ui.widgets.panel import PAGE
+
+if TYPE_CHECKING:
+    from workbench.bench.report.comparison import Row, SideBySide, Statement
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(found: SideBySide) -> str:
+    """The page's text behind its first line."""
+    title = " · ".join(column.name for column in found.columns)
+    tables = found.tables()
+    parts = [_table(found, tables["Figures"], found.figures)] if found.figures else []
+    if found.sites:
+        parts += ["<h2>Sites that differ</h2>", _table(found, tables["Sites that differ"], found.sites)]
+    if (runs := _runs(found)) is not None:
+        parts += [
+            "<h2>Runs</h2>",
+            f"<p class='wb-muted'>{escape(runs['words'])}</p>",
+            _plain(runs["heads"], runs["rows"]),
+        ]
+    if found.statements:
+        parts += ["<h2>Statements in step</h2>", _steps(found)]
+    style = "".join((PAGE / name).read_text() for name in ("style.css", "report_page.css", "compared_page.css"))
+    notes = "".join(f"<p class='wb-bad'>{escape(note)}</p>" for note in found.notes)
+    return f"""
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{escape(title)}: Thunder Workbench</title>
+<style>{style}</style></head>
+<body data-jp-theme-light="true"><main class="wb-app wb-panel wb-report wb-compared">
+<header><h1>{escape(title)}</h1><span class="wb-muted">changes are against {escape(found.base)}</span></header>
+{notes}<h2>Figures</h2>
+{"".join(parts)}
+</main></body></html>
+"""
+
+
+def _table(found: SideBySide, rows: Sequence[tuple[str, ...]], marks: tuple[Row, ...]) -> str:
+    heads, *body = rows
+    lines = []
+    for cells, row in zip(body, marks, strict=True):
+        name, kind, *values = cells
+        marked = "".join(
+            f"<td class='{mark}'>{escape(value)}</td>" for mark, value in zip(_marks(found, row), values, strict=True)
+        )
+        lines.append(
+            f"<tr><td class='wb-site'>{escape(name)}</td><td class='wb-muted'>{escape(kind)}</td>{marked}</tr>"
+        )
+    return f"<div class='wb-scroll'><table>{_head(heads)}<tbody>{''.join(lines)}</tbody></table></div>"
+
+
+def _plain(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<div class='wb-scroll'><table>{_head(heads)}<tbody>{body}</tbody></table></div>"
+
+
+def _head(heads: Sequence[str]) -> str:
+    return f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in heads)}</tr></thead>"
+
+
+def _mark(found: SideBySide, i: int, differs: bool) -> str:
+    return "wb-base" if i == found.base_index else "wb-differs" if differs else ""
+
+
+def content(found: SideBySide, *, most_rows: int) -> dict[str, Any]:
+    """What the app shows of a comparison, as plain data.
+
+    Parameters
+    ----------
+    found : SideBySide
+    most_rows : int
+        Statements that are listed; of more, those that differ come first.
+    """
+    marks = {"Figures": found.figures, "Sites that differ": found.sites}
+    tables = [
+        {
+            "title": title,
+            "heads": list(heads),
+            "rows": [
+                {"cells": list(cells), "marks": _marks(found, row)}
+                for cells, row in zip(rows, marks[title], strict=True)
+            ],
+        }
+        for title, (heads, *rows) in found.tables().items()
+        if title in marks
+    ]
+    steps = Steps.of(found) if found.statements else None
+    return {
+        "names": [column.name for column in found.columns],
+        "base": found.base,
+        "tables": tables,
+        "runs": _runs(found),
+        "steps": None if steps is None else steps.content(most_rows),
+        "notes": list(found.notes),
+    }
+
+
+def _marks(found: SideBySide, row: Row) -> list[str]:
+    return [_mark(found, i, differs) for i, differs in enumerate(row.differs)]
+
+
+def _runs(found: SideBySide) -> dict[str, Any] | None:
+    if found.runs is None:
+        return None
+    rows = [
+        [d.run, d.figure, f"{d.ratio:.3f}" if d.ratio is not None else "", d.verdict] for d in found.runs.differences
+    ]
+    return {"words": found.runs.words, "heads": ["run", "figure", f"over {found.runs.base}", "verdict"], "rows": rows}
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A statement in one plan: where it stands, and what is alive inside it, as a share of the most of all."""
+
+    place: str
+    share: float
+    text: str
+    mark: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """Statements of any plan in step, as they are drawn: a row has the same statement in each plan."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Row, tuple[Step, ...]], ...]
+    words: str
+
+    @classmethod
+    def of(cls, found: SideBySide) -> Steps:
+        """The statements of the columns that have some."""
+        of = [i for i, column in enumerate(found.columns) if column.statements is not None]
+        most = max(one.peak_bytes for i in of for one in found.columns[i].statements or ())
+        rows = []
+        for row in found.statements:
+            texts = found.cells(row)
+            rows.append((row, tuple(_step(row.values[i], texts[i], most, _mark(found, i, row.differs[i])) for i in of)))
+        words = (
+            f"{len(rows)} statements of any plan, {len(found.differing)} of which differ. A number is where a "
+            "statement stands in that plan; a bar is what is alive inside it, predicted, of "
+            f"{human_bytes(most)}, the most of all."
+        )
+        return cls(("statement", "side", "line", *(found.columns[i].name for i in of)), tuple(rows), words)
+
+    def content(self, most_rows: int) -> dict[str, Any]:
+        """As plain data, with at most that many rows in the plans' order."""
+        first = sorted(range(len(self.rows)), key=lambda i: not any(self.rows[i][0].differs))
+        listed = [self.rows[i] for i in sorted(first[:most_rows])]
+        more = len(self.rows) - len(listed)
+        return {
+            "heads": list(self.heads),
+            "words": self.words + (f" {more} that are alike are left out here: a page has them." if more else ""),
+            "rows": [
+                {
+                    "name": row.name,
+                    "side": row.kind,
+                    "source": row.source,
+                    "alike": not any(row.differs),
+                    "cells": [dataclasses.asdict(step) for step in steps],
+                }
+                for row, steps in listed
+            ],
+        }
+
+
+def _step(value: Statement | None, text: str, most: int, mark: str) -> Step:
+    if value is None:
+        return Step("–", 0.0, "", mark)
+    place, _, moved = text.partition(" ")
+    return Step(
+        place, round(100 * value.peak_bytes / max(most, 1), 1), f"{human_bytes(value.peak_bytes)} {moved}", mark
+    )
+
+
+def _steps(found: SideBySide) -> str:
+    """A row for each statement of any plan, with its place in each and what is alive inside it."""
+    steps = Steps.of(found)
+    lines = []
+    for row, cells in steps.rows:
+        drawn = "".join(f"<td class='{step.mark}'>{_drawn(step)}</td>" for step in cells)
+        alike = "" if any(row.differs) else " class='wb-alike'"
+        lines.append(
+            f"<tr{alike}><td>{escape(row.name)}</td><td class='wb-muted'>{row.kind}</td>"
+            f"<td class='wb-source' title='{escape(row.source, quote=True)}'>{escape(row.source)}</td>{drawn}</tr>"
+        )
+    return (
+        f"<p class='wb-muted'>{escape(steps.words)}</p>"
+        "<label><input type='checkbox' class='wb-only'> only those that differ</label>"
+        "<div class='wb-steps' tabindex='0' role='region' aria-label='Statements in step'>"
+        f"<table>{_head(steps.heads)}<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _drawn(step: Step) -> str:
+    at = f"<span class='wb-at'>{step.place}</span>"
+    if not step.text:
+        return at
+    return f"{at}<span class='wb-inside'><i style='width:{step.share}%'></i></span>{step.text}"

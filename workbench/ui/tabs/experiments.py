@@ -1,0 +1,236 @@
+"""The Experiments tab: the runs of a program that are kept on disk, to compare, pin, rename, note on and delete."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import RunError, WorkbenchError
+from workbench.runs.log import event_log, untrusted_files
+from workbench.runs.process import request, run_control, run_store
+from workbench.runs.sweep.compare import Difference, compare
+from workbench.summary import human_bytes, human_seconds, human_share
+from workbench.ui.tabs.compare_panel import Beside
+from workbench.ui.widgets.panel import PAGE, Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.programs import Program
+    from workbench.runs.process.run_control import Run
+
+
+_MOST_COMPARED = 10
+_FIGURES = {
+    "step_s": "step",
+    "compile_s": "compile",
+    "measured_peak_bytes": "peak, measured",
+    "predicted_peak_bytes": "peak, predicted",
+}
+
+
+class Experiments(Panel):
+    """A table of runs; content: ``rows``, as `run_row` makes them, and ``unreadable`` folders, each with the reason.
+
+    ``compared`` has the runs compared with the pinned one, once that was asked for. ``plans`` can be ticked like runs;
+    ``beside`` has what was ticked side by side, and ``busy`` what is waited for.
+
+    Parameters
+    ----------
+    program : Program
+        Whose runs are listed.
+    on_pinned : callable
+        Called when another run is pinned, or none any more.
+    act : callable
+        Does what may fail, and tells how.
+    bench : Workbench, optional
+        Whose plans can be put beside runs; without one none can.
+    cannot_run : str
+        Why nothing can be run here, and what to do.
+    """
+
+    _esm = esm("panels/beside.js", "panels/experiments.js")
+    _css = "".join((PAGE / name).read_text() for name in ("style.css", "compared_page.css"))
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        on_pinned: Callable[[], None],
+        act: Callable[[Callable[[], Any]], Any],
+        bench: Workbench | None = None,
+        cannot_run: str = "",
+        **traits: Any,
+    ) -> None:
+        self._beside = None if bench is None else Beside(bench)
+        plans = [] if self._beside is None else self._beside.plans()
+        content = {"rows": [], "unreadable": [], "loading": True, "plans": plans, "cannot_run": cannot_run}
+        super().__init__(self._receive, content=content, **traits)
+        self._program, self._on_pinned, self._act = program, on_pinned, act
+        self._known: dict[Path, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
+        self._lock, self._showing = threading.Lock(), threading.Lock()
+        self._again = False
+        self.pinned: Run | None = None
+
+    def refresh(self) -> None:
+        """Read the runs again, away from the thread that asks."""
+        self.in_thread("experiments", self._load)
+
+    def _load(self) -> None:
+        self._again = True
+        with self._lock:
+            if not self._again:
+                return
+            self._again = False
+            rows, unreadable, pinned = [], [], None
+            for folder in run_store.folders():
+                try:
+                    row = self._row(folder)
+                except (OSError, WorkbenchError) as error:
+                    unreadable.append(
+                        {"folder": str(folder), "name": folder.name, "error": untrusted_files.one_line(str(error))}
+                    )
+                    continue
+                if row is None:
+                    continue
+                row = {**row, "pinned": run_store.is_pinned(folder), "note": run_store.note_of(folder)}
+                rows.append(row)
+                if row["pinned"]:
+                    pinned = folder
+            rows.sort(key=lambda row: (not row["pinned"], -row["created_s"]))
+            self._show(rows=rows, unreadable=unreadable, loading=False, compared=None)
+            before = self.pinned.run_dir if self.pinned is not None else None
+            try:
+                self.pinned = None if pinned is None else run_control.follow(pinned)
+            except WorkbenchError:  # deleted since
+                self.pinned = pinned = None
+        if before != pinned:
+            self._on_pinned()
+
+    def _row(self, folder: Path) -> dict[str, Any] | None:
+        """The row of a folder's run; None where it is of another program."""
+        # Before it is read: a row that was read while the run was given another name, or wrote on, is then read again.
+        written = untrusted_files.written(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
+        known_written, known = self._known.get(folder, (None, None))
+        if known_written == written:
+            return known
+        ours = request.read(folder).program.get("name") == self._program.name
+        run = run_control.follow(folder) if ours else None
+        row = run_row(run) if run is not None else None
+        if run is None or run.state in run_control.FINAL_STATES:
+            self._known[folder] = (written, row)
+        return row
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        folder = Path(message.get("folder", ""))
+        acts: dict[str, Callable[[], None]] = {
+            "pin": lambda: self._pin(folder, bool(message["pinned"])),
+            "rename": lambda: run_store.rename(folder, message["name"]),
+            "note": lambda: run_store.annotate(folder, message["note"]),
+            "delete": lambda: run_store.delete(folder),
+        }
+        if message.get("type") == "compare":
+            self._act(self._compare)
+            return
+        if message.get("type") in ("beside", "write", "keep", "forget") and self._beside is not None:
+            self._receive_beside(self._beside, message)
+            return
+        act = acts.get(message.get("type", ""))
+        if act is not None:
+            self._act(act)
+            self.refresh()
+
+    def _receive_beside(self, beside: Beside, message: dict[str, Any]) -> None:
+        if message["type"] == "beside":
+            plans, runs, base = message["plans"], message["runs"], message.get("base", "")
+            self._show(busy="Putting them side by side…", written=None)
+
+            def put() -> None:
+                found = self._act(lambda: beside.compare(plans, runs, base))
+                self._show(busy="", **({"beside": found} if found is not None else {}))
+
+            # Plans that nobody has asked for before take seconds.
+            self.in_thread("beside", put)
+        elif message["type"] == "write":
+            written = self._act(lambda: beside.write(message["path"]))
+            self._show(written=None if written is None else str(written))
+        else:
+            self._act(beside.keep if message["type"] == "keep" else lambda: beside.forget(message["key"]))
+            self._show(plans=beside.plans())
+
+    def _show(self, **more: Any) -> None:
+        with self._showing:
+            self.content = {**self.content, **more}
+
+    def _compare(self) -> None:
+        """Compare the other runs with the pinned one, the newest first."""
+        if self.pinned is None:
+            raise RunError("nothing is pinned: pin the run that the others are to be compared with")
+        folders = [row["folder"] for row in self.content["rows"] if not row["pinned"] and row["state"] == "done"]
+        if not folders:
+            raise RunError("there is no other run that is done")
+        found = compare(self.pinned, *(run_control.follow(Path(folder)) for folder in folders[:_MOST_COMPARED]))
+        more = len(folders) - _MOST_COMPARED
+        words = f"Compared with {found.base}; {found.words}" + (f" The newest {_MOST_COMPARED} runs." * (more > 0))
+        self._show(compared={"words": words, "rows": list(map(_compared, found.differences))})
+
+    def _pin(self, folder: Path, pinned: bool) -> None:
+        """Pin one run of this program, and no other."""
+        for row in self.content["rows"]:
+            if row["pinned"]:
+                run_store.pin(row["folder"], False)
+        if pinned:
+            run_store.pin(folder)
+
+
+def _compared(one: Difference) -> dict[str, str]:
+    """A difference as a row; only what has a verdict has a colour."""
+    write = human_bytes if one.figure.endswith("_bytes") else human_seconds
+    tone = {"faster": "good", "less": "good", "slower": "bad", "more": "bad"}.get(one.verdict, "")
+    sampled = one.low is not None and one.high is not None and one.low != one.high
+    verdict = {"noise": "within noise", "unknown": "no verdict"}.get(one.verdict, one.verdict)
+    return {
+        "run": one.run,
+        "figure": _FIGURES[one.figure],
+        "value": write(one.value) if one.value is not None else "",
+        "base": write(one.base) if one.base is not None else "",
+        "ratio": f"{one.ratio:.3f}" if one.ratio is not None else "",
+        "interval": f"{one.low:.3f} to {one.high:.3f}" if sampled else "",
+        "verdict": verdict,
+        "tone": tone,
+    }
+
+
+def _beside(name: str, other: dict[str, Any]) -> str:
+    """What was timed interleaved with a run, in a few words."""
+    if other["verdict"] == "noise":
+        return f"{name}: no difference beyond noise"
+    return f"{name} takes {other['ratio']:.2f} of this time: {other['verdict']}"
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    """A run as a row of the table."""
+    choices = run_store.choices_of(run)
+    memory, accuracy = run.memory, run.accuracy
+    predicted, measured = memory["predicted_peak_bytes"], memory["measured_peak_bytes"]
+    off = human_share(measured / predicted - 1) if predicted and measured else ""
+    return {
+        "folder": str(run.run_dir),
+        "name": run.name or run.run_dir.name,
+        "created_s": run.request.created_s,
+        "created": time.strftime("%d %b %H:%M:%S", time.localtime(run.request.created_s)),
+        "choices": [] if choices is None else [f"{id}: {option}" for id, option in sorted(choices.items())],
+        "unread": choices is None,
+        "predicted": human_bytes(predicted) if predicted else "",
+        "measured": human_bytes(measured) if measured else "",
+        "off": off,
+        "compile": human_seconds(run.compile_s) if run.compile_s is not None else "",
+        "step": human_seconds(run.step_s) if run.step_s is not None else "",
+        "against": [_beside(name, other) for name, other in run.against.items()],
+        "accuracy": "" if accuracy is None else ("ok" if accuracy.ok else "differs"),
+        "state": run.state,
+        "error": run.error or "",
+        "warnings": [*run.warnings, *filter(None, (run.beside_load,))],
+    }

@@ -1,0 +1,411 @@
+"""The Fit tab: a peak is stated and met; step time against peak is drawn as it is found, and what each lever adds."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import bokeh
+import traitlets
+from bokeh.embed import json_item
+from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter, HoverTool, Range1d, TapTool
+from bokeh.plotting import figure
+
+from workbench.analysis.memory.peak_by_statement import OFFLOAD
+from workbench.bench.fit.fit_result import best_of
+from workbench.bench.fit.request import CUTS, USING, WAITS, used_on
+from workbench.errors import WorkbenchError
+from workbench.summary import human_bytes, human_seconds
+from workbench.ui.widgets.panel import Panel, esm
+from workbench.ui.widgets.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.bench.fit.fit_result import Fit
+    from workbench.bench.fit.pareto_curve import Curve, CurvePoint, Line
+
+_LABEL = "plans"
+_ROOM = 0.12
+"""Share of the range that is left free around the points."""
+_NEAR = 3.0
+"""Times the longest predicted step up to which a measured one is on the axis."""
+_COLUMNS = "x y label why"
+_ADDING = {
+    "recompute": ("start", "2 3"),
+    "offload": ("chosen", "6 3"),
+    "cuts": ("start", "10 4"),
+    "order": ("measured", "solid"),
+}
+"""Lines below that of all there is to choose from, each by what it adds: colour and dashes."""
+
+
+class FitTab:
+    """A plot to click, and a field for the peak with what came of it.
+
+    Parameters
+    ----------
+    bench : Workbench
+    in_background : callable
+        Does what takes seconds; given what is being done, and the act.
+    on_message : callable
+        As for `Panel`: what is not of this tab.
+    say : callable
+        Shows one line.
+
+    Attributes
+    ----------
+    plot : CurvePlot
+    panel : Panel
+        Content: ``state done count machine error least_bytes stock_bytes peak_bytes fit each``.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        in_background: Callable[[str, Callable[[], None]], None],
+        on_message: Callable[[dict[str, Any]], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._bench, self._in_background, self._say, self._on_message = bench, in_background, say, on_message
+        self._curve: Curve | None = None
+        self._former: Curve | None = None
+        """The last curve with points beside the same choices by hand, shown where a newer one ends without any."""
+        self._fit: Fit | None = None
+        self._now: tuple[dict[str, str], float] | None = None
+        self._error = ""
+        self._lock = threading.RLock()
+        self.plot = CurvePlot(self._picked)
+        self.panel = FitPanel(self._receive, content=self._content())
+        self.panel.layout.flex, self.panel.layout.min_width, self.panel.layout.width = "3 1 480px", "0", "auto"
+
+    def look(self, is_open: bool) -> None:
+        """Say whether the tab is open: a curve that nobody looks at is not gone on with."""
+        curve = self._curve
+        if not is_open and curve is not None and curve.state == "working":
+            curve.cancel()
+            self._curve = None
+        elif is_open and self._curve is None and not self._error:
+            self._begin()
+
+    def close(self) -> None:
+        """Stop what is under way."""
+        if self._curve is not None:
+            self._curve.cancel()
+
+    def show_plan(self) -> None:
+        """The bench has another plan, other choices by hand, or a run that has ended."""
+        curve = self._curve
+        by_machine = self._bench.program.device != "cpu"
+        if curve is None or curve.pinned != self._bench.pinned or (by_machine and curve.machine != self._bench.machine):
+            self._begin()
+        else:
+            self.panel.in_thread("fit", self._show)
+
+    def _begin(self, *, each: bool = False) -> None:
+        self.close()
+        self._former, self._error, self._now = self._drawn, "", None
+        try:
+            self._curve = curve = self._bench.curve(using=self._all if each else None, each=each)
+        except WorkbenchError as error:
+            self._curve, self._error = None, str(error)
+            self.panel.content = self._content()
+            return
+        curve.observe(self._show)
+        self._show()
+
+    @property
+    def _drawn(self) -> Curve | None:
+        """The curve whose points are shown."""
+        curve, former = self._curve, self._former
+        if former is None or former.pinned != self._bench.pinned:
+            return curve
+        ended = curve is None or (not curve.points and curve.state in ("failed", "cancelled"))
+        return former if ended else curve
+
+    @property
+    def _all(self) -> tuple[str, ...]:
+        """What a fit of this program may use."""
+        plan = self._bench.plan
+        none = {
+            OFFLOAD: OFFLOAD not in used_on(self._bench.program.device),
+            WAITS: plan.overlap is None,
+            CUTS: not plan.census.count,
+        }
+        return tuple(name for name in USING if not none.get(name))
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        kind = message.get("type")
+        if kind == "fit":
+            self._in_background("fitting", lambda: self._choose(lambda curve: curve.fit(message["peak"])))
+        elif kind in ("find", "each"):
+            self._begin(each=kind == "each")
+        elif kind == "stop":
+            self.close()
+        else:
+            self._on_message(message)
+
+    def _picked(self, source: str, index: int) -> None:
+        lines = self._drawn.lines if self._drawn is not None else ()
+        of = {line.using[-1]: line.points for line in lines[:-1]}
+        points = lines[-1].points if lines and source == "points" else of.get(source, ())
+        if 0 <= index < len(points):
+            choices = points[index].choices
+            self._in_background("fitting", lambda: self._choose(lambda curve: curve.explained(choices)))
+
+    def _choose(self, found: Callable[[Curve], Fit]) -> None:
+        """Find a plan, and put its choices in force."""
+        if self._drawn is None:
+            self._begin()
+        curve = self._drawn
+        if curve is None:
+            self._say(self._error)
+            return
+        self._fit = fit = found(curve)
+        self._bench.choose_found(fit.choices)
+        self._say(repr(fit).splitlines()[0])
+        self._show()
+
+    def _show(self) -> None:
+        """Draw what is known. Not from a thread that holds the app's lock: the curve may have to be waited for."""
+        curve = self._drawn
+        if curve is None:
+            return
+        choices = self._bench.choices
+        if curve.points and (self._now is None or self._now[0] != choices):
+            self._now = choices, curve.step_s(choices)
+        with self._lock:
+            if curve is self._drawn:
+                now = None if self._now is None else (self._bench.plan.peak_bytes, self._now[1])
+                stock = self._bench.stock_plan.peak_bytes
+                self.plot.show(curve.lines, now, _measured(self._bench), curve.machine.name, stock)
+                self.panel.content = self._content()
+
+    def _content(self) -> dict[str, Any]:
+        curve, fit, plan = self._curve, self._fit, self._bench.plan
+        points = self._drawn.points if self._drawn is not None else ()
+        in_force = fit is not None and self._bench.choices == {**self._bench.pinned, **fit.choices}
+        failed = str(curve.error) if curve is not None and curve.error is not None else ""
+        return {
+            "state": curve.state if curve is not None else "failed" if self._error else "",
+            "done": curve.done if curve is not None else 0,
+            "count": curve.count if curve is not None else 0,
+            "error": self._error or failed,
+            "least_bytes": points[0].peak_bytes if points else 0,
+            "stock_bytes": self._bench.stock_plan.peak_bytes,
+            "peak_bytes": plan.peak_bytes,
+            "fit": fit_content(fit) if fit is not None and in_force else None,
+            "each": list(self._all),
+        }
+
+
+def fit_content(fit: Fit) -> dict[str, Any]:
+    """What the panel shows of a fit: lines, and a row for each choice."""
+    return {
+        "lines": repr(fit).splitlines(),
+        "rows": [
+            {
+                "id": chosen.id,
+                "option": chosen.option,
+                "source": chosen.source,
+                "bytes": human_bytes(chosen.bytes),
+                "reason": chosen.reason,
+            }
+            for chosen in fit.why
+        ],
+        "steps": [
+            {"name": name, "text": str(step), "choices": {step.id: step.option}}
+            for name, step in (("looser", fit.looser), ("tighter", fit.tighter))
+            if step is not None
+        ],
+    }
+
+
+class FitPanel(Panel):
+    """The field, the slider, the progress and the reasons."""
+
+    _esm = esm("panels/fit.js")
+
+
+class CurvePlot(Panel):
+    """Step time against peak: the curve, where one is on it, and what runs measured.
+
+    Parameters
+    ----------
+    on_pick : callable
+        Called with the name of the points clicked at, and the number of the one.
+    """
+
+    _esm = esm("plot.js")
+
+    plot = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, on_pick: Callable[[str, int], None]) -> None:
+        self._on_pick = on_pick
+        super().__init__(self._answer, plot=_plot(dark=False))
+        self.layout.flex, self.layout.min_width, self.layout.width = "2 1 420px", "0", "auto"
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "library":
+            self.send({"type": "library"}, [LIBRARY.read_bytes()])
+        elif message.get("type") == "pick":
+            self._on_pick(message["source"], message["index"])
+
+    def paint(self, *, dark: bool) -> None:
+        """Take the colours of the page's theme."""
+        self.plot = _plot(dark=dark)
+
+    def show(
+        self,
+        lines: Sequence[Line],
+        now: tuple[int, float] | None,
+        measured: Sequence[tuple[str, int, float]],
+        machine: str,
+        stock_bytes: int,
+    ) -> None:
+        """Draw lines, the last of all there is to choose from; the plan in force, as peak and seconds; and runs.
+
+        Without any of them the axis of the peak ends at stock's, and that of the step has no numbers.
+        """
+        below = {line.using[-1]: _points(line.points) for line in lines[:-1]}
+        sources: dict[str, dict[str, list[Any]]] = {
+            **{name: below.get(name, _points(())) for name in _ADDING},
+            "points": _points(lines[-1].points if lines else ()),
+            "now": _marks([("the plan in force, predicted", *now)] if now is not None else []),
+            "measured": _marks([(f"{name}, measured", peak, step_s) for name, peak, step_s in measured]),
+        }
+        found = [(x, y) for name in sources if name != "measured" for x, y in _pairs(sources[name])]
+        runs = _pairs(sources["measured"])
+        # A run on a busy machine took many times as long: it would leave the curve a flat line.
+        near = [(x, y) for x, y in runs if not found or y <= _NEAR * max(step for _, step in found)]
+        every = [*found, *near]
+        above = len(runs) - len(near)
+        more = f"\n{above} measured above, at {human_seconds(max(y for _, y in runs) / 1e3)} at most" if above else ""
+        self.content = {
+            "sources": sources,
+            "says": f"Predicted step time against predicted peak: {len(sources['points']['x'])} plans.",
+            "set": {
+                "peak": _range([x for x, _ in every] or [0, stock_bytes]),
+                "step": _range([y for _, y in every]),
+                "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates{more}"},
+                "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
+                # What has no points has no sign in the legend either.
+                "measured legend": {"visible": bool(measured)},
+                "now legend": {"visible": now is not None},
+                **{f"{name} legend": {"visible": name in below} for name in _ADDING},
+                "points legend": {
+                    "visible": bool(sources["points"]["x"]),
+                    "label": {"value": f"with {lines[-1].using[-1]}" if below else _LABEL},
+                },
+            },
+        }
+
+
+def _pairs(source: Mapping[str, list[Any]]) -> list[tuple[float, float]]:
+    return list(zip(source["x"], source["y"], strict=True))
+
+
+def _figures(peak_bytes: int, step_s: float) -> str:
+    return f"peak {human_bytes(peak_bytes)}, step {human_seconds(step_s)}"
+
+
+def _points(points: Sequence[CurvePoint]) -> dict[str, list[Any]]:
+    return {
+        "x": [point.peak_bytes for point in points],
+        "y": [1e3 * point.step_s for point in points],
+        "label": [_figures(point.peak_bytes, point.step_s) for point in points],
+        "why": [
+            f"{point.recomputed} recomputed, {point.offloaded} offloaded{point.moved}; at most {point.gap:.2%} from "
+            f"the best{best_of(point.beside)}"
+            for point in points
+        ],
+    }
+
+
+def _marks(marks: Sequence[tuple[str, int, float]]) -> dict[str, list[Any]]:
+    return {
+        "x": [peak for _, peak, _ in marks],
+        "y": [1e3 * step_s for *_, step_s in marks],
+        "label": [_figures(peak, step_s) for _, peak, step_s in marks],
+        "why": [name for name, *_ in marks],
+    }
+
+
+def _range(values: Sequence[float]) -> Mapping[str, float]:
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    room = _ROOM * (high - low) or 0.05 * high or 1.0
+    return {"start": low - room, "end": high + room}
+
+
+def _measured(bench: Workbench) -> list[tuple[str, int, float]]:
+    """Runs that measured both, by name."""
+    found = []
+    for run in bench.runs:
+        peak, step_s = run.memory["measured_peak_bytes"], run.step_s
+        if peak and step_s is not None:
+            found.append((run.name or run.run_dir.name, int(peak), step_s))
+    return found
+
+
+@functools.cache
+def _plot(*, dark: bool) -> dict[str, Any]:
+    """The plot without data, in the colours of a theme; models that change later have names.
+
+    Made once for all apps of a process: Bokeh takes longer for it than a choice takes.
+    """
+    colors = DARK if dark else LIGHT
+    plot: Any = figure(
+        height=300,
+        sizing_mode="stretch_width",
+        tools="xpan,xwheel_zoom,xbox_zoom,reset",
+        active_scroll=None,
+        x_range=Range1d(name="peak", start=0, end=1),
+        y_range=Range1d(name="step", start=0, end=1),
+    )
+    sources = {
+        name: ColumnDataSource({column: [] for column in _COLUMNS.split()}, name=name)
+        for name in (*_ADDING, "points", "now", "measured")
+    }
+    plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=4, num_minor_ticks=0)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
+    plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
+    plot.yaxis[0].update(name="step axis", axis_label="predicted step, ms", major_label_text_alpha=0.0)
+    below = []
+    for name, (color, dash) in _ADDING.items():
+        plot.step("x", "y", source=sources[name], mode="after", line_color=colors[color], line_dash=dash)
+        below.append(
+            plot.scatter(
+                "x",
+                "y",
+                source=sources[name],
+                size=8,
+                marker="square",
+                fill_color=colors[color],
+                line_color=colors["paper"],
+                legend_label=("" if name == "recompute" else "with ") + name,
+                nonselection_fill_alpha=1.0,
+            )
+        )
+    plot.step("x", "y", source=sources["points"], mode="after", line_color=colors["predicted"], line_alpha=0.6)
+    curve = plot.scatter(
+        "x", "y", source=sources["points"], size=9, fill_color=colors["predicted"], line_color=colors["paper"],
+        legend_label=_LABEL, nonselection_fill_alpha=1.0,
+    )  # fmt: skip
+    plot.scatter(
+        "x", "y", source=sources["now"], size=16, line_width=2, fill_color=None, line_color=colors["start"],
+        legend_label="in force",
+    )  # fmt: skip
+    measured = plot.scatter(
+        "x", "y", source=sources["measured"], size=10, marker="diamond", fill_color=colors["measured"],
+        line_color=colors["paper"], legend_label="measured",
+    )  # fmt: skip
+    plot.add_tools(
+        HoverTool(renderers=[*below, curve, measured], tooltips=[("", "@label"), ("", "@why")]),
+        TapTool(renderers=[*below, curve]),
+    )
+    for item, name in zip(plot.legend[0].items, (*_ADDING, "points", "now", "measured"), strict=True):
+        item.update(name=f"{name} legend", visible=False)
+    plot.add_layout(plot.legend[0], "above")
+    paint(plot, colors)
+    return {"item": json_item(plot), "version": bokeh.__version__, "pickable": [*_ADDING, "points"]}

@@ -1,0 +1,363 @@
+"""The Memory tab: predicted and measured memory over the statements of a step, in Bokeh."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import bokeh
+import numpy as np
+import traitlets
+from bokeh.embed import json_item
+from bokeh.models import (
+    AdaptiveTicker,
+    ColumnDataSource,
+    CustomJSHover,
+    CustomJSTickFormatter,
+    HoverTool,
+    LinearAxis,
+    Range1d,
+)
+from bokeh.plotting import figure
+from numpy.typing import NDArray
+
+from workbench.core.graph import BACKWARD
+from workbench.summary import human_bytes
+from workbench.ui.widgets.downsample import Curve, in_sight
+from workbench.ui.widgets.panel import Panel, esm
+from workbench.ui.widgets.plotting import BYTE_TICKS, BYTES_IN_WORDS, DARK, LIBRARY, LIGHT, paint
+
+if TYPE_CHECKING:
+    from workbench.compiler.api import Plan
+    from workbench.runs.process.run_control import Run
+    from workbench.ui.controls.figure_strip import Against
+
+_HEADROOM = 1.6
+"""Room for the peak's label above the curves."""
+
+_PIXELS = 1000
+"""Columns of the screen that a curve is drawn for at first sight."""
+
+_AROUND = 1
+"""Screens on each side of what is in sight that are sent with it, so that it can be moved."""
+
+_CURVES = {"statements": ("predicted", "start", "measured"), "time": ("measured over time",)}
+"""Curves by the axis that they are drawn along."""
+
+_STATEMENTS = "statements, forward then backward"
+_NAME = 20
+"""Characters of a run's name in the legend."""
+
+
+type _Columns = dict[str, NDArray[Any] | str | float]
+
+
+class MemoryTab(Panel):
+    """Curves on one axis of bytes and one of statements; a run whose statements are not known has its own time above.
+
+    The page gets as many points as it has pixels for, and asks for those of what it comes near to.
+
+    BokehJS travels once over the widget's own channel, and never lands in the notebook's file.
+    """
+
+    _esm = esm("plot.js")
+
+    plot = traitlets.Dict().tag(sync=True)
+    chosen = traitlets.List(traitlets.Int()).tag(sync=True)
+    """Where the nodes of `marked` stand along the curve."""
+
+    def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
+        super().__init__(self._answer, plot=_plot(dark=False), **traits)
+        self._on_message = on_message
+        self._curves: dict[str, Curve] = {}
+        self._names: list[str] = []
+        self._first_backward = 0
+        self._ids: list[str] = []
+        self.observe(lambda _: self._mark(), names="marked")
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "library":
+            self.send({"type": "library"}, [LIBRARY.read_bytes()])
+        elif message.get("type") == "range":
+            self._send_near(message)
+        elif message.get("type") == "at":
+            row, by = round(message["x"]), int(message.get("by", 0))
+            # By keys on to the next statement that the graph shows.
+            while by and 0 <= row < len(self._ids) and not self._ids[row]:
+                row += by
+            if 0 <= row < len(self._ids) and self._ids[row] and self._on_message is not None:
+                self._on_message({"type": "go", "id": self._ids[row]})
+        elif self._on_message is not None:
+            self._on_message(message)
+
+    def paint(self, *, dark: bool) -> None:
+        """Take the colours of the page's theme."""
+        self.plot = _plot(dark=dark)
+
+    def show(
+        self,
+        plan: Plan,
+        against: Against,
+        run: Run | None,
+        *,
+        same_choices: bool = True,
+        ids: Sequence[str] = (),
+    ) -> None:
+        """Draw what a plan predicts, over what the baseline would take, and what a run measured, if one has.
+
+        Parameters
+        ----------
+        plan : Plan
+        against : Against
+            The baseline of the figures.
+        run : Run, optional
+        same_choices : bool
+            Whether the run has the choices in force.
+        ids : sequence of str
+            Per statement the node of the graph that shows it: a click on the curve leads there.
+        """
+        start = against.plan or plan
+        rows, predicted = _curve(plan)
+        before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
+        sides, names = plan.graph.statements.side, plan.graph.statements.name
+        self._names = [names[row] for row in rows.tolist()]
+        self._ids = [ids[row] for row in rows.tolist()] if ids else []
+        backward = np.flatnonzero(sides[rows] == BACKWARD)
+        self._first_backward = int(backward[0]) if len(backward) else 0
+        end = max(1, len(rows) - 1)
+        inside = np.asarray(run.statement_peak_bytes if run is not None else [], np.int64)
+        times, bytes_then = ([], []) if run is None or len(inside) else run.timeline or ([], [])
+        curve = np.asarray(bytes_then, np.int64)
+        milliseconds = 1e3 * np.asarray(times, np.float64)
+        # Curves of different plans have different statements: the others are stretched to the width of the plan's.
+        self._curves = {
+            "predicted": Curve(np.arange(len(rows)), predicted),
+            "start": Curve(_stretched(len(before), end), before),
+            "measured": Curve(_stretched(len(inside), end), inside),
+            "measured over time": Curve(milliseconds, curve),
+        }
+        other = len(inside) > 0 and not same_choices
+        name = f"measured{', other choices' if other else ''}"
+        time_end = float(milliseconds.max(initial=0.0)) or 1.0
+        at_peak = int(np.argmax(predicted)) if len(predicted) else 0
+        late = at_peak > 0.6 * end
+        first = self._first_backward
+        sources: dict[str, dict[str, Any]] = {
+            "boundary": {"x": [first - 0.5], "y": [0], "label": ["backward →"]}
+            if first
+            else {"x": [], "y": [], "label": []},
+            "peak": {
+                "x": [at_peak],
+                "y": [plan.peak_bytes],
+                "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"],
+            },
+        }
+        settings: dict[str, dict[str, Any]] = {
+            "start legend": {"visible": len(before) > 0, "label": {"value": f"{_short(against.name)}, predicted"}},
+            "statements": {"start": 0, "end": end},
+            "statements axis": {"axis_label": f"{_STATEMENTS}{'; what was measured is stretched' if other else ''}"},
+            "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
+            "time": {"start": 0, "end": time_end},
+            "time axis": {
+                "visible": len(times) > 0,
+                "axis_label": f"measured{'' if same_choices else ' under other choices'}: ms of one step",
+            },
+            "measured line": {"visible": len(inside) > 0},
+            "measured legend": {"visible": len(inside) > 0, "label": {"value": name}},
+            "measured over time line": {"visible": len(times) > 0},
+            "measured over time legend": {"visible": len(times) > 0},
+            "bytes": {
+                "start": 0,
+                "end": _HEADROOM
+                * max(plan.peak_bytes, start.peak_bytes, 1, int(curve.max(initial=0)), int(inside.max(initial=0))),
+            },
+        }
+        sampled = {}
+        for axis, edge in (("statements", end), ("time", time_end)):
+            points, whole = self._points(axis, 0, edge, _PIXELS)
+            sources |= {name: _packed(columns) for name, columns in points.items()}
+            sampled[axis] = not whole
+        where = f" inside {self._names[at_peak]}" if self._names else ""
+        most = max(int(curve.max(initial=0)), int(inside.max(initial=0)))
+        measured = f"; {name}: {human_bytes(most)} at most" if most else ""
+        says = (
+            f"Memory along the statements: predicted peak {human_bytes(plan.peak_bytes)}{where}{measured}. "
+            "Arrow keys go from statement to statement."
+        )
+        self.content = {"sources": sources, "set": settings, "sampled": sampled, "says": says}
+        self._mark()
+
+    def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, _Columns], bool]:
+        """What to draw of the curves along an axis, and whether that is all of them."""
+        sources: dict[str, _Columns] = {}
+        all_whole = True
+        for name in _CURVES[axis]:
+            curve = self._curves[name]
+            rows, whole = in_sight(curve, start, end, pixels)
+            all_whole &= whole
+            sources[name] = {"x": curve.x[rows], "y": curve.y[rows]}
+            if name == "predicted":
+                # A name for each point, and from which on they are of the backward.
+                sources[name]["lines"] = "\n".join([self._names[row] for row in rows.tolist()])
+                sources[name]["backward_from"] = self._first_backward or len(self._names)
+        return sources, all_whole
+
+    def _send_near(self, asked: Mapping[str, Any]) -> None:
+        """Send what a page looks at: to that one alone, for others may look elsewhere."""
+        if not self._curves or asked["axis"] not in _CURVES:
+            return
+        span = asked["end"] - asked["start"]
+        start, end = asked["start"] - _AROUND * span, asked["end"] + _AROUND * span
+        pixels = max(1, min(int(asked["pixels"]), 4 * _PIXELS)) * (1 + 2 * _AROUND)
+        sources, whole = self._points(asked["axis"], start, end, pixels)
+        near = {"axis": asked["axis"], "start": start, "end": end, "span": span, "whole": whole}
+        listed = {name: _listed(columns) for name, columns in sources.items()}
+        self.send({"type": "points", "view": asked["view"], **near, "sources": listed})
+
+    def _mark(self) -> None:
+        wanted = set(self.marked)
+        self.chosen = [row for row, id in enumerate(self._ids) if id in wanted] if wanted else []
+
+
+def _packed(columns: _Columns) -> dict[str, Any]:
+    """Numbers as bytes: the page gets thousands of them, and each of a list would be looked at on its way."""
+    return {
+        name: column.astype(np.float64).tobytes() if isinstance(column, np.ndarray) else column
+        for name, column in columns.items()
+    }
+
+
+def _listed(columns: _Columns) -> dict[str, Any]:
+    """Numbers as lists, for messages that carry no bytes."""
+    return {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
+
+
+def _short(name: str) -> str:
+    """So that the legend has room: what a person calls a run may be long."""
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+
+
+def _stretched(points: int, end: int) -> NDArray[np.float64]:
+    """Where points stand that are spread evenly over the statements of a plan."""
+    return np.linspace(0, end, points)
+
+
+def _curve(plan: Plan) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Top-level statements, and the most memory inside each."""
+    rows = np.flatnonzero(plan.graph.statements.parent < 0)
+    return rows, plan.timeline.statement_peak_bytes[rows]
+
+
+@functools.cache
+def _plot(*, dark: bool) -> dict[str, Any]:
+    """The plot without data, in the colours of a theme; models that change later have names.
+
+    Made once for all apps of a process: Bokeh takes longer for it than a choice takes.
+    """
+    colors = DARK if dark else LIGHT
+    plot: Any = figure(
+        height=300,
+        sizing_mode="stretch_width",
+        tools="xpan,xwheel_zoom,xbox_zoom,reset",
+        active_scroll=None,
+        x_range=Range1d(name="statements", start=0, end=1),
+        y_range=Range1d(name="bytes", start=0, end=1),
+    )
+    sources = {
+        name: ColumnDataSource({column: [] for column in columns.split()}, name=name)
+        for name, columns in {
+            "predicted": "x y statement side",
+            "chosen": "x",
+            "boundary": "x y label",
+            "start": "x y",
+            "measured": "x y",
+            "measured over time": "x y",
+            "peak": "x y label",
+        }.items()
+    }
+    plot.extra_x_ranges = {"time": Range1d(name="time", start=0, end=1)}
+    plot.xaxis.update(name="statements axis", axis_label=_STATEMENTS)
+    time_axis = LinearAxis(name="time axis", x_range_name="time", axis_label="measured: ms of one step", visible=False)
+    plot.add_layout(time_axis, "above")
+    # Steps that are whole in binary units.
+    plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=5, num_minor_ticks=0)
+    plot.yaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
+    plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
+              legend_label="stock, predicted")  # fmt: skip
+    plot.vspan("x", source=sources["chosen"], line_color=colors["chosen"], line_width=2, line_alpha=0.8)
+    plot.vspan("x", source=sources["boundary"], line_color=colors["ink"], line_width=1, line_dash="2 3")
+    plot.text(
+        "x", "y", "label", source=sources["boundary"], x_offset=4, y_offset=-2, text_font_size="11px",
+        text_color=colors["ink"], text_baseline="bottom",
+    )  # fmt: skip
+    # BokehJS 3.9 never returns from drawing an area without points.
+    sources["predicted"].data = {"x": [0, 1], "y": [0, 0], "statement": ["", ""], "side": ["", ""]}
+    plot.varea_step(
+        "x", 0, "y", source=sources["predicted"], step_mode="center", fill_color=colors["predicted"], fill_alpha=0.1
+    )
+    plot.step(
+        "x",
+        "y",
+        source=sources["predicted"],
+        mode="center",
+        line_color=colors["predicted"],
+        legend_label="predicted",
+        line_width=1.75,
+    )
+    plot.step(
+        "x", "y", source=sources["measured"], mode="center", line_color=colors["measured"],
+        legend_label="measured", name="measured line", visible=False, line_width=1.75,
+    )  # fmt: skip
+    plot.step(
+        "x", "y", source=sources["measured over time"], x_range_name="time", mode="after", visible=False,
+        line_color=colors["measured"], legend_label="measured, over time", name="measured over time line",
+        line_width=1.75,
+    )  # fmt: skip
+    # BokehJS finds no steps under the pointer: lines without a colour are found in their place.
+    predicted, measured, timed = (
+        plot.line("x", "y", source=sources[name], line_color=None, **along)
+        for name, along in (("predicted", {}), ("measured", {}), ("measured over time", {"x_range_name": "time"}))
+    )
+    plot.scatter(
+        "x", "y", source=sources["peak"], size=9, line_width=2, fill_color=None, line_color=colors["predicted"]
+    )
+    label = plot.text(
+        "x", "y", "label", source=sources["peak"], y_offset=-8, text_font_size="12px", text_color=colors["predicted"]
+    )
+    label.glyph.update(
+        name="peak label", background_fill_color=colors["paper"], background_fill_alpha=0.85, padding=(2, 2)
+    )
+    in_words: Any = {"@y": CustomJSHover(code=BYTES_IN_WORDS)}
+    plot.add_tools(
+        HoverTool(
+            renderers=[predicted],
+            mode="vline",
+            line_policy="nearest",
+            tooltips=[("", "@statement"), ("predicted", "@y{custom}"), ("", "@side")],
+            formatters=in_words,
+        ),
+        HoverTool(
+            renderers=[measured],
+            mode="vline",
+            line_policy="nearest",
+            tooltips=[("measured", "@y{custom}")],
+            formatters=in_words,
+        ),
+        HoverTool(
+            renderers=[timed],
+            mode="vline",
+            line_policy="nearest",
+            tooltips=[("measured", "@y{custom}"), ("at", "@x{0.00} ms")],
+            formatters=in_words,
+        ),
+    )
+    # What has no points yet is not in the legend either.
+    start_item, _, measured_item, timed_item = plot.legend[0].items
+    start_item.update(name="start legend", visible=False)
+    measured_item.update(name="measured legend", visible=False)
+    timed_item.update(name="measured over time legend", visible=False)
+    # Outside the plot, where no label of a peak can meet it.
+    plot.add_layout(plot.legend[0], "above")
+    paint(plot, colors)
+    return {"item": json_item(plot), "version": bokeh.__version__}

@@ -1,0 +1,179 @@
+"""The outline, as a tab and beside the graph: the program as written, what each part costs, a choice for all in it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from workbench.bench.report.source_outline import outline, turned, turns
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.bench.report.source_outline import Part
+    from workbench.compiler.api import Plan
+    from workbench.core.lever import Site
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class OutlineTab(Panel):
+    """A tree with columns; content: ``parts``, as `part_row` makes them, and ``machine``, whose rates times rest on.
+
+    The page gets what is open, and what opens next: one more level. Whatever was opened once is sent from then on.
+
+    Parameters
+    ----------
+    bench : Workbench
+    shown_ids : callable
+        Per statement of the plan's graph the node that shows it, or an empty string.
+    go : callable
+        Called with the id of what is to be shown in the graph.
+    choose : callable
+        Called with choices.
+    preview : callable
+        Called with choices that are pointed at and what they are in words; with none when that ends.
+    """
+
+    _esm = esm("panels/outline.js")
+    selected = traitlets.Unicode("").tag(sync=True)
+    beside = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(
+        self,
+        bench: Workbench,
+        shown_ids: Callable[[], list[str]],
+        go: Callable[[str], None],
+        choose: Callable[[dict[str, str]], None],
+        preview: Callable[[dict[str, str], str], None],
+    ) -> None:
+        super().__init__(self._receive, content={"parts": [], "machine": ""})
+        self._bench, self._shown_ids, self._go, self._choose, self._preview = bench, shown_ids, go, choose, preview
+        self._lock = threading.Lock()
+        self._opened: set[str] = set()
+        self._outlined: tuple[Plan | None, tuple[Part, ...], str] = (None, (), "")
+        self.observe(lambda _: self._open_selected(), names="selected")
+
+    def show_plan(self) -> None:
+        """Show the plan in force at once, and its times when they are known."""
+        plan = self._bench.plan
+        self._put(plan, outline(plan), "")
+        self.in_thread("outline", self._time)
+
+    def _time(self) -> None:
+        worth = self._bench.worth()
+        parts = outline(worth.plan, worth.statement_s)
+        if self._bench.plan is worth.plan:
+            self._put(worth.plan, parts, worth.machine.name)
+
+    def _put(self, plan: Plan | None, parts: tuple[Part, ...], machine: str) -> None:
+        if plan is None:
+            return
+        with self._lock:
+            self._outlined = plan, parts, machine
+            sent = within_reach(parts, self._opened)
+            number = {part: row for row, part in enumerate(sent)}
+            leads = {part.parent for part in parts}
+            ids, sites = self._shown_ids(), plan.site_of
+            self.content = {
+                "parts": [
+                    part_row(parts[part], ids, sites)
+                    | {"parent": number.get(parts[part].parent, -1), "leads": part in leads}
+                    for part in sent
+                ],
+                "machine": machine,
+            }
+
+    def _open(self, keys: Iterable[str]) -> None:
+        if not self._opened.issuperset(keys := set(keys)):
+            self._opened |= keys
+            self._put(*self._outlined)
+
+    def _open_selected(self) -> None:
+        """Send what leads to the statement that is selected."""
+        plan, parts, _ = self._outlined
+        if plan is None or not self.selected:
+            return
+        ids, found = self._shown_ids(), -1
+        for number, part in enumerate(parts):
+            if part.kind == "statement" and 0 <= part.statement < len(ids) and ids[part.statement] == self.selected:
+                found = number
+        above = []
+        while found >= 0 and (found := parts[found].parent) >= 0:
+            above.append(parts[found].key)
+        self._open(above)
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "go":
+            self._go(message["id"])
+        elif message.get("type") == "open":
+            self._open([message["key"]])
+        elif message.get("type") == "choose_in":
+            part, choices = self._chosen_in(message)
+            if part is not None:
+                self._choose(choices)
+        elif message.get("type") == "preview":
+            part, choices = self._chosen_in(message)
+            self._preview(choices, f"{message['option']} for all in {part.label}" if part is not None else "")
+
+    def _chosen_in(self, message: dict[str, Any]) -> tuple[Part | None, dict[str, str]]:
+        """A part of the program, and what an option for all in it comes to."""
+        plan = self._bench.plan
+        shown, parts, _ = self._outlined
+        parts = parts if shown is plan else outline(plan)
+        part = next((part for part in parts if part.key == message.get("key")), None)
+        return part, {} if part is None else turned([plan.site_of[id] for id in part.sites], message["option"])
+
+
+class OutlinePane(OutlineTab):
+    """The outline beside the graph, where all of the app is shown at once; a person opens and closes it.
+
+    Attributes
+    ----------
+    looked_at : bool
+        Whether it is open and in sight, as the page says: what nobody sees is not worked out.
+    """
+
+    beside = traitlets.Bool(True).tag(sync=True)
+    looked_at = traitlets.Bool(False).tag(sync=True)
+
+
+OPEN_DEPTH = 2
+"""Modules less deep than this are open until somebody closes them; ``outline.js`` knows the same."""
+
+
+def within_reach(parts: Sequence[Part], opened: Collection[str]) -> list[int]:
+    """The numbers of the parts in open ones, and of those in these: what one more click would show."""
+    reach: dict[int, int] = {-1: 2}
+    for number, part in enumerate(parts):
+        left = reach.get(part.parent, 0)
+        is_open = part.key in opened or (part.kind == "module" and part.depth < OPEN_DEPTH)
+        if left:
+            reach[number] = left if left == 2 and is_open else left - 1
+    del reach[-1]
+    return list(reach)
+
+
+def part_row(part: Part, ids: list[str], sites: Mapping[str, Site]) -> dict[str, Any]:
+    """A part as the page draws it."""
+    here = [sites[id] for id in part.sites if id in sites]
+    return {
+        "key": part.key,
+        "kind": part.kind,
+        "label": part.label,
+        "source": part.source,
+        "depth": part.depth,
+        "parent": part.parent,
+        "id": ids[part.statement] if 0 <= part.statement < len(ids) else "",
+        "side": "backward" if part.backward else "forward",
+        "saved_bytes": part.saved_bytes,
+        "peak_bytes": part.peak_bytes,
+        "step_s": part.step_s,
+        "choices": len(here),
+        "made": sum(site.choice != site.default for site in here),
+        "turns": [{"option": option, "count": count} for option, count in turns(here).items()],
+    }

@@ -1,0 +1,110 @@
+"""The Passes tab: the program after each step of its compilation, and what the step changed."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.summary import human_seconds
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.compiler.api import Plan
+    from workbench.compiler.pipeline.pass_log import Pass
+
+MOST_LINES = 6000
+"""Lines of a trace that are compared; comparing more would take longer than anyone waits."""
+
+
+class Passes(Panel):
+    """Steps to choose from and the text of one, line by line; content: ``names steps chosen lines``.
+
+    ``steps`` says of each what it does, how many statements and fusions it leaves, and what it took.
+
+    The text is made in a thread of its own.
+
+    Parameters
+    ----------
+    on_value : callable, optional
+        Called with the name of the value that a line makes, when the line is clicked.
+    """
+
+    _esm = esm("panels/passes.js")
+
+    def __init__(self, on_value: Callable[[str], None] | None = None, **traits: Any) -> None:
+        super().__init__(self._receive, content={"names": [], "chosen": 0, "lines": []}, **traits)
+        self._on_value = on_value
+        self._plan: Plan | None = None
+        self._chosen = -1
+        self._lock = threading.Lock()
+
+    def show_plan(self, plan: Plan) -> None:
+        """Show the passes of a plan."""
+        self._plan = plan
+        self._work()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "pass":
+            self._chosen = int(message["index"])
+            self._work()
+        elif message.get("type") == "value" and self._on_value is not None:
+            self._on_value(str(message["value"]))
+
+    def _work(self) -> None:
+        self.in_thread("passes", self._show)
+
+    def _show(self) -> None:
+        with self._lock:
+            plan = self._plan
+            if plan is None:
+                return
+            passes = plan.passes
+            chosen = range(len(passes))[self._chosen] if -len(passes) <= self._chosen < len(passes) else 0
+            before = passes[chosen - 1].text if chosen else ""
+            if self._plan is plan:
+                lines = changed_lines(before, passes[chosen].text)
+                names = [one.name for one in passes]
+                self.content = {"names": names, "steps": steps_of(passes), "chosen": chosen, "lines": lines}
+
+
+def steps_of(passes: Sequence[Pass]) -> list[dict[str, Any]]:
+    """What is said of each step: what it does, and in words what it left and took."""
+    fused = [f", {one.fusions} of them fusions" if one.fusions else "" for one in passes]
+    counts = [f"{one.statements} statements{fusions}" for one, fusions in zip(passes, fused, strict=True)]
+    seconds = ["" if one.seconds is None else human_seconds(one.seconds) for one in passes]
+    return [
+        {"about": one.about, "left": left, "took": took}
+        for one, left, took in zip(passes, counts, seconds, strict=True)
+    ]
+
+
+def changed_lines(before: str, after: str) -> list[list[str]]:
+    """The lines of a text, with those that another one lacks marked ``+`` and those only it has ``-``.
+
+    Parameters
+    ----------
+    before, after : str
+        Traces. Without a text before, nothing is marked.
+
+    Returns
+    -------
+    list of [mark, line]
+    """
+    old, new = _body(before), _body(after)
+    if not old:
+        return [[" ", line] for line in new]
+    found: list[list[str]] = []
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for _, i0, i1, j0, j1 in matcher.get_opcodes():
+        same = old[i0:i1] == new[j0:j1]
+        found += [] if same else [["-", line] for line in old[i0:i1]]
+        found += [[" " if same else "+", line] for line in new[j0:j1]]
+    return found
+
+
+def _body(text: str) -> list[str]:
+    """The lines of a trace without its head: imports, and when it was made."""
+    head = ("import ", "from ", "# Constructed by ")
+    return [line for line in text.strip().splitlines() if not line.startswith(head)][:MOST_LINES]

@@ -1,0 +1,104 @@
+"""What is alive at the predicted peak, and at the measured one, beside the memory plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.memory.liveness import alive_storages, described
+from workbench.summary import human_bytes
+from workbench.ui.graph.node_names import short_name
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.bench import SavedPlan
+    from workbench.compiler.api import Plan
+    from workbench.runs.process.run_control import Run
+
+_MOST = 200
+
+_AUTOGRAD = "autograd, between statements"
+
+
+class Alive(Panel):
+    """Lists of values, the largest first; content: ``predicted`` and ``measured``, the latter None before a run."""
+
+    _esm = esm("panels/alive.js")
+
+
+def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, Any]:
+    """What the list of a plan shows.
+
+    Parameters
+    ----------
+    plan : Plan or SavedPlan
+    ids : sequence of str
+        Per statement of the plan's graph, the node that shows it, or an empty string.
+    """
+    peak = plan.timeline.peak_statement
+    if peak < 0:
+        return {"head": "No statement takes memory.", "rows": []}
+    alive = alive_storages(plan.graph, peak)
+    total_bytes = int(plan.graph.storages.bytes[plan.graph.values.storage[alive]].sum())
+    statements = plan.graph.statements
+    after = peak == len(statements)
+    place = {"id": "", "name": _AUTOGRAD} if after else {"id": ids[peak], "name": short_name(statements.name[peak])}
+    rows = [
+        {
+            "value": one.name,
+            "statement": short_name(statements.name[one.producer]) if one.producer >= 0 else "argument",
+            "source": one.source,
+            "bytes": human_bytes(one.bytes),
+            "id": ids[one.producer] if one.producer >= 0 else "",
+        }
+        for one in described(plan.graph, alive[:_MOST])
+    ]
+    transient = plan.peak_bytes - total_bytes if after else int(statements.transient_bytes[peak])
+    if transient:
+        value = "copies of gradients" if after else "transient"
+        rows.insert(0, _row(value, place["name"], "", transient, place["id"]))
+    more = f"; the largest {_MOST} are listed" if len(alive) > _MOST else ""
+    return {
+        "head": f"{len(alive)} storages, {human_bytes(plan.peak_bytes)} in all, predicted{more}",
+        "peak": place,
+        "rows": rows,
+    }
+
+
+def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any] | None:
+    """What the list of a run shows; None where it did not measure its peak.
+
+    Parameters
+    ----------
+    run : Run, optional
+    named : mapping of str to str
+        Node by the name of a value; empty where the plan that is shown is another one than the run's.
+    """
+    memory = run.memory if run is not None else {}
+    peak_bytes, baseline_bytes = memory.get("measured_peak_bytes"), memory.get("baseline_bytes")
+    if run is None or peak_bytes is None or baseline_bytes is None:
+        return None
+    facts = [f"{human_bytes(peak_bytes)} in all, measured" + ("" if named else " under other choices")]
+    reserved, fragmented = memory.get("reserved_bytes"), memory.get("fragmented_bytes")
+    if reserved is not None and fragmented is not None:
+        facts.append(f"{human_bytes(reserved)} reserved, {human_bytes(fragmented)} of them in fragments")
+    alive = run.alive_at_peak
+    rows = [_row("", "parameters, buffers and inputs", "", baseline_bytes, "")]
+    for one in alive:
+        value, outputs = one.get("value", ""), one["outputs"]
+        id = next((named[name] for name in (value, *outputs, one["name"]) if name in named), "")
+        made_by = short_name(one["name"]) if one["name"] else _AUTOGRAD
+        rows.append(_row(value or ("transient" if one["name"] else ""), made_by, one["source"], one["bytes"], id))
+    unlisted = peak_bytes - baseline_bytes - sum(one["bytes"] for one in alive)
+    if unlisted > 0:
+        facts.append(f"{human_bytes(unlisted)} not listed")
+    content: dict[str, Any] = {"head": "; ".join(facts), "rows": rows}
+    at = run.peak_statement
+    if at is not None:
+        id = next((named[name] for name in (*at["outputs"], at["name"]) if name in named), "")
+        content["peak"] = {"id": id, "name": short_name(at["name"]) if at["name"] else _AUTOGRAD}
+    return content
+
+
+def _row(value: str, statement: str, source: str, nbytes: int, id: str) -> dict[str, Any]:
+    return {"value": value, "statement": statement, "source": source, "bytes": human_bytes(nbytes), "id": id}

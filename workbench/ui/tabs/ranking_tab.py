@@ -1,0 +1,200 @@
+"""The Worth tab: choices not made yet, ranked by what the whole plan would gain, worked out beside the screen."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from workbench.bench.fit.choice_ranking import Gain, options_of
+from workbench.errors import WorkbenchError
+from workbench.ui.graph.node_names import is_setting, short_label
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.bench.fit.choice_ranking import Worth
+    from workbench.compiler.api import Plan
+    from workbench.core.lever import Site
+
+_LOGGER = logging.getLogger(__name__)
+
+TITLE = "Worth it"
+"""Of the tab."""
+QUIET_S = 0.3
+"""How long nothing may have been chosen before anything is worked out."""
+INTERVAL_S = 0.4
+"""How often the page gets new rows."""
+MOST_PLANS = 24
+"""Plans made for one ranking: what is exact only by a plan, the most promising first."""
+
+
+class WorthTab(Panel):
+    """A table of choices; content: ``rows left machine``, rows as `row_of` makes them.
+
+    Parameters
+    ----------
+    bench : Workbench
+    groups : callable
+        Sites that are set alike, in the order of the program.
+    on_message : callable
+        As for `Panel`.
+    learn : callable
+        Told what was worked out by a plan, as `Preview.learn`.
+    """
+
+    _esm = esm("panels/worth.js")
+    selected = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(
+        self,
+        bench: Workbench,
+        groups: Callable[[], list[list[Site]]],
+        on_message: Callable[[dict[str, Any]], None],
+        learn: Callable[[Plan, Mapping[str, str], Gain, str], None],
+    ) -> None:
+        super().__init__(on_message, content={"rows": [], "left": 0, "machine": ""})
+        self._bench, self._groups, self._learn = bench, groups, learn
+        self._lock = threading.Lock()
+        self._turn = 0
+        self._open = self._stale = False
+
+    def look(self, is_open: bool) -> None:
+        """Say whether the tab is open: while it is closed, nothing is worked out."""
+        with self._lock:
+            self._open = is_open
+            if not is_open:
+                # What is half done is done again when it is opened.
+                self._stale, self._turn = self._stale or self.content["left"] > 0, self._turn + 1
+        self._begin()
+
+    def show_plan(self) -> None:
+        """The bench has another plan."""
+        with self._lock:
+            self._stale, self._turn = True, self._turn + 1
+        self._begin()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if not (self._open and self._stale):
+                return
+            self._stale = False
+            turn = self._turn
+        self.in_thread("worth", lambda: self._work(turn))
+
+    def _work(self, turn: int) -> None:
+        from workbench.compiler.trace.planning_lock import Superseded
+
+        time.sleep(QUIET_S)
+        if turn != self._turn:
+            return
+        try:
+            worth = self._bench.worth()
+            ranking = Ranking(worth, self._groups(), lambda gain: self._learn(worth.plan, gain.choices, gain, TITLE))
+            shown_at = 0.0
+            while turn == self._turn and ranking.step():
+                if time.monotonic() - shown_at > INTERVAL_S:
+                    self._put(turn, ranking.content())
+                    shown_at = time.monotonic()
+            self._put(turn, ranking.content())
+        except Superseded:
+            # Something was chosen: the new plan is ranked then.
+            return
+
+    def _put(self, turn: int, content: dict[str, Any]) -> None:
+        with self._lock:
+            if turn == self._turn:
+                self.content = content
+
+
+class Ranking:
+    """The rows of one plan, worked out one by one.
+
+    Parameters
+    ----------
+    worth : Worth
+    groups : sequence of list of Site
+        Sites that are set alike.
+    found : callable, optional
+        Told each gain that was worked out by a plan.
+    """
+
+    def __init__(
+        self, worth: Worth, groups: Sequence[list[Site]], found: Callable[[Gain], None] = lambda gain: None
+    ) -> None:
+        self._worth, self._found = worth, found
+        self._rows = [(group, choices) for group in groups for choices in options_of(group)]
+        self._gains: dict[int, Gain] = {}
+        self._refused: dict[int, str] = {}
+        self._quick = list(range(len(self._rows)))[::-1]
+        self._by_plan: list[int] | None = None
+
+    def step(self) -> bool:
+        """Work one more row out; whether there was one."""
+        if self._quick:
+            number = self._quick.pop()
+            gain = self._worth.quick(self._rows[number][1])
+            if gain is not None:
+                self._gains[number] = gain
+            return True
+        if self._by_plan is None:
+            self._by_plan = sorted(self._inexact(), key=self._promise)[:MOST_PLANS][::-1]
+        if not self._by_plan:
+            return False
+        number = self._by_plan.pop()
+        try:
+            self._gains[number] = gain = self._worth.exact(self._rows[number][1])
+            self._found(gain)
+        except WorkbenchError as error:
+            self._refused[number] = str(error)
+        return True
+
+    def content(self) -> dict[str, Any]:
+        """What the page draws, and how many rows are to come."""
+        rows = [
+            row_of(group, choices, self._gains.get(number), self._refused.get(number, ""))
+            for number, (group, choices) in enumerate(self._rows)
+        ]
+        left = len(self._quick) + (len(self._inexact()) if self._by_plan is None else len(self._by_plan))
+        return {"rows": rows, "left": min(left, len(self._quick) + MOST_PLANS), "machine": self._worth.machine.name}
+
+    def _inexact(self) -> list[int]:
+        return [n for n in range(len(self._rows)) if n not in self._gains or self._gains[n].estimated]
+
+    def _promise(self, number: int) -> tuple[int, int]:
+        """What is for the whole program first, then what frees the most."""
+        group, gain = self._rows[number][0], self._gains.get(number)
+        if is_setting(group[0]):
+            return (0, 0)
+        freed = gain.peak_bytes if gain is not None else -sum(site.bytes for site in group)
+        return (1, freed)
+
+
+def row_of(group: Sequence[Site], choices: dict[str, str], gain: Gain | None, refused: str = "") -> dict[str, Any]:
+    """One choice as the table shows it."""
+    site = group[0]
+    row: dict[str, Any] = {
+        "choices": choices,
+        "id": site.id,
+        "label": short_label(site),
+        "about": site.label,
+        "lever": site.lever,
+        "source": site.source,
+        "count": len(group),
+        "option": choices[site.id],
+        "state": "refused" if refused else "open",
+        "why": refused,
+    }
+    if gain is not None:
+        row |= {
+            "peak_bytes": gain.peak_bytes,
+            "saved_bytes": gain.saved_bytes,
+            "step_s": gain.step_s,
+            "state": "estimated" if gain.estimated else "exact",
+            "why": gain.why,
+        }
+    return row

@@ -1,0 +1,140 @@
+"""The tabs that list things: sites, settings of levers, and the trace with source lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import traitlets
+
+from workbench.core.graph import Graph
+from workbench.core.lever import Site
+from workbench.ui.graph.node_names import is_setting
+from workbench.ui.widgets.panel import Panel, esm
+
+_ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A way to run the program that a run can be timed against: choices, or None for `thunder.jit` as it comes."""
+
+    label: str
+    choices: Mapping[str, str] | None
+
+
+VARIANTS = {"stock": Variant("this executor without choices", {}), "thunder": Variant("thunder.jit as it comes", None)}
+"""By the names that the command line's ``--against`` has for them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunsAsked:
+    """What the runs to come are to measure beside themselves.
+
+    Attributes
+    ----------
+    against : tuple of str
+        Of `VARIANTS`.
+    snapshot : bool
+        Whether to record a step's allocations for memory_viz.
+    """
+
+    against: tuple[str, ...] = ()
+    snapshot: bool = False
+
+
+class SitesTable(Panel):
+    """A searchable table of sites; content: ``rows``, as `site_rows` makes them."""
+
+    _esm = esm("panels/sites.js")
+    selected = traitlets.Unicode("").tag(sync=True)
+
+
+class Settings(Panel):
+    """Menus for the settings of whole levers, and what runs measure.
+
+    Content: ``rows``, as `setting_rows` makes them, and ``runs``, as `runs_content` makes it.
+    """
+
+    _esm = esm("panels/settings.js")
+
+
+class TraceText(Panel):
+    """The trace as text; content: ``lines``, as `trace_lines` makes them."""
+
+    _esm = esm("panels/trace.js")
+    selected = traitlets.Unicode("").tag(sync=True)
+
+
+def _options(site: Site) -> list[dict[str, str]]:
+    return [{"name": o, "reason": "" if o == site.choice else site.illegal.get(o, "")} for o in site.options]
+
+
+def site_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
+    """A row per site that is one place."""
+    return [
+        {
+            "id": site.id,
+            "lever": site.lever,
+            "label": site.label,
+            "source": site.source,
+            "bytes": site.bytes,
+            "choice": site.choice,
+            "outcome": site.outcome,
+            "options": _options(site),
+        }
+        for site in sites
+        if not is_setting(site)
+    ]
+
+
+def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
+    """A row per setting of a lever."""
+    return [
+        {
+            "id": site.id,
+            "label": site.label,
+            "choice": site.choice,
+            "default": site.default,
+            "range": site.range,
+            "options": _options(site),
+        }
+        for site in sites
+        if is_setting(site)
+    ]
+
+
+def runs_content(asked: RunsAsked, ranks: int, cannot_run: str = "") -> dict[str, Any]:
+    """What runs can measure beside themselves, and what of it is asked for; or why nothing can be run here."""
+    return {
+        "cannot_run": cannot_run,
+        "ways": [{"name": name, "label": way.label, "on": name in asked.against} for name, way in VARIANTS.items()],
+        "snapshot": asked.snapshot,
+        "no_snapshot": f"a memory snapshot is of one process, and {ranks} ranks share the program" if ranks > 1 else "",
+    }
+
+
+def trace_lines(text: str, graph: Graph, node_names: dict[str, str]) -> list[dict[str, str]]:
+    """The lines of a trace, each with the user's source line and the node that it is.
+
+    Parameters
+    ----------
+    text : str
+        As Thunder prints it.
+    graph : Graph
+    node_names : dict of str to str
+        Node ids by the name of the value that the node makes.
+    """
+    lines = []
+    for line in text.splitlines():
+        match = _ASSIGNED.match(line)
+        value = graph.value_index.get(match.group(1), -1) if match else -1
+        producer = int(graph.values.producer[value]) if value >= 0 else -1
+        origin = int(graph.statements.origin[producer]) if producer >= 0 else -1
+        source = graph.origins[origin] if origin >= 0 else None
+        where = f"{source.file}:{source.line}  {source.text.strip()}" if source is not None and source.file else ""
+        id = node_names.get(match.group(1), "") if match else ""
+        lines.append({"text": line, "source": where, "id": id})
+    return lines

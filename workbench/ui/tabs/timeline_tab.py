@@ -1,0 +1,156 @@
+"""The Timeline tab: when each statement ran on the host and what the device did meanwhile, measured or simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.cost.collective_overlap import COMMUNICATION
+from workbench.summary import human_seconds, human_share
+from workbench.ui.graph.node_names import short_name
+from workbench.ui.widgets.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.collective_overlap import Overlap
+    from workbench.core.graph import Graph
+    from workbench.runs.log.events import StatementTimes
+
+
+class TimelineTab(Panel):
+    """Lanes of bars over the time of one step; content as `timeline_content` makes it."""
+
+    _esm = esm("panels/timeline.js")
+
+
+def simulated_lanes(graph: Graph, found: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The lanes of a simulated step.
+
+    Parameters
+    ----------
+    graph : Graph
+    found : Overlap
+        Of that graph.
+    ids : sequence of str
+        Node per statement of the graph.
+    """
+    lanes: dict[str, list[dict[str, Any]]] = {}
+    for bar in found.simulation.bars:
+        statement = graph.statements
+        origin = int(statement.origin[bar.row])
+        place = graph.origins[origin] if origin >= 0 else None
+        lanes.setdefault(bar.stream, []).append(
+            {
+                "name": short_name(statement.name[bar.row]),
+                "tip": f"{place.file}:{place.line}  {place.text}" if place is not None and place.file else "",
+                "id": ids[bar.row] if bar.row < len(ids) else "",
+                "start_s": bar.start_s,
+                "end_s": bar.end_s,
+                "free_s": 0.0,
+                "kind": "device"
+                if bar.stream.startswith(COMMUNICATION)
+                else "backward"
+                if statement.side[bar.row]
+                else "forward",
+            }
+        )
+    return [{"name": f"{stream}, sim.", "kind": "device", "bars": bars} for stream, bars in lanes.items()]
+
+
+def timeline_content(
+    times: StatementTimes | None,
+    named: Mapping[str, str],
+    simulated: Sequence[dict[str, Any]] = (),
+    overlap: Overlap | None = None,
+    *,
+    same_choices: bool = True,
+    step_s: float | None = None,
+    cannot_run: str = "",
+) -> dict[str, Any]:
+    """What the tab shows: one step that happened, and the medians of all steps as a table.
+
+    Parameters
+    ----------
+    times : StatementTimes, optional
+        Of the run that is shown.
+    named : mapping of str to str
+        Node by the name of a value that it makes, or of the fusion that it is; empty where the plan is another one.
+    simulated : sequence of dict
+        Lanes above what is measured, as `simulated_lanes` makes them.
+    overlap : Overlap, optional
+        What they are of.
+    same_choices : bool
+        Whether the run has the choices in force.
+    step_s : float, optional
+        The run's step time, of steps without clocks.
+    cannot_run : str
+        Why nothing can be measured here, and what to do.
+    """
+    simulated_text = _simulated_words(overlap) if overlap is not None else ""
+    if times is None:
+        nothing = cannot_run or "Nothing was measured yet. Compile & run shows here when each statement runs."
+        head = simulated_text or nothing
+        whole = {} if overlap is None else {"step_s": overlap.simulation.step_s}
+        return {"head": head, "says": "Simulated", "lanes": list(simulated), **whole}
+    lanes: list[dict[str, Any]] = [
+        {"name": "host, forward", "kind": "forward", "bars": []},
+        {"name": "host, backward", "kind": "backward", "bars": []},
+    ]
+    rows: list[dict[str, Any]] = []
+    columns = zip(
+        times.names, times.sides, times.sources, times.outputs, times.seconds, times.free_s, *times.drawn, strict=True
+    )
+    for name, side, source, outputs, median_s, median_free_s, start_s, seconds, free_s in columns:
+        id = next((named[known] for known in (name, *outputs) if known in named), "")
+        bar = {"name": short_name(name), "tip": source, "id": id, "start_s": start_s, "end_s": start_s + seconds}
+        if times.one_start_s:
+            lanes[1 if side else 0]["bars"].append({**bar, "free_s": free_s})
+        rows.append({**bar, "side": "backward" if side else "forward", "seconds": median_s, "free_s": median_free_s})
+    streams: dict[int, list[dict[str, Any]]] = {}
+    for work in times.kernels:
+        bar = {"name": work["name"], "tip": "", "id": "", "start_s": work["start_s"], "end_s": work["end_s"]}
+        streams.setdefault(work["stream"], []).append({**bar, "free_s": 0.0})
+    lanes += [{"name": f"stream {n}, profiled", "kind": "device", "bars": bars} for n, bars in sorted(streams.items())]
+    facts = [simulated_text] if simulated_text else []
+    if step_s is not None:
+        facts.append(f"a step takes {human_seconds(step_s)}, the median without clocks")
+    if times.one_start_s:
+        facts.append(f"drawn is one step that happened, {human_seconds(times.one_step_s)} with clocks")
+    else:
+        facts.append("this run is of before a step was kept as it happened: its medians are a table")
+    facts += [times.verdict] if same_choices else ["measured under other choices", times.verdict]
+    if times.kernels:
+        gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]
+        facts.append(f"the device is idle for {' and '.join(gaps)}")
+    facts.append(clocks_words(times))
+    head = "; ".join(facts)
+    return {
+        "head": head[:1].upper() + head[1:],
+        "says": ("Simulated above, measured below" if simulated else "Measured")
+        + ("" if same_choices else " under other choices"),
+        "medians": rows,
+        "step_s": max(times.one_step_s, overlap.simulation.step_s if overlap is not None else 0.0),
+        "lanes": [*simulated, *(lane for lane in lanes if lane["bars"])],
+    }
+
+
+def first_content(ranks: int, cannot_run: str) -> dict[str, Any]:
+    """What the tab shows until it is drawn: a step of ranks is simulated, which may take a second."""
+    simulating = {"head": f"A step of {ranks} ranks is being simulated…"} if ranks > 1 else {}
+    return timeline_content(None, {}, cannot_run=cannot_run) | simulating
+
+
+def clocks_words(times: StatementTimes) -> str:
+    """What the clocks add to a step, where that is more than noise."""
+    interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
+    if times.overhead_low <= 0 <= times.overhead_high:
+        return f"what clocks add to a step is within noise ({interval})"
+    return f"clocks add {human_share(times.overhead)} to a step ({interval})"
+
+
+def _simulated_words(overlap: Overlap) -> str:
+    found = overlap.simulation
+    return (
+        f"A step simulated on {overlap.ranks} × {overlap.machine.name} takes "
+        f"{human_seconds(found.step_s)}, {human_seconds(found.exposed_communication_s)} of it waiting for "
+        f"communication; no order of the collectives takes less than {human_seconds(overlap.lower_bound_s)}"
+    )

@@ -1,0 +1,1 @@
+"""Base widgets that the others share."""
