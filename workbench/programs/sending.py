@@ -101,9 +101,10 @@ def _by_name(obj: Any) -> Any:
             return importlib.import_module, (obj.__name__,)
         if obj.__name__.startswith("torch.ops."):
             return _operator, (obj.__name__.removeprefix("torch.ops."),)
-    if getattr(obj, "_torchdynamo_orig_callable", None) is not None and isinstance(obj, types.FunctionType):
+    original = getattr(obj, "_torchdynamo_orig_callable", None) if isinstance(obj, types.FunctionType) else None
+    if original is not None:
         # What it computes, without what was compiled: opening a program takes it as that, too.
-        return _itself, (obj._torchdynamo_orig_callable,)
+        return _itself, (original,)
     if isinstance(obj, weakref.ReferenceType) and type(obj) is weakref.ReferenceType:
         return _weak, (obj(),)
     if isinstance(obj, _CACHED) and obj.__module__ == "__main__":
@@ -114,7 +115,8 @@ def _by_name(obj: Any) -> Any:
 
 
 def _found_in_a_module(obj: Any) -> Any:
-    for name, module in list(sys.modules.items()):
+    modules: dict[str, Any] = dict(sys.modules)
+    for name, module in modules.items():
         # What runs as a script or a notebook has another name there, and is not imported.
         if isinstance(module, types.ModuleType) and module.__name__ == name and getattr(module, "__spec__", None):
             for attribute, value in list(vars(module).items()):

@@ -110,7 +110,7 @@ class App:
         self.trace = tables.TraceText(self._on_message)
         self.help = Help()
         for panel in (self.worth, self.fit.panel, self.outline, self.beside, self.passes, self.experiments):
-            panel.guard = self._act
+            panel.guard = self._act  # type: ignore[method-assign]
         self._drawn_by: dict[str, Callable[[], None]] = {
             "Memory": self._show_memory,
             "Worth it": self.worth.show_plan,
