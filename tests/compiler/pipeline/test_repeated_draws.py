@@ -253,3 +253,15 @@ def test_a_backward_of_ones_own_may_draw() -> None:
     assert bench.plan.proof.proven
     assert bench.plan.warnings == ()
     assert drawn_in_backward(bench) == ["uniform"]
+
+
+def test_a_region_inside_of_another_draws_once() -> None:
+    inside = checkpointed("dropout")
+
+    def program(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = checkpoint(lambda y: inside(y, w, scale) * 2, x.cos(), use_reentrant=False)
+        return result
+
+    bench = workbench.open(program, *arguments(), device="cpu", executor="torch")
+    assert drawn_in_backward(bench) == []
+    check_gradients(bench.config.jit(program), arguments())

@@ -560,7 +560,7 @@ class _Tracer(fx.Interpreter):
         trace.push_scope([])
         returned = inner.run(*args)
         inside = trace.pop_scope()
-        trace.bound_symbols.extend(inside)
+        trace.scopes[-1].extend(inside)
         mark_recomputed(inside, _names_of((args, returned)), _names_of([inner.env[node] for node in policy]))
         return returned
 
