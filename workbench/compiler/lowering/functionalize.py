@@ -178,9 +178,12 @@ class _Memory:
             name = above
         return name
 
-    def together(self, name: str) -> set[str]:
-        root = self.find(name)
-        return {other for other in self.made if self.find(other) == root}
+    def groups(self) -> dict[str, set[str]]:
+        """All names that may share memory, by their root."""
+        found: dict[str, set[str]] = {}
+        for name in self.made:
+            found.setdefault(self.find(name), set()).add(name)
+        return found
 
     def join(self, one: str, other: str) -> None:
         self.root[self.find(one)] = self.find(other)
@@ -225,15 +228,15 @@ def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, B
                         memory.join(proxy.name, other.name)
     same = {name for _, leaf, _ in copies for name in (leaf.output.name, leaf.args[1].name)} - set(memory.views)
     found: dict[str, dict[str, BoundSymbol]] = {}
-    shared = {memory.find(name) for name in arguments}
+    shared, together = {memory.find(name) for name in arguments}, memory.groups()
     for at, leaf, bsym in copies:
         source, destination = leaf.args[:2]
         # What is written, and what its writes give, are one tensor under several names.
-        others = memory.together(destination.name) - same
-        alike = _kind(source) == _kind(destination)
-        alone = memory.together(source.name) == {source.name} and max(memory.read[source.name]) == at
-        unseen = not any(memory.made[name] < at < max(memory.read.get(name, [0])) for name in others)
         root = memory.find(destination.name)
+        others = together[root] - same
+        alike = _kind(source) == _kind(destination)
+        alone = together[memory.find(source.name)] == {source.name} and max(memory.read[source.name]) == at
+        unseen = not any(memory.made[name] < at < max(memory.read.get(name, [0])) for name in others)
         if alike and alone and unseen and destination.name in same:
             found.setdefault(root, {})[leaf.output.name] = bsym
         else:
