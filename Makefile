@@ -34,7 +34,7 @@ help:
 	@echo "make format  what ruff can mend, mended"
 	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
 	@echo "make notebooks   run those of notebooks/sources and write them with outputs   (NAMES=... for some)"
-	@echo "make extensions  build the JupyterLab extensions anew (needs Node; what is built is in the repository)"
+	@echo "make extensions  build widgets and JupyterLab extensions anew (needs Node; what is built is in the repository)"
 	@echo "make docs    docs/ as pages in build/docs; a warning or a broken link is an error"
 	@echo "make setup   only .venv"
 	@echo "make clean   remove .venv"
@@ -118,8 +118,9 @@ browser: setup
 	fi; \
 	$(BIN)/python -m tests.browser.chromium || [ "$${CI:-}" != true ]
 
-# After a change of the graph view's files or of an extension's own; a test finds it missing.
+# After a change of a widget or of an extension; a test finds it missing.
 extensions: setup
+	$(BIN)/python extensions/widgets/build.py
 	$(BIN)/python extensions/trace-view/build.py
 	$(BIN)/python extensions/runs-panel/build.py
 	node --test tests/modules/*.test.mjs

@@ -144,7 +144,7 @@ def test_ten_thousand_statements_on_the_screen(benchmark: Any, tmp_path: Path, f
     layout = compute(graph, sites, unfolded=FOLDS[fold], views=False, composites=True)
     data = packed(payload(graph, layout, sites))
     file = tmp_path / "view.html"
-    file.write_text(page_text("graph/graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}))
+    file.write_text(page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False}))
 
     def measured(page: Page) -> dict[str, Any]:
         page.evaluate(f"{_VIEW}.setZoom(1)")

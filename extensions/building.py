@@ -1,7 +1,7 @@
-"""How the extensions are built: `make extensions`. Needs Node and npm; who uses an extension needs neither.
+"""How widgets and extensions are built: `make extensions`. Needs Node and npm; who uses them needs neither.
 
-TypeScript and the bundler do the work, and ``labextension/built.json`` says of which sources the bundle was made, so
-that a test finds out when it was not made again.
+TypeScript and the bundler do the work, and ``built.json`` says of which sources a bundle was made, so that a test finds
+out when it was not made again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def digest(files: Mapping[str, bytes]) -> str:
@@ -25,6 +27,38 @@ def digest(files: Mapping[str, bytes]) -> str:
     return found.hexdigest()
 
 
+def record(sources: Mapping[str, bytes], bundle: Path) -> dict[str, str]:
+    """What the ``built.json`` of a bundle has to say: the digest of its sources, and of its other files."""
+    files = {
+        path.relative_to(bundle).as_posix(): path.read_bytes()
+        for path in bundle.rglob("*")
+        if path.is_file() and path != bundle / "built.json"
+    }
+    return {"sources": digest(sources), "bundle": digest(files)}
+
+
+def write_record(path: Path, content: Mapping[str, str]) -> None:
+    """Write ``built.json``."""
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def installed(folder: Path) -> str:
+    """Install the packages of `folder` unless they are there; ends the program where there is no Node.
+
+    Returns
+    -------
+    str
+        The path of npm.
+    """
+    npm = shutil.which("npm")
+    if npm is None:
+        sys.exit("build.py: needs Node with npm on the PATH to build; using what is built needs neither")
+    if not (folder / "node_modules").is_dir():
+        # As the lock file says. `npm ci` refuses one without the other platforms' parts of the bundler.
+        subprocess.run([npm, "install", "--no-save"], cwd=folder, check=True)
+    return npm
+
+
 @dataclasses.dataclass(frozen=True)
 class Extension:
     """One extension's folder, and what is built of it.
@@ -33,12 +67,12 @@ class Extension:
     ----------
     folder : Path
         With ``package.json``, ``src`` and ``style``.
-    generated : callable
-        Returns further sources by name; they are put into ``generated/``, where ``src`` finds them.
+    also : sequence of Path
+        Sources that ``src`` imports from elsewhere in the repository.
     """
 
     folder: Path
-    generated: Callable[[], dict[str, str]] = dict
+    also: Sequence[Path] = ()
 
     @property
     def bundle(self) -> Path:
@@ -57,28 +91,15 @@ class Extension:
         paths += [path for part in ("src", "style") for path in (self.folder / part).iterdir()]
         sources = {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
         sources["building.py"] = Path(__file__).read_bytes()
-        sources |= {f"generated/{name}": text.encode() for name, text in self.generated().items()}
-        bundle = {
-            path.relative_to(self.bundle).as_posix(): path.read_bytes()
-            for path in self.bundle.rglob("*")
-            if path.is_file() and path != self.record_path
-        }
-        return {"sources": digest(sources), "bundle": digest(bundle)}
+        sources |= {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in self.also}
+        return record(sources, self.bundle)
 
     def build(self) -> None:
         """Build; ends the program where there is no Node."""
-        npm = shutil.which("npm")
-        if npm is None:
-            sys.exit("build.py: needs Node with npm on the PATH to build the extension; using it needs neither")
-        if not (self.folder / "node_modules").is_dir():
-            # As the lock file says. `npm ci` refuses one without the other platforms' parts of the bundler.
-            subprocess.run([npm, "install", "--no-save"], cwd=self.folder, check=True)
-        for name, text in self.generated().items():
-            (self.folder / "generated").mkdir(exist_ok=True)
-            (self.folder / "generated" / name).write_text(text)
+        npm = installed(self.folder)
         shutil.rmtree(self.folder / "lib", ignore_errors=True)
         shutil.rmtree(self.bundle, ignore_errors=True)
         # `jupyter-builder` comes with JupyterLab, into the environment that runs this.
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         subprocess.run([npm, "run", "build"], cwd=self.folder, check=True, env=os.environ | {"PATH": places})
-        self.record_path.write_text(json.dumps(self.record(), indent=2) + "\n")
+        write_record(self.record_path, self.record())

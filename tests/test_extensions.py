@@ -1,4 +1,4 @@
-"""The JupyterLab extensions as they are shipped: made of the present sources, and installed where JupyterLab looks."""
+"""Widgets and JupyterLab extensions as they are shipped: built of the present sources, and installed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,21 @@ def loaded(path: Path, name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("folder", EXTENSIONS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [ROOT / "extensions" / "widgets", *EXTENSIONS], ids=lambda folder: folder.name)
 def test_the_bundle_is_made_of_the_present_sources(folder: Path) -> None:
     extension = loaded(folder / "build.py", f"build_{folder.name}").EXTENSION
     made, now = json.loads(extension.record_path.read_text()), extension.record()
-    assert made["sources"] == now["sources"], "the graph view or an extension changed: `make extensions`, and commit"
+    assert made["sources"] == now["sources"], "a widget or an extension changed: `make extensions`, and commit"
     assert made["bundle"] == now["bundle"], "the bundle was changed by hand, or not committed whole: `make extensions`"
+
+
+def test_each_widget_s_module_imports_nothing_and_exports_what_anywidget_takes() -> None:
+    built = sorted((Path(ui.__file__).parent / "page" / "built").glob("*.js"))
+    assert len(built) > 20
+    for path in built:
+        text = path.read_text()
+        assert not re.search(r"^import\b|\bimport\(", text, re.MULTILINE), path.name
+        assert len(re.findall(r"^export default ", text, re.MULTILINE)) == (path.stem != "report_page"), path.name
 
 
 def test_one_changed_letter_is_another_source() -> None:

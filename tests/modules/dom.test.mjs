@@ -3,10 +3,9 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 
-import { load } from "./load.mjs";
+import { humanBytes, previews } from "../../workbench/ui/page/dom.js";
 
 test("bytes are written as Python writes them", () => {
-  const { humanBytes } = load(["dom.js"], ["humanBytes"]);
   for (const [bytes, text] of [[0, "0 B"], [1023, "1.00 KiB"], [1536, "1.50 KiB"], [15 * 2 ** 20, "15.0 MiB"], [3 * 2 ** 30, "3.00 GiB"], [-512, "−512 B"]])
     assert.equal(humanBytes(bytes), text);
 });
@@ -14,7 +13,7 @@ test("bytes are written as Python writes them", () => {
 test("what is pointed at for a moment is asked for once, and what is passed is not", () => {
   mock.timers.enable({ apis: ["setTimeout"] });
   globalThis.window = /** @type {any} */ (globalThis);
-  const { previews } = load(["dom.js"], ["previews"]), sent = [];
+  const sent = [];
   const ask = previews({ send: (message) => sent.push(message) });
   ask({ id: "a" });
   mock.timers.tick(50);

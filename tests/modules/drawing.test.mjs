@@ -3,9 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { load } from "./load.mjs";
-
-const { Drawing } = load(["dom.js", "graph/graph_scene.js", "graph/graph_places.js", "graph/graph_arcs.js", "graph/graph_drawing.js"], ["Drawing"]);
+import { Drawing } from "../../workbench/ui/page/graph/graph_drawing.js";
 
 /** The words of a source line from `start` to `end`, beside a module's box from 60 to 84, and where they stand. */
 function words(start, end) {

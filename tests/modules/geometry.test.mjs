@@ -3,10 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { data, load } from "./load.mjs";
-
-const { Places, scene, distanceTo, HEAD, NARROWEST } = load(
-  ["dom.js", "graph/graph_scene.js", "graph/graph_places.js"], ["Places", "scene", "distanceTo", "HEAD", "NARROWEST"]);
+import { distanceTo, Places } from "../../workbench/ui/page/graph/graph_places.js";
+import { HEAD, NARROWEST, scene } from "../../workbench/ui/page/graph/graph_scene.js";
+import { data } from "./graph_data.mjs";
 
 function view(width = 900, zoom = 1) {
   const made = new Places();

@@ -4,9 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateSync } from "node:zlib";
 
-import { data, load } from "./load.mjs";
-
-const { scene, firstBelow, unpacked } = load(["dom.js", "graph/graph_scene.js"], ["scene", "firstBelow", "unpacked"]);
+import { firstBelow, scene, unpacked } from "../../workbench/ui/page/graph/graph_scene.js";
+import { data } from "./graph_data.mjs";
 
 test("every name leads to what stands for it, an alias to the mark that it shares", () => {
   const made = scene(data());

@@ -32,7 +32,7 @@ class Shown:
 
         page.expose_function("toKernel", to_kernel)
         state = {"plot": tab.plot, "content": tab.content, "chosen": [], "marked": []}
-        text = page_text("plot.js", state, width=900).replace(
+        text = page_text("plot", state, width=900).replace(
             "window.messages = [];",
             """window.messages = [];
             const answer = async (message) => {

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from workbench.ui.graph.graph_view import MODULES
 from workbench.ui.widgets.panel import esm
 
 UI = Path(__file__).parents[2] / "workbench" / "ui" / "page"
@@ -59,7 +58,7 @@ def encoded(value: Any) -> Any:
 
 
 def page(
-    module: str | tuple[str, ...],
+    widget: str,
     state: dict[str, Any],
     *,
     dark: bool = False,
@@ -67,9 +66,7 @@ def page(
     cls: str = "wb-panel",
     css: str = "",
 ) -> str:
-    """The page's text: `module` of ``workbench/ui``, one or several, mounted with the traits in `state`."""
-    modules = (module,) if isinstance(module, str) else module
-    source = esm(*(MODULES if module == "graph/graph_view.js" else modules))
+    """The page's text: a widget by the name of its module, mounted with the traits in `state`."""
     return _PAGE.format(
         css="".join((UI / name).read_text() for name in ("style.css", *([css] if css else []))),
         light="false" if dark else "true",
@@ -77,5 +74,5 @@ def page(
         width=width,
         cls=cls,
         state=json.dumps(encoded(state)),
-        module=json.dumps(source).replace("</", "<\\/"),
+        module=json.dumps(esm(widget)).replace("</", "<\\/"),
     )

@@ -35,9 +35,7 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
         graph, sites = llama(layers)
         data = payload(graph, compute(graph, sites, unfolded=unfolded), sites)
         file = tmp_path / "view.html"
-        file.write_text(
-            page_text("graph/graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}, dark=dark)
-        )
+        file.write_text(page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False}, dark=dark))
         blank.goto(file.as_uri())
         blank.wait_for_function("window.ready === true")
         blank.wait_for_function(f"{VIEW}.state().drawn_ms > 0")
@@ -95,7 +93,7 @@ def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp
     found = []
     for data in (plain, small):
         file = tmp_path / "view.html"
-        file.write_text(page_text("graph/graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}))
+        file.write_text(page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False}))
         blank.goto(file.as_uri())
         blank.wait_for_function(f"window.ready && {VIEW}.state().nodes > 0 && {VIEW}.state().zoom < 1")
         found.append(shown(blank))
@@ -130,7 +128,7 @@ def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp
 def test_a_browser_that_inflates_nothing_asks_for_it_plain(blank: Page, tmp_path: Path) -> None:
     graph, sites = llama(24)
     data = packed(payload(graph, compute(graph, sites, unfolded=("layers",)), sites))
-    text = page_text("graph/graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False})
+    text = page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False})
     file = tmp_path / "view.html"
     file.write_text(text.replace("<script type", "<script>delete window.DecompressionStream</script><script type", 1))
     blank.goto(file.as_uri())

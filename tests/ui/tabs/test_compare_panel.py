@@ -99,8 +99,7 @@ def mount(blank: Page, tmp_path: Path, beside: Beside, content: dict[str, Any]) 
         row = {"folder": "/run", "name": "first", "choices": [], "note": "", "state": "done", "accuracy": "ok"}
         listed = {"rows": [row], "plans": beside.plans(), "beside": content if shown else None}
         file = tmp_path / "tab.html"
-        modules = ("panels/beside.js", "panels/experiments.js")
-        file.write_text(page_text(modules, {"content": listed}, dark=dark, width=1150, css="compared_page.css"))
+        file.write_text(page_text("experiments", {"content": listed}, dark=dark, width=1150, css="compared_page.css"))
         blank.set_viewport_size({"width": 1200, "height": 1000})
         blank.goto(file.as_uri())
         blank.wait_for_function("window.ready === true")

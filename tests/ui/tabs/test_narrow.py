@@ -23,7 +23,7 @@ CELL = 1008
 
 @pytest.fixture
 def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
-    def open_page(module: str | tuple[str, ...], content: dict[str, Any], width: int) -> Page:
+    def open_page(module: str, content: dict[str, Any], width: int) -> Page:
         file = tmp_path / "view.html"
         text = page_text(module, {"content": content, "selected": "", "marked": []}, width=width)
         # The app is what parts ask for how wide they are.
@@ -41,7 +41,7 @@ def test_what_is_alive_is_named_on_one_line_with_its_line_of_the_program(mount):
     rows = [row | {"source": "modeling_ernie4_5.py:1103"}] * 3
     rows += [{"value": "t_model_embed_tokens_weight", "statement": "argument", "source": "", "bytes": "8 B", "id": ""}]
     listed = {"head": "4 storages", "rows": rows}
-    page = mount("panels/alive.js", {"predicted": listed, "measured": listed}, 400)
+    page = mount("alive", {"predicted": listed, "measured": listed}, 400)
     heights = page.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.clientHeight)")
     assert max(heights) == min(heights), "a name goes over two lines"
     for box in page.locator(".wb-scroll").all():
@@ -61,7 +61,7 @@ def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
     site |= {"id": f"saved:{label}", "label": label, "choice": "save", "outcome": "save"}
     options = ("save", "recompute", "a rather long option of a lever")
     site["options"] = [{"name": name, "reason": ""} for name in options]
-    page = mount("panels/sites.js", {"rows": [site]}, 620)
+    page = mount("sites", {"rows": [site]}, 620)
     link = page.locator("tbody .wb-link")
     ends = link.evaluate("""(el) => {
         const ends = [], range = document.createRange(), walk = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
@@ -80,7 +80,7 @@ def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
     assert ends
     assert set(ends) <= {".", "/"}
     # A number belongs to the name before it.
-    page = mount("panels/sites.js", {"rows": [site | {"label": "reshape.1/view.23"}]}, CELL)
+    page = mount("sites", {"rows": [site | {"label": "reshape.1/view.23"}]}, CELL)
     assert page.locator("tbody .wb-link wbr").count() == 1
 
 
@@ -88,9 +88,7 @@ def test_a_step_s_interval_is_whole_in_the_strip(mount):
     run: Any = SimpleNamespace(times={"step_s": 0.0581, "low_s": 0.0458, "high_s": 0.108}, against={})
     values = _step_time(run, "measured", Against("stock", None))
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcde"]
-    page = mount(
-        "panels/strip.js", {"figures": [{"key": "step", "title": "Step time", "values": values}, *others]}, CELL
-    )
+    page = mount("strip", {"figures": [{"key": "step", "title": "Step time", "values": values}, *others]}, CELL)
     step = page.locator("[data-figure=step]")
     assert "45.8–108 ms" in step.inner_text()
     for line in step.locator(".wb-value, .wb-kind").all():
@@ -102,9 +100,7 @@ def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mou
     stock: Any = SimpleNamespace(census=SimpleNamespace(unique=15), counts={"compilations": 132})
     values = _fusions(plan, stock, "stock")
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcdef"]
-    page = mount(
-        "panels/strip.js", {"figures": [{"key": "fusions", "title": "Unique fusions", "values": values}, *others]}, 1180
-    )
+    page = mount("strip", {"figures": [{"key": "fusions", "title": "Unique fusions", "values": values}, *others]}, 1180)
     for line in page.locator("[data-figure=fusions] :is(.wb-value, .wb-kind, .wb-figure-title)").all():
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
 
@@ -113,7 +109,7 @@ def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mou
 def test_each_figure_of_a_program_that_ranks_share_says_whole_that_it_is_predicted(mount, width: int):
     shown = [{"text": "2.42 MiB", "kind": "predicted"}, {"text": "1.12 MiB", "kind": "measured"}]
     figures = [{"key": key, "title": "Saved for backward", "values": shown} for key in ("a", "b", "overlap", *"cdef")]
-    page = mount("panels/strip.js", {"figures": figures}, width)
+    page = mount("strip", {"figures": figures}, width)
     for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
 
@@ -130,7 +126,7 @@ def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
         ("proven", "equal to stock"),
     ]
     figures.append({"key": "accuracy", "title": "Accuracy", "values": [{"text": a, "kind": b} for a, b in checked]})
-    page = mount("panels/strip.js", {"figures": figures * 3}, width)
+    page = mount("strip", {"figures": figures * 3}, width)
     for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
 
@@ -138,22 +134,20 @@ def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
 def test_a_preview_names_the_option_and_the_site_in_a_narrow_window(mount):
     figures = [{"name": name, "text": "−32.0 KiB", "tone": "good"} for name in ("peak", "saved")]
     content = {"what": "recompute for layers.0.mlp/silu", "figures": figures, "how": "by arithmetic"}
-    page = mount("panels/preview.js", content, 372)
+    page = mount("preview", content, 372)
     name = page.locator("strong")
     assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name is cut"
 
 
 def test_each_button_is_in_sight_in_a_cell_beside_the_files_of_a_small_window(mount):
-    page = mount("panels/controls.js", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
+    page = mount("controls", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
     for part in page.locator(".wb-bar :is(button, input)").all():
         assert part.evaluate("el => el.getBoundingClientRect().right") <= 137, part.inner_text()
 
 
 def test_a_statement_s_name_and_a_line_of_the_program_are_whole_where_there_is_room(mount):
     row = {"value": "t1321", "statement": "_log_softmax_backward_data", "bytes": "128 KiB", "id": "t:t1321"}
-    page = mount(
-        "panels/alive.js", {"predicted": {"head": "1 storage", "rows": [row | {"source": "llama.py:130"}]}}, 620
-    )
+    page = mount("alive", {"predicted": {"head": "1 storage", "rows": [row | {"source": "llama.py:130"}]}}, 620)
     for cell in page.locator("tbody td").all():
         assert cell.evaluate("el => el.scrollWidth <= el.clientWidth"), cell.inner_text()
 
@@ -162,7 +156,7 @@ def test_a_statement_s_name_and_a_line_of_the_program_are_whole_where_there_is_r
 @pytest.mark.parametrize("program", ["llama", "fsdp_llama", "LlamaForCausalLM", "Qwen2VLForConditionalGeneration"])
 def test_the_buttons_stand_in_one_row_and_in_two_of_a_smaller_window(mount, program: str, width: int, rows: int):
     content = {"program": program, "place": "planned, torchcompile_aten executor", "ranks": 1}
-    page = mount("panels/controls.js", content, width)
+    page = mount("controls", content, width)
     bar = page.locator(".wb-bar:not(.wb-ranks)")
     middles = bar.locator("button").evaluate_all(
         "all => all.map((el) => el.getBoundingClientRect()).map(({ top, bottom }) => Math.round((top + bottom) / 2))"
@@ -197,9 +191,7 @@ def run_row(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("width", [CELL, 632, 372])
 def test_all_of_a_run_is_in_sight_under_its_column_s_name(mount, width: int):
-    page = mount(
-        ("panels/beside.js", "panels/experiments.js"), {"rows": [run_row("20261126-104312-llama")], "plans": []}, width
-    )
+    page = mount("experiments", {"rows": [run_row("20261126-104312-llama")], "plans": []}, width)
     table = page.locator(".wb-experiments .wb-scroll")
     page.evaluate("async () => { for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame); }")
     assert table.evaluate("el => el.scrollWidth <= el.clientWidth"), "the table scrolls sideways"
@@ -214,7 +206,7 @@ def test_all_of_a_run_is_in_sight_under_its_column_s_name(mount, width: int):
 def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):
     signature = "def computation(" + ", ".join(f"t_layers_{i}_attention_qkv_weight" for i in range(300)) + "):"
     told = {"text": signature, "source": "", "id": ""}
-    page = mount("panels/trace.js", {"lines": [told, {"text": "  return t", "source": "", "id": ""}]}, 1400)
+    page = mount("trace", {"lines": [told, {"text": "  return t", "source": "", "id": ""}]}, 1400)
     assert page.locator(".wb-text").evaluate("el => el.scrollWidth <= el.clientWidth")
     lines = page.locator(".wb-line")
     assert lines.first.locator(".wb-no").inner_text() == "1"
@@ -230,9 +222,7 @@ def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):
 @pytest.mark.parametrize("width", [1100, 372])
 def test_why_nothing_runs_is_whole(mount, width: int):
     reason = "Planned for a GPU that is not attached: nothing can be run here"
-    page = mount(
-        "panels/controls.js", {"program": "llama", "place": "planned", "ranks": 1, "cannot_run": reason}, width
-    )
+    page = mount("controls", {"program": "llama", "place": "planned", "ranks": 1, "cannot_run": reason}, width)
     head = page.locator(".wb-live-head")
     assert reason in head.inner_text()
     assert head.evaluate("el => el.scrollWidth <= el.clientWidth && el.scrollHeight <= el.clientHeight + 1")

@@ -64,7 +64,7 @@ def names(page: Page) -> list[str]:
 
 
 def test_the_outline_is_walked_opened_and_chosen_in_by_keys(mount):
-    page = mount("panels/outline.js", {"parts": PARTS, "machine": ""})
+    page = mount("outline", {"parts": PARTS, "machine": ""})
     assert page.get_by_role("treegrid").count() == 1
     assert names(page) == ["layers", "layers.0", "layers.0|m.py:3", "layers.1"]
     page.locator("[data-key=layers]").focus()
@@ -90,7 +90,7 @@ def test_the_outline_is_walked_opened_and_chosen_in_by_keys(mount):
 
 
 def test_the_outline_opens_at_what_is_selected_in_the_graph_and_sorts(mount):
-    page = mount("panels/outline.js", {"parts": PARTS, "machine": ""})
+    page = mount("outline", {"parts": PARTS, "machine": ""})
     page.evaluate("model.set('selected', 't:a')")
     assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
     page.get_by_role("button", name="saved").click()
@@ -98,7 +98,7 @@ def test_the_outline_opens_at_what_is_selected_in_the_graph_and_sorts(mount):
 
 
 def test_a_statement_that_was_not_sent_is_shown_where_it_was_selected_once_it_comes(mount):
-    page = mount("panels/outline.js", {"parts": [*PARTS[:3], PARTS[4]], "machine": ""})
+    page = mount("outline", {"parts": [*PARTS[:3], PARTS[4]], "machine": ""})
     assert page.locator("[data-key='layers.0|m.py:3']").get_attribute("aria-expanded") == "false"
     page.evaluate("model.set('selected', 't:a')")
     assert page.locator(".wb-tree-statement").count() == 0
@@ -107,7 +107,7 @@ def test_a_statement_that_was_not_sent_is_shown_where_it_was_selected_once_it_co
 
 
 def test_a_part_that_was_gone_to_stays_the_one_gone_to_whatever_comes_meanwhile(mount):
-    page = mount("panels/outline.js", {"parts": PARTS, "machine": ""})
+    page = mount("outline", {"parts": PARTS, "machine": ""})
     page.evaluate("model.set('selected', 'order.statements')")
     page.locator("[data-key='layers.1']").click()
     page.evaluate("parts => model.set('content', { parts, machine: 'CPU' })", [*PARTS, STATEMENT_OF_LAST])
@@ -122,7 +122,7 @@ def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):
         for id, peak, s in (("saved:a", 0, 1e-6), ("saved:b", -64, 3e-6), ("saved:c", -128, 2e-6))
     ]
     rows[0] |= {"why": "The peak is inside matmul.", "state": "estimated"}
-    page = mount("panels/worth.js", {"rows": rows, "left": 0, "machine": "H100"})
+    page = mount("worth", {"rows": rows, "left": 0, "machine": "H100"})
 
     def listed() -> list[str]:
         return page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.site)")
@@ -149,7 +149,7 @@ def test_a_long_name_of_what_is_ranked_is_cut_at_its_end_and_not_left_out(mount)
     label = "layers.0.attention.scaled_dot_product_attention/scaled_dot_product_attention.intermediate"
     row = {"lever": "saved", "source": "m.py:3", "count": 4, "option": "offload", "state": "exact", "why": ""}
     row |= {"id": "saved:a", "choices": {"saved:a": "offload"}, "label": label}
-    page = mount("panels/worth.js", {"rows": [row | {"peak_bytes": -8, "saved_bytes": -8, "step_s": 1e-6}], "left": 0})
+    page = mount("worth", {"rows": [row | {"peak_bytes": -8, "saved_bytes": -8, "step_s": 1e-6}], "left": 0})
     link, name = page.locator(".wb-name .wb-link"), page.locator(".wb-name")
     assert link.evaluate("el => el.clientWidth > 100 && getComputedStyle(el).textOverflow === 'ellipsis'")
     assert name.evaluate("el => el.scrollWidth <= el.clientWidth")
@@ -159,8 +159,8 @@ def test_a_long_name_of_what_is_ranked_is_cut_at_its_end_and_not_left_out(mount)
 @pytest.mark.parametrize(
     ("module", "content", "part"),
     [
-        ("panels/timeline.js", {"head": "Nothing was measured yet.", "lanes": [], "medians": []}, ".wb-views"),
-        (("panels/beside.js", "panels/experiments.js"), {"rows": [], "plans": []}, ".wb-views"),
+        ("timeline", {"head": "Nothing was measured yet.", "lanes": [], "medians": []}, ".wb-views"),
+        ("experiments", {"rows": [], "plans": []}, ".wb-views"),
     ],
 )
 def test_what_has_nothing_to_do_yet_is_not_shown(mount, module, content, part):
@@ -170,10 +170,10 @@ def test_what_has_nothing_to_do_yet_is_not_shown(mount, module, content, part):
 @pytest.mark.parametrize(
     ("module", "content"),
     [
-        ("panels/compile.js", {"rows": [], "state": "none"}),
-        (("panels/beside.js", "panels/experiments.js"), {"rows": []}),
+        ("compile", {"rows": [], "state": "none"}),
+        ("experiments", {"rows": []}),
         (
-            "panels/settings.js",
+            "settings",
             {"rows": [], "runs": {"ways": [{"name": "stock", "label": "without choices", "on": False}]}},
         ),
     ],
@@ -193,9 +193,7 @@ def test_nobody_is_told_to_press_what_cannot_be_pressed(mount, module, content):
 
 def test_a_snapshot_that_cannot_be_taken_says_why_beside_ways_that_can_be_timed(mount):
     ways = [{"name": "thunder", "label": "as it comes", "on": False}]
-    page = mount(
-        "panels/settings.js", {"rows": [], "runs": {"ways": ways, "snapshot": False, "no_snapshot": "of one process"}}
-    )
+    page = mount("settings", {"rows": [], "runs": {"ways": ways, "snapshot": False, "no_snapshot": "of one process"}})
     assert page.get_by_role("checkbox", name="time against thunder").is_enabled()
     assert page.get_by_role("checkbox", name="memory snapshot").is_disabled()
     assert "of one process" in page.locator("#view").inner_text()
@@ -203,7 +201,7 @@ def test_a_snapshot_that_cannot_be_taken_says_why_beside_ways_that_can_be_timed(
 
 def test_a_question_shows_what_it_emphasizes_and_its_code_without_their_marks(mount):
     question = "How many *different* fusions has `a * b`, where 2 * x * y is read?"
-    page = mount("panels/lesson.js", {"question": question, "kind": "number", "unit": "", "options": [], "given": []})
+    page = mount("lesson", {"question": question, "kind": "number", "unit": "", "options": [], "given": []})
     assert "How many different fusions has a * b, where 2 * x * y is read?" in page.locator("#view").inner_text()
     assert page.locator("em").all_inner_texts() == ["different"]
     assert page.locator("code").all_inner_texts() == ["a * b"]
@@ -213,7 +211,7 @@ def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_co
     options = [{"name": "saved", "current": True, "reason": ""}]
     options += [{"name": name, "current": False, "reason": "", "waiting": True} for name in ("recompute", "offload")]
     site = {"id": "saved:a", "lever": "Saved for the backward", "note": "", "options": options}
-    page = mount("panels/inspector.js", {"title": "a", "eyebrow": "", "sites": [site]})
+    page = mount("inspector", {"title": "a", "eyebrow": "", "sites": [site]})
     page.locator(".wb-choose").nth(1).focus()
     page.keyboard.press("Tab")
     page.wait_for_function("window.previews.at(-1)?.option === 'offload'")
@@ -232,7 +230,7 @@ def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_co
 
 @pytest.mark.parametrize(("width", "most"), [(1200, 1200), (640, 640)])
 def test_the_preview_line_is_one_line_whatever_it_says(mount, width, most):
-    page = mount("panels/preview.js", {})
+    page = mount("preview", {})
     page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
     view = page.locator("#view")
     idle = view.bounding_box()
@@ -249,7 +247,7 @@ def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
     lines = [[" ", f"a{i}"] for i in range(100)]
     lines[60:60] = [["-", "old"], ["+", "new"], ["+", "newer"]]
     lines[20:20] = [["+", "early"]]
-    page = mount("panels/passes.js", {"names": ["initial", "gradients"], "chosen": 1, "lines": lines})
+    page = mount("passes", {"names": ["initial", "gradients"], "chosen": 1, "lines": lines})
     assert "change 1 of 2" in page.locator(".wb-passes").inner_text()
     assert page.locator(".wb-new", has_text="early").is_visible()
     assert page.get_by_role("button", name="Previous change").is_disabled()
@@ -270,7 +268,7 @@ def test_a_step_says_what_it_is_and_what_it_took_and_its_lines_are_whole(mount):
         {"about": "Forward and backward.", "left": "9 statements, 2 of them fusions", "took": ""},
     ]
     content = {"names": ["initial", "gradients"], "steps": steps, "chosen": 1, "lines": [[" ", signature], ["+", "b"]]}
-    page = mount("panels/passes.js", content)
+    page = mount("passes", content)
     text = page.locator(".wb-passes").inner_text()
     assert "Forward and backward. 9 statements, 2 of them fusions." in text
     assert "1.20 s" in page.get_by_role("button", name="initial").inner_text()
@@ -293,13 +291,13 @@ def test_the_trace_has_whole_lines_beside_their_source(mount):
         }
         for i in range(3)
     ]
-    page = mount("panels/trace.js", {"lines": lines})
+    page = mount("trace", {"lines": lines})
     for code in page.locator(".wb-line code:not(:empty)").all():
         assert code.evaluate("el => el.scrollWidth <= el.clientWidth"), code.inner_text()
 
 
 def test_what_can_be_done_in_a_tab_is_opened_read_and_closed_by_keys(mount):
-    page = mount("panels/help.js", {"title": "Fusions", "lines": list(TABS["Fusions"])})
+    page = mount("help", {"title": "Fusions", "lines": list(TABS["Fusions"])})
     button, note = page.get_by_role("button", name="What can I do here?"), page.get_by_role("note")
     assert not note.is_visible()
     button.focus()
@@ -324,7 +322,7 @@ FIT = {
 
 
 def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
-    page = mount("panels/fit.js", FIT)
+    page = mount("fit", FIT)
     field, slider = page.get_by_label("Peak at most", exact=True), page.get_by_role("slider")
     assert field.input_value() == "5 GiB"
     assert "3 of 24 limits tried" in page.locator(".wb-fit").inner_text()
@@ -354,9 +352,7 @@ def test_the_line_of_a_run_is_drawn_anew_in_another_theme(blank, tmp_path):
     samples = struct.pack("<4d", 0.0, 100.0, 1.0, 200.0)
     run = {"state": "done", "busy": False, "text": "Done", "stages": [], "elapsed_s": 1.0}
     file = tmp_path / "view.html"
-    file.write_text(
-        page_text("panels/controls.js", {"content": {"run": run}, "samples": samples, "file": "", "app": ""})
-    )
+    file.write_text(page_text("controls", {"content": {"run": run}, "samples": samples, "file": "", "app": ""}))
     blank.goto(file.as_uri())
     blank.wait_for_function("window.ready === true")
     ink = """() => { const canvas = document.querySelector(".wb-spark"), c = canvas.getContext("2d");
@@ -372,10 +368,10 @@ def test_the_line_of_a_run_is_drawn_anew_in_another_theme(blank, tmp_path):
 @pytest.mark.parametrize(
     ("module", "content"),
     [
-        ("panels/outline.js", {"parts": PARTS, "machine": ""}),
-        ("panels/passes.js", {"names": ["initial", "gradients"], "chosen": 1, "lines": [["+", "a"]]}),
-        ("panels/worth.js", {"rows": [], "left": 0, "machine": ""}),
-        ("panels/fit.js", FIT),
+        ("outline", {"parts": PARTS, "machine": ""}),
+        ("passes", {"names": ["initial", "gradients"], "chosen": 1, "lines": [["+", "a"]]}),
+        ("worth", {"rows": [], "left": 0, "machine": ""}),
+        ("fit", FIT),
     ],
 )
 def test_every_control_has_a_name_and_is_24_pixels_high(mount, module, content):
@@ -394,7 +390,7 @@ def test_other_cuts_are_weighed_and_chosen(blank: Page, tmp_path: Path) -> None:
     content = {"head": "2 fusions", "groups": [group | {"compiled": ""}]}
     state = {"content": content, "selected": "", "cuts": {"state": "", "rows": [], "heads": [], "said": ""}}
     file = tmp_path / "view.html"
-    file.write_text(page_text("panels/fusions.js", state))
+    file.write_text(page_text("fusions", state))
     blank.goto(file.as_uri())
     blank.wait_for_function("window.ready === true")
     blank.get_by_role("button", name="Weigh other cuts").click()

@@ -40,7 +40,7 @@ class Controls(Panel):
         Whether the first view is to ask for a tab of its own.
     """
 
-    _esm = esm("panels/controls.js")
+    _esm = esm("controls")
     file = traitlets.Unicode("choices.py").tag(sync=True)
     samples = traitlets.Bytes(b"").tag(sync=True)
     app = traitlets.Unicode("").tag(sync=True)

@@ -29,7 +29,7 @@ _DIGITS = 9
 class Strip(Panel):
     """Figures above the graph; content: ``figures``, as `figures` makes them."""
 
-    _esm = esm("panels/strip.js")
+    _esm = esm("strip")
 
 
 @dataclasses.dataclass(frozen=True)

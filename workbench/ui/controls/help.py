@@ -107,7 +107,7 @@ TABS: dict[str, tuple[str, ...]] = {
 class Help(Panel):
     """A button at the end of the row of tabs, which opens a note on the open tab; content: ``title lines``."""
 
-    _esm = esm("panels/help.js")
+    _esm = esm("help")
 
     def show(self, title: str) -> None:
         """Be about a tab."""

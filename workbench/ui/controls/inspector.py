@@ -42,7 +42,7 @@ _KEYS = [
 class Inspector(Panel):
     """The panel beside the graph; content as `site_content`, `statement_content` or `empty_content` make it."""
 
-    _esm = esm("panels/inspector.js")
+    _esm = esm("inspector")
 
 
 def empty_content() -> dict[str, Any]:

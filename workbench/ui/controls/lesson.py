@@ -19,7 +19,7 @@ class Question(Panel):
     prediction : Prediction
     """
 
-    _esm = esm("panels/lesson.js")
+    _esm = esm("lesson")
     _css = "\n".join((PAGE / name).read_text() for name in ("style.css", "panels/lesson.css"))
 
     def __init__(self, prediction: Prediction) -> None:

@@ -41,7 +41,7 @@ class Preview(Panel):
     choosing : Choosing
     """
 
-    _esm = esm("panels/preview.js")
+    _esm = esm("preview")
 
     def __init__(self, bench: Workbench, graph: GraphView, choosing: Choosing) -> None:
         super().__init__()

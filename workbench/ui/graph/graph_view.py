@@ -23,17 +23,6 @@ from workbench.ui.graph.site_anchors import style_of
 from workbench.ui.widgets.panel import PAGE, Answering, esm
 from workbench.util.last_call_cache import Remembered
 
-MODULES = (
-    "graph/graph_scene.js",
-    "graph/graph_places.js",
-    "graph/graph_arcs.js",
-    "graph/graph_drawing.js",
-    "graph/graph_map.js",
-    "graph/graph_legend.js",
-    "graph/graph_view.js",
-)
-"""The page's side, each file building on those before it."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
@@ -102,7 +91,7 @@ class GraphView(Answering):
     >>> view.show(plan.graph, plan.sites)
     """
 
-    _esm = esm(*MODULES)
+    _esm = esm("graph")
     _css = PAGE / "style.css"
 
     data = traitlets.Dict().tag(sync=True)

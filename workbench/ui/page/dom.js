@@ -1,4 +1,4 @@
-// What the panels share: making elements. Python puts this file in front of each panel's own (`panel.py`).
+// Functions that the panels share: making elements, following traits, asking for previews.
 
 /**
  * Make an element. Attributes beginning with `on` are listeners, `class` and `title` as in HTML, null is left out.
@@ -6,7 +6,7 @@
  * @param {K} tag @param {Record<string, any>} [attributes] @param {...any} children
  * @returns {HTMLElementTagNameMap[K]}
  */
-function h(tag, attributes = {}, ...children) {
+export function h(tag, attributes = {}, ...children) {
   const el = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
@@ -18,13 +18,13 @@ function h(tag, attributes = {}, ...children) {
 }
 
 /** Prepare a panel's root: its classes, and keys that are typed here and not JupyterLab's. */
-function panel(/** @type {HTMLElement} */ el, /** @type {string} */ name) {
+export function panel(/** @type {HTMLElement} */ el, /** @type {string} */ name) {
   el.classList.add("wb-panel", `wb-${name}`);
   el.dataset.lmSuppressShortcuts = "true";
 }
 
 /** A part that scrolls, by keys as well: `name` is what a screen reader calls it. */
-function scrolled(/** @type {string} */ name, /** @type {any} */ child, /** @type {Record<string, any>} */ more = {}) {
+export function scrolled(/** @type {string} */ name, /** @type {any} */ child, /** @type {Record<string, any>} */ more = {}) {
   const box = h("div", { class: "wb-scroll", tabindex: "0", role: "region", "aria-label": name, ...more }, child);
   if (child instanceof HTMLTableElement) fitted(box, child);
   return box;
@@ -55,7 +55,7 @@ function fitted(/** @type {HTMLElement} */ box, /** @type {HTMLTableElement} */ 
 }
 
 /** A line in parts of at most so many characters, broken after commas: a signature of all parameters is thousands long. */
-function broken(/** @type {string} */ text, most = 160) {
+export function broken(/** @type {string} */ text, most = 160) {
   if (text.length <= most) return [text];
   const indent = " ".repeat(text.search(/\S|$/) + 6), parts = [];
   let part = "";
@@ -67,7 +67,7 @@ function broken(/** @type {string} */ text, most = 160) {
 }
 
 /** Draw now and after every change of the traits named; the result undoes it. */
-function follow(model, names, draw) {
+export function follow(model, names, draw) {
   for (const name of names) model.on(`change:${name}`, draw);
   draw();
   return () => { for (const name of names) model.off(`change:${name}`, draw); };
@@ -77,7 +77,7 @@ function follow(model, names, draw) {
  * Asks for previews: each a moment after something is pointed at, so that what is only passed asks for nothing; null ends it.
  * @param {any} model @returns {(message: Record<string, any> | null) => void}
  */
-function previews(model) {
+export function previews(model) {
   let timer = 0, asked = "null";
   return (message) => {
     clearTimeout(timer);
@@ -91,7 +91,7 @@ function previews(model) {
 }
 
 /** Previews of what has `data-preview` in a panel, a message as JSON: where it is pointed at, and where it has the focus. */
-function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
+export function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
   const ask = previews(model);
   const at = (/** @type {any} */ target) => target?.closest?.("[data-preview]")?.dataset.preview;
   const show = (/** @type {any} */ target) => { const found = at(target) ?? at(el.contains(document.activeElement) ? document.activeElement : null); ask(found ? JSON.parse(found) : null); };
@@ -102,12 +102,12 @@ function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
 }
 
 /** A path that a line may end in only after its dots and slashes, as long as its parts fit. @returns {any[]} */
-function inParts(/** @type {string} */ path) {
+export function inParts(/** @type {string} */ path) {
   return path.split(/(?<=[./])(?=[A-Za-z_])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 }
 
 /** Bytes for a person: binary units, three figures. `summary.human_bytes` writes the same. */
-function humanBytes(/** @type {number} */ bytes) {
+export function humanBytes(/** @type {number} */ bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let value = Math.abs(bytes), unit = 0;
   while (value >= 999.5 && unit < units.length - 1) { value /= 1024; unit++; }

@@ -1,5 +1,7 @@
 // A Bokeh plot without a network: the library comes from Python once per page, data comes as a trait.
 
+import { h, humanBytes, panel } from "./dom.js";
+
 const LEAST = 140; // of a plot's height, in pixels
 const SETTLED = 60; // for how long a plot stays as it is before more of it is asked for, in milliseconds
 

@@ -1,5 +1,11 @@
 // A report: the widgets drawn from the page's own data. Nothing is fetched, and nothing can be chosen.
 
+import graphView from "./graph/graph_view.js";
+import alive from "./panels/alive.js";
+import compile from "./panels/compile.js";
+import strip from "./panels/strip.js";
+import timeline from "./panels/timeline.js";
+
 const data = JSON.parse(document.getElementById("wb-data").textContent);
 
 /** A widget's model where there is no kernel. */
@@ -44,7 +50,7 @@ graph.on("change:selected", tell);
 tell();
 
 const answer = (message) => { if (message.type === "go") go(message.id); };
-WIDGETS.graph.render({ model: graph, el: place("graph") });
-for (const name of ["strip", "alive", "compile", "timeline"])
-  if (!place(name).closest("[hidden]")) WIDGETS[name].render({ model: still(data[name], answer), el: place(name) });
+graphView.render({ model: graph, el: place("graph") });
+for (const [name, widget] of Object.entries({ strip, alive, compile, timeline }))
+  if (!place(name).closest("[hidden]")) widget.render({ model: still(data[name], answer), el: place(name) });
 document.body.dataset.ready = "true";

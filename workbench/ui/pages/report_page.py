@@ -12,7 +12,7 @@ from workbench.core.graph import BACKWARD
 from workbench.runs.process.run_store import choices_of
 from workbench.ui.controls.figure_strip import Against, figures
 from workbench.ui.graph import layout as u_layout
-from workbench.ui.graph.graph_view import MODULES, Shown
+from workbench.ui.graph.graph_view import Shown
 from workbench.ui.graph.node_names import is_setting, node_ids
 from workbench.ui.pages import saved_view
 from workbench.ui.tabs.compile_tab import Waterfall
@@ -32,15 +32,7 @@ _GRAPH = """<div id="wb-strip"></div>
 <h2>Graph</h2><p class="wb-muted">Forward on the left, backward on the right, what is saved as arcs.
 Ctrl and wheel zoom, the wheel moves, a click selects.</p>
 <div id="wb-graph"></div><div id="wb-about" class="wb-about" aria-live="polite"></div>"""
-_EXPORT = "export default { render };"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_WIDGETS = {
-    "strip": ("panels/strip.js",),
-    "graph": MODULES,
-    "alive": ("panels/alive.js",),
-    "compile": ("panels/compile.js",),
-    "timeline": ("panels/timeline.js",),
-}
 
 
 def page(bench: Workbench, commands: Sequence[str]) -> str:
@@ -111,9 +103,9 @@ A saved plan: nothing here is measured.</p>
 
 
 def _whole(title: str, place: str, body: str, shown: Mapping[str, Any]) -> str:
-    widgets = "".join(f"{name}: (() => {{{_module(files)}}})(),\n" for name, files in _WIDGETS.items())
-    # Every "<" of what is data or source is written so that no text in it can end the element.
+    # Every "<" of data, and every "</" of the source, is written so that no text in it can end the element.
     data = json.dumps(shown, allow_nan=False).replace("<", "\\u003c")
+    source = esm("report_page").replace("</", "<\\/")
     return f"""
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
@@ -125,18 +117,9 @@ def _whole(title: str, place: str, body: str, shown: Mapping[str, Any]) -> str:
 {body}
 </main>
 <script type="application/json" id="wb-data">{data}</script>
-<script>
-const WIDGETS = {{
-{widgets}}};
-{(PAGE / "report_page.js").read_text()}</script></body></html>
+<script type="module">
+{source}</script></body></html>
 """
-
-
-def _module(files: Sequence[str]) -> str:
-    """A widget's modules as the body of a function: a page that was attached somewhere may import nothing."""
-    source = esm(*files)
-    assert source.count(_EXPORT) == 1
-    return source.replace(_EXPORT, "return { render };").replace("</", "<\\/")
 
 
 def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:

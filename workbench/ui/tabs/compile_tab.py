@@ -30,7 +30,7 @@ class CompileTab(Panel):
         Why there will be none, and what to do.
     """
 
-    _esm = esm("panels/compile.js")
+    _esm = esm("compile")
 
     def __init__(self, cannot_run: str = "", **traits: Any) -> None:
         super().__init__(content={**Waterfall().content(), "cannot_run": cannot_run}, **traits)

@@ -51,7 +51,7 @@ class Experiments(Panel):
         Why nothing can be run here, and what to do.
     """
 
-    _esm = esm("panels/beside.js", "panels/experiments.js")
+    _esm = esm("experiments")
     _css = "".join((PAGE / name).read_text() for name in ("style.css", "compared_page.css"))
 
     def __init__(

@@ -225,7 +225,7 @@ def fit_content(fit: Fit) -> dict[str, Any]:
 class FitPanel(Panel):
     """The field, the slider, the progress and the reasons."""
 
-    _esm = esm("panels/fit.js")
+    _esm = esm("fit")
 
 
 class CurvePlot(Panel):
@@ -237,7 +237,7 @@ class CurvePlot(Panel):
         Called with the name of the points clicked at, and the number of the one.
     """
 
-    _esm = esm("plot.js")
+    _esm = esm("plot")
 
     plot = traitlets.Dict().tag(sync=True)
 

@@ -39,7 +39,7 @@ class Fusions(Panel):
         Shows one line.
     """
 
-    _esm = esm("panels/fusions.js")
+    _esm = esm("fusions")
     selected = traitlets.Unicode("").tag(sync=True)
     cuts = traitlets.Dict().tag(sync=True)
 

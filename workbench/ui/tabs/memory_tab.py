@@ -61,7 +61,7 @@ class MemoryTab(Panel):
     BokehJS travels once over the widget's own channel, and never lands in the notebook's file.
     """
 
-    _esm = esm("plot.js")
+    _esm = esm("plot")
 
     plot = traitlets.Dict().tag(sync=True)
     chosen = traitlets.List(traitlets.Int()).tag(sync=True)

@@ -39,7 +39,7 @@ class OutlineTab(Panel):
         Called with choices that are pointed at and what they are in words; with none when that ends.
     """
 
-    _esm = esm("panels/outline.js")
+    _esm = esm("outline")
     selected = traitlets.Unicode("").tag(sync=True)
     beside = traitlets.Bool(False).tag(sync=True)
 

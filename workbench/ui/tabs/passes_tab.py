@@ -31,7 +31,7 @@ class Passes(Panel):
         Called with the name of the value that a line makes, when the line is clicked.
     """
 
-    _esm = esm("panels/passes.js")
+    _esm = esm("passes")
 
     def __init__(self, on_value: Callable[[str], None] | None = None, **traits: Any) -> None:
         super().__init__(self._receive, content={"names": [], "chosen": 0, "lines": []}, **traits)

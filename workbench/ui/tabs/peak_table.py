@@ -23,7 +23,7 @@ _AUTOGRAD = "autograd, between statements"
 class Alive(Panel):
     """Lists of values, the largest first; content: ``predicted`` and ``measured``, the latter None before a run."""
 
-    _esm = esm("panels/alive.js")
+    _esm = esm("alive")
 
 
 def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, Any]:

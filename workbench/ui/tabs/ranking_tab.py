@@ -47,7 +47,7 @@ class WorthTab(Panel):
         Told what was worked out by a plan, as `Preview.learn`.
     """
 
-    _esm = esm("panels/worth.js")
+    _esm = esm("worth")
     selected = traitlets.Unicode("").tag(sync=True)
 
     def __init__(

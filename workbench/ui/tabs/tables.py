@@ -48,7 +48,7 @@ class RunsAsked:
 class SitesTable(Panel):
     """A searchable table of sites; content: ``rows``, as `site_rows` makes them."""
 
-    _esm = esm("panels/sites.js")
+    _esm = esm("sites")
     selected = traitlets.Unicode("").tag(sync=True)
 
 
@@ -58,13 +58,13 @@ class Settings(Panel):
     Content: ``rows``, as `setting_rows` makes them, and ``runs``, as `runs_content` makes it.
     """
 
-    _esm = esm("panels/settings.js")
+    _esm = esm("settings")
 
 
 class TraceText(Panel):
     """The trace as text; content: ``lines``, as `trace_lines` makes them."""
 
-    _esm = esm("panels/trace.js")
+    _esm = esm("trace")
     selected = traitlets.Unicode("").tag(sync=True)
 
 

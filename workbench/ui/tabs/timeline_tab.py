@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TimelineTab(Panel):
     """Lanes of bars over the time of one step; content as `timeline_content` makes it."""
 
-    _esm = esm("panels/timeline.js")
+    _esm = esm("timeline")
 
 
 def simulated_lanes(graph: Graph, found: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:

@@ -69,6 +69,6 @@ class Panel(Answering):
         threading.Thread(target=lambda: self.guard(act), name=f"workbench-{name}", daemon=True).start()
 
 
-def esm(*modules: str) -> str:
-    """The source of a widget's ES module, of one file or several, with what all share in front of it."""
-    return "\n".join((PAGE / module).read_text() for module in ("dom.js", *modules))
+def esm(widget: str) -> str:
+    """The source of a widget's ES module, which imports nothing: `make extensions` builds it of the files in `PAGE`."""
+    return (PAGE / "built" / f"{widget}.js").read_text()

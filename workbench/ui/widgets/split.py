@@ -20,7 +20,7 @@ class Split(anywidget.AnyWidget):
         ``x`` between parts beside each other, ``y`` between parts above each other.
     """
 
-    _esm = esm("panels/split.js")
+    _esm = esm("split")
     _css = PAGE / "style.css"
 
     axis = traitlets.Enum(("x", "y"), "x").tag(sync=True)

@@ -1,6 +1,11 @@
-// Arcs on the canvas, and what is selected: all that says where values go. After `graph_places.js`.
+// Arcs on the canvas, and what is selected: all that says where values go.
 
-class Arcs extends Places {
+import { Places } from "./graph_places.js";
+import { HEAD, LIGHT, MONO, OFFLOADED, RECOMPUTED, SAVED, SIDE } from "./graph_scene.js";
+
+/** @typedef {import("./graph_scene.js").Model} Model */
+
+export class Arcs extends Places {
   model = /** @type {Model} */ (/** @type {any} */ (null));
   el = /** @type {HTMLElement} */ (/** @type {any} */ (null));
   canvas = /** @type {HTMLCanvasElement} */ (/** @type {any} */ (null));

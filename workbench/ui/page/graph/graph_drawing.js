@@ -1,8 +1,14 @@
-// The scene drawn on the canvas. After `graph_arcs.js`.
+// The scene drawn on the canvas.
 
-class Drawing extends Arcs {
+import { Arcs } from "./graph_arcs.js";
+import {
+  BLOCK_PAD, CHANGED, CLONE, DASHES, FAR, FIXED, GHOST, HEAD, HEADING, LOOP, MAX_ZOOM, MONO, NAMED, OFFLOADED,
+  RECOMPUTED, ROW, SANS, SAVED, SECTION, firstBelow,
+} from "./graph_scene.js";
+
+export class Drawing extends Arcs {
   wireKey = /** @type {HTMLElement} */ (/** @type {any} */ (null));
-  overview = /** @type {Overview} */ (/** @type {any} */ (null));
+  overview = /** @type {import("./graph_map.js").Overview} */ (/** @type {any} */ (null));
   ratio = 1; // device pixels per pixel
   readOnly = false;
   drag = /** @type {any} */ (null);

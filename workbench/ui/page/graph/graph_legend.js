@@ -1,4 +1,4 @@
-// What everything in the graph means: opened from the bar below it. After `graph_drawing.js`, whose colours it takes.
+// What everything in the graph means: opened from the bar below it.
 
 /** @param {string} what @returns {string} */
 const sample = (what) => `<svg width="46" height="18" viewBox="0 0 46 18" aria-hidden="true">${what}</svg>`;
@@ -42,7 +42,7 @@ function legendRows(ink, bars) {
 }
 
 /** Open or close the legend of a view. */
-function toggleLegend(view) {
+export function toggleLegend(view) {
   const there = view.el.querySelector(".wb-legend-box"), button = view.el.querySelector('[data-do="legend"]');
   button.setAttribute("aria-expanded", String(!there));
   if (there) { there.remove(); return; }

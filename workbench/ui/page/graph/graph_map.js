@@ -1,6 +1,8 @@
-// The whole graph, small, beside the canvas, with the part in view: dragged, or moved by keys. After `graph_drawing.js`.
+// The whole graph, small, beside the canvas, with the part in view: dragged, or moved by keys.
 
-class Overview {
+import { CROSS, GHOST, HEAD, HEADING } from "./graph_scene.js";
+
+export class Overview {
   /** @param {any} view */
   constructor(view) {
     this.view = view;

@@ -1,6 +1,11 @@
-// Where everything of the scene is on the screen, and what is at a place of it. After `graph_scene.js`.
+// Where everything of the scene is on the screen, and what is at a place of it.
 
-class Places {
+import {
+  BARS, BAR_STEP, CROSS, FAR, HEAD, HIT, LANE, LEAST_SHARE, NAMED, NARROWEST, OFFLOADED, ROOMY, ROW, SECTION, SHARE,
+  SIDE, TURN, firstBelow,
+} from "./graph_scene.js";
+
+export class Places {
   scene = /** @type {any} */ (null); // as `scene` makes it; null before there is a graph
   zoom = 1;
   left = 0; // scroll position, in screen pixels
@@ -217,7 +222,7 @@ class Places {
  * Distance from a point to a cubic curve, by samples.
  * @param {number[]} curve ends and control points @param {number} x @param {number} y
  */
-function distanceTo([x0, y0, a, b, p, q, x1, y1], x, y) {
+export function distanceTo([x0, y0, a, b, p, q, x1, y1], x, y) {
   let best = Infinity, px = x0, py = y0;
   for (let step = 1; step <= 24; step++) {
     const t = step / 24, s = 1 - t;

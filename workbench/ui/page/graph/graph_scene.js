@@ -1,4 +1,4 @@
-// The graph view's scene: what Python sends, indexed for drawing, and the colours. Python joins this file to the next ones.
+// The graph view's scene: what Python sends, indexed for drawing, and the colours.
 
 /**
  * @typedef {{get(name: string): any, set(name: string, value: any): void, save_changes(): void,
@@ -8,41 +8,41 @@
  *   height: number}} Section
  */
 
-const HEAD = 30; // height of the sticky column headings, in pixels; `drawing.HEADER`
-const TURN = 14; // room below the last statement for the words where the forward ends, in pixels
-const FOOT = 34; // height of the bar with legend and tools below the canvas, in pixels
-const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
-const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`
-const SECTION = 26; // height of a layer's heading at zoom 1; `drawing.SECTION`
-const FAR = 14; // least height of a layer's heading, in pixels: seen from farther it is as readable
-const NAMED = 11; // least height of a module that is shown in place of its statements, in pixels
-const NARROWEST = 330; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
-const SLIM = 420; // a view narrower than this has no overview, in pixels
-const ROOMY = 640; // in a narrower view the program's column gives way first; `drawing.ROOMY`
-const SHARE = 0.27, LEAST_SHARE = 0.16; // of the width: each column, and the program's in the narrowest view; as in `drawing`
-const MIN_ZOOM = 0.01;
-const MAX_ZOOM = 3;
-const LANE = 66; // width of the CPU's lane between the columns, in pixels
-const BARS = 44; // width of a communication lane beside a column, in pixels
-const BAR_STEP = 8; // from bar to bar
-const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // of bars, by process group
-const HIT = 6; // how far from an arc, in pixels, a click still means it
+export const HEAD = 30; // height of the sticky column headings, in pixels; `drawing.HEADER`
+export const TURN = 14; // room below the last statement for the words where the forward ends, in pixels
+export const FOOT = 34; // height of the bar with legend and tools below the canvas, in pixels
+export const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
+export const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`
+export const SECTION = 26; // height of a layer's heading at zoom 1; `drawing.SECTION`
+export const FAR = 14; // least height of a layer's heading, in pixels: seen from farther it is as readable
+export const NAMED = 11; // least height of a module that is shown in place of its statements, in pixels
+export const NARROWEST = 330; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
+export const SLIM = 420; // a view narrower than this has no overview, in pixels
+export const ROOMY = 640; // in a narrower view the program's column gives way first; `drawing.ROOMY`
+export const SHARE = 0.27, LEAST_SHARE = 0.16; // of the width: each column, and the program's in the narrowest view; as in `drawing`
+export const MIN_ZOOM = 0.01;
+export const MAX_ZOOM = 3;
+export const LANE = 66; // width of the CPU's lane between the columns, in pixels
+export const BARS = 44; // width of a communication lane beside a column, in pixels
+export const BAR_STEP = 8; // from bar to bar
+export const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // of bars, by process group
+export const HIT = 6; // how far from an arc, in pixels, a click still means it
 
-const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32, MOMENT = 64, COMPOSITE = 128;
-const LOOP = "loop:"; // how the stem of repeats begins that no module names; `folding.LOOP`
-const CROSS = 0, SIDE = 1;
-const SAVED = 0, RECOMPUTED = 1, OFFLOADED = 2;
-const CHANGED = 1, FIXED = 2; // a mark chosen otherwise than stock; one with nothing else legal
-const MONO = '"JetBrains Mono", "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';
-const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif';
+export const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32, MOMENT = 64, COMPOSITE = 128;
+export const LOOP = "loop:"; // how the stem of repeats begins that no module names; `folding.LOOP`
+export const CROSS = 0, SIDE = 1;
+export const SAVED = 0, RECOMPUTED = 1, OFFLOADED = 2;
+export const CHANGED = 1, FIXED = 2; // a mark chosen otherwise than stock; one with nothing else legal
+export const MONO = '"JetBrains Mono", "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';
+export const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif';
 
-const LIGHT = {
+export const LIGHT = {
   paper: "#ffffff", ink: "#1f2328", muted: "#59636e", hair: "#e6e9ed", rule: "#d0d7de", band: "#f6f8fa",
   fills: ["#e9f1fb", "#fcefe6"], strokes: ["#bfd3ec", "#eccfb9"], texts: ["#16406f", "#703510"],
   soft: ["#4a6484", "#855a3d"], fusion: "#8b6fd0", fusionFill: "rgba(124, 92, 200, 0.07)", fusionText: "#5b3aa8",
   arcs: ["#267044", "#b04a00", "#0b6b85"], select: "#0b57d0", found: "#ffe58a",
 };
-const DARK = {
+export const DARK = {
   paper: "#111111", ink: "#e8eaed", muted: "#a3acb7", hair: "#25282c", rule: "#3a4047", band: "#191c20",
   fills: ["#15273c", "#33211a"], strokes: ["#2f5078", "#6d4632"], texts: ["#c4dcf8", "#f6d3bb"],
   soft: ["#8fabcb", "#cfa58b"], fusion: "#9b86e0", fusionFill: "rgba(155, 134, 224, 0.10)", fusionText: "#c9bcfa",
@@ -50,7 +50,7 @@ const DARK = {
 };
 
 /** Whether the page is dark: JupyterLab says so, other pages are asked by their background. */
-function isDark(/** @type {HTMLElement} */ el) {
+export function isDark(/** @type {HTMLElement} */ el) {
   const stated = document.body.dataset.jpThemeLight;
   if (stated) return stated === "false";
   for (let node = /** @type {HTMLElement | null} */ (el); node; node = node.parentElement) {
@@ -69,7 +69,7 @@ function array(Type, /** @type {DataView | ArrayBuffer} */ view) {
 const TYPES = { f: Float32Array, d: Float64Array, i: Int32Array, h: Uint16Array, b: Uint8Array };
 
 /** What Python packed, as `payload` made it: a JSON document with the lengths of the strings and the columns behind it. */
-async function unpacked(/** @type {DataView | ArrayBuffer} */ view) {
+export async function unpacked(/** @type {DataView | ArrayBuffer} */ view) {
   const stream = new Blob([/** @type {BlobPart} */ (view)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer(), length = new DataView(buffer).getUint32(0, true);
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
@@ -87,7 +87,7 @@ async function unpacked(/** @type {DataView | ArrayBuffer} */ view) {
 }
 
 /** The scene: `data` as sent by Python, with its arrays typed. */
-function scene(data) {
+export function scene(data) {
   if (!data?.strings) return null;
   /** @type {any} */
   const out = { strings: data.strings, sections: data.sections, height: data.height, views: data.views ?? { count: 0, hidden: 0 } };
@@ -162,7 +162,7 @@ function neighboursOf({ source, target }) {
 }
 
 /** First place in `order` whose node ends below `y`. */
-function firstBelow(order, node, y) {
+export function firstBelow(order, node, y) {
   let low = 0, high = order.length;
   while (low < high) {
     const middle = (low + high) >> 1;

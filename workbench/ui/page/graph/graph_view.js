@@ -1,4 +1,15 @@
-// The joint graph on a canvas: pan, zoom, pointer, keys, search and tooltip. After `graph_drawing.js`; layout comes from Python.
+// The joint graph on a canvas: pan, zoom, pointer, keys, search and tooltip. Layout comes from Python.
+
+import { humanBytes, previews } from "../dom.js";
+import { Drawing } from "./graph_drawing.js";
+import { toggleLegend } from "./graph_legend.js";
+import { Overview } from "./graph_map.js";
+import {
+  CLONE, COLLECTIVE, COMPOSITE, CROSS, DARK, FOOT, HEAD, LIGHT, MAX_ZOOM, MIN_ZOOM, MOMENT, RANDOM, SLIM, TURN, VIEW,
+  firstBelow, isDark, scene, unpacked,
+} from "./graph_scene.js";
+
+/** @typedef {import("./graph_scene.js").Model} Model */
 
 class View extends Drawing {
   /** @param {Model} model @param {HTMLElement} el */

@@ -1,5 +1,7 @@
 // What is alive at the predicted peak, and at the measured one: values by size, each a way into the graph.
 
+import { follow, h, panel, scrolled } from "../dom.js";
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "alive");

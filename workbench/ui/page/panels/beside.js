@@ -1,7 +1,9 @@
 // Plans and runs that are ticked, side by side: figures, sites that differ, and statements in step.
 
+import { h, scrolled } from "../dom.js";
+
 /** What the Experiments tab shows of it. @param {any} model */
-function sideBySide(model) {
+export function sideBySide(model) {
   const plans = new Set(), runs = new Set();
   let path = "side-by-side.html", only = false, shown = null;
   const put = h("button", { class: "wb-put", onclick: () => ask() }, "Put side by side");

@@ -1,5 +1,7 @@
 // The waterfall of a compilation: a row for each stage and each fusion, drawn while it compiles.
 
+import { follow, h, panel, scrolled } from "../dom.js";
+
 const PARTS = ["definition", "Dynamo", "AOTAutograd", "Inductor", "kernels", "segmentation", "NVRTC", "first launch"];
 
 /** @param {{model: any, el: HTMLElement}} context */

@@ -1,5 +1,7 @@
 // The top of the app: what is open, its buttons, and one line of fixed height: the message, and the readout of the run.
 
+import { follow, h, humanBytes, panel } from "../dom.js";
+
 const ASK_TAB = "thunder-workbench:open-tab"; // taken by JupyterLab's extension (`extensions/runs-panel/src/tab.ts`)
 const TAB_NEWS = "thunder-workbench:tab"; // from there, when a tab of this app opened or closed
 const HINT = "Click an arc to choose there, or what is selected in the inspector. What a choice changed is said here.";

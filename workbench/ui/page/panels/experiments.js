@@ -1,5 +1,8 @@
 // The runs of this program that are kept: pin one to compare with, rename, note on, delete.
 
+import { follow, h, panel, scrolled } from "../dom.js";
+import { sideBySide } from "./beside.js";
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "experiments");

@@ -1,5 +1,7 @@
 // A peak is stated and met: the field with its slider, how far the curve is, and why the plan is as it is.
 
+import { follow, h, humanBytes, panel, scrolled } from "../dom.js";
+
 /** A limit as one would write it: three decimals, never below what it stands for. */
 function asLimit(/** @type {number} */ bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -1,6 +1,8 @@
 // The census of fusions: a row for each group of identical ones, its members as links into the graph. And what other
 // cuts between fusions come to, once that is asked for.
 
+import { follow, h, panel, scrolled } from "../dom.js";
+
 const MEMBERS = 24; // members named in a row before "more"
 
 /** @param {{model: any, el: HTMLElement}} context */

@@ -1,5 +1,7 @@
 // What can be done in the open tab: a button at the end of the row of tabs, and the note that it opens.
 
+import { follow, h, panel } from "../dom.js";
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "help");

@@ -1,5 +1,7 @@
 // The inspector: what is selected, what can be chosen there, and what each option does to the whole plan.
 
+import { follow, h, panel, previewed } from "../dom.js";
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "inspector");

@@ -1,5 +1,7 @@
 // A prediction: boxes, circles or a number, and the button that locks it in. What is locked in cannot be changed.
 
+import { follow, h, panel } from "../dom.js";
+
 /** Text with `code` between backticks, and what is *emphasized*. */
 function marked(/** @type {string} */ text) {
   const emphasized = (/** @type {string} */ part) => part.split(/(?<![\w*])\*(?=\S)([^*]+)(?<=\S)\*(?![\w*])/).map((piece, i) => (i % 2 ? h("em", {}, piece) : piece));

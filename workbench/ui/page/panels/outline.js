@@ -1,5 +1,7 @@
 // The outline: module, line and statement as a tree with columns; the way around without a pointer.
 
+import { follow, h, humanBytes, panel, previewed } from "../dom.js";
+
 const COLUMNS = /** @type {[string, string, (value: number) => string][]} */ ([
   ["saved_bytes", "saved", humanBytes],
   ["peak_bytes", "at the peak", humanBytes],

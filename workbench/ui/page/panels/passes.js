@@ -1,5 +1,7 @@
 // The passes: a button for each step that changed the program, and its text with what the step added and took away.
 
+import { broken, follow, h, panel } from "../dom.js";
+
 const LINE = 18; // height of a line, in pixels
 const WIDEST_HALF = 130; // characters
 

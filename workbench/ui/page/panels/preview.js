@@ -1,5 +1,7 @@
 // The preview: one line of fixed height, with what an option that is pointed at or has the focus would change.
 
+import { follow, h, panel } from "../dom.js";
+
 const HINT = "Point at an arc, a label or an option: what it would change is said here.";
 
 /** @param {{model: any, el: HTMLElement}} context */

@@ -1,5 +1,7 @@
 // Settings of whole levers: a menu each, and a field where other values are legal too. Above them, what runs measure.
 
+import { follow, h, panel } from "../dom.js";
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "settings");

@@ -1,5 +1,7 @@
 // The table of sites: every place where something can be chosen, searchable.
 
+import { follow, h, humanBytes, inParts, panel, scrolled } from "../dom.js";
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "sites");

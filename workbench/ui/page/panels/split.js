@@ -1,5 +1,7 @@
 // A bar between two parts of the app, where all of it is shown at once: dragged, or moved by the arrow keys; it stays where it was put.
 
+import { panel } from "../dom.js";
+
 const LEAST = 0.15, STEP = 0.03; // shares of the space
 
 /** @param {{model: any, el: HTMLElement}} context */

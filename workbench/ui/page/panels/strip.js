@@ -1,6 +1,8 @@
 // The strip of figures: each says whether it is predicted or measured, and how it moved. Cells are of one size, whatever they say.
 // While a plan is made, figures of the plan before it are grey.
 
+import { follow, h, panel } from "../dom.js";
+
 const UNCHANGING = ["accuracy", "offload", "overlap"]; // figures that keep no line for the change of their first value
 
 /** @param {{model: any, el: HTMLElement}} context */

@@ -1,5 +1,7 @@
 // The timeline of a step, measured or simulated: lanes of bars on a canvas; the wheel zooms, dragging moves, a click selects.
 
+import { follow, h, panel } from "../dom.js";
+
 const LANE_HEIGHT = 34, BAR = 22, AXIS = 24, NAMES = 130, TICK = 60; // pixels
 
 /** @param {{model: any, el: HTMLElement}} context */

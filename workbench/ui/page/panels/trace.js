@@ -1,5 +1,7 @@
 // The trace as text, with the user's source line beside each statement. Only what is in view is in the page.
 
+import { broken, follow, h, panel, scrolled } from "../dom.js";
+
 const LINE = 18; // height of a line, in pixels
 const WIDEST = 130; // characters of a statement before its source
 

@@ -1,5 +1,7 @@
 // What is worth it: choices that are not made yet, each with what the whole plan would gain, sortable and searchable.
 
+import { follow, h, humanBytes, panel, previewed, scrolled } from "../dom.js";
+
 const MOST = 200; // rows drawn: more would only slow the page; the search narrows them
 
 /** Columns with a figure: its key, its name, and how it is written. Below zero is a gain. */

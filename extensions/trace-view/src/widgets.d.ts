@@ -1,16 +1,16 @@
-// What `build.py` writes into `generated/`: the widget's own modules, as the kernel sends them to a page.
+// The app's own modules, as this extension uses them; `extensions/widgets` checks their types.
 
-declare module "*/generated/dom.js" {
+declare module "*/page/dom.js" {
   export function h(tag: string, attributes?: Record<string, unknown>, ...children: unknown[]): HTMLElement;
   export function panel(el: HTMLElement, name: string): void;
 }
 
-declare module "*/generated/graph_view.js" {
+declare module "*/page/graph/graph_view.js" {
   const view: import("./model").Module;
   export default view;
 }
 
-declare module "*/generated/strip.js" {
+declare module "*/page/panels/strip.js" {
   const strip: import("./model").Module;
   export default strip;
 }

@@ -1,14 +1,4 @@
-// The page's files as Python joins them, so that tests take from them what a file keeps to itself.
-
-import { readFileSync } from "node:fs";
-
-const UI = new URL("../../workbench/ui/page/", import.meta.url);
-
-/** @param {string[]} files @param {string[]} names @returns {any} what the files call by these names */
-export function load(files, names) {
-  const source = files.map((file) => readFileSync(new URL(file, UI), "utf8")).join("\n");
-  return new Function(`${source}\nreturn { ${names.join(", ")} };`)();
-}
+// A small graph as Python sends it.
 
 /** Tables as Python sends them: `columns` are lists of numbers by name, all of 32 bits, floats where they end in `!`. */
 function table(columns) {

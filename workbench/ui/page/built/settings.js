@@ -1,0 +1,98 @@
+function h(tag, attributes = {}, ...children) {
+    const el = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes))if (null != value && false !== value) if (name.startsWith("on")) el.addEventListener(name.slice(2), value);
+    else el.setAttribute(name, true === value ? "" : value);
+    el.append(...children.flat(1 / 0).filter((child)=>null != child && false !== child));
+    return el;
+}
+function panel(el, name) {
+    el.classList.add("wb-panel", `wb-${name}`);
+    el.dataset.lmSuppressShortcuts = "true";
+}
+function follow(model, names, draw) {
+    for (const name of names)model.on(`change:${name}`, draw);
+    draw();
+    return ()=>{
+        for (const name of names)model.off(`change:${name}`, draw);
+    };
+}
+function render({ model, el }) {
+    panel(el, "settings");
+    return follow(model, [
+        "content"
+    ], ()=>{
+        const { rows = [], runs } = model.get("content");
+        const choose = (id)=>(event)=>model.send({
+                    type: "choose",
+                    id,
+                    option: event.target.value.trim()
+                });
+        const check = (name, label, on, reason = "")=>h("label", {
+                class: "wb-check",
+                title: reason || null
+            }, h("input", {
+                type: "checkbox",
+                name,
+                checked: on,
+                disabled: Boolean(reason),
+                onchange: ask
+            }), label, reason && h("span", {
+                class: "wb-reason"
+            }, reason));
+        const ask = ()=>{
+            const on = Array.from(el.querySelectorAll("input[type=checkbox]:checked"), (box)=>box.name);
+            model.send({
+                type: "runs",
+                against: on.filter((name)=>"snapshot" !== name),
+                snapshot: on.includes("snapshot")
+            });
+        };
+        const measured = runs && h("div", {
+            class: "wb-setting"
+        }, h("div", {
+            class: "wb-setting-name"
+        }, "Runs", h("div", {
+            class: "wb-muted"
+        }, "What Compile & run measures beside the step itself; times against other ways are taken interleaved, in the same process")), h("div", {
+            class: "wb-setting-choice"
+        }, runs.cannot_run ? h("span", {
+            class: "wb-reason"
+        }, runs.cannot_run) : runs.ways.map(({ name, label, on })=>check(name, `time against ${name}: ${label}`, on)), !runs.cannot_run && check("snapshot", "memory snapshot of a step, for memory_viz", runs.snapshot, runs.no_snapshot)));
+        el.replaceChildren(...measured ? [
+            measured
+        ] : [], ...rows.map((row)=>{
+            const refused = row.options.filter(({ reason })=>reason);
+            const blocked = refused.length > 0 && refused.length >= row.options.length - 1;
+            return h("div", {
+                class: "wb-setting",
+                "data-site": row.id
+            }, h("div", {
+                class: "wb-setting-name"
+            }, h("code", {}, row.id), h("div", {
+                class: "wb-muted"
+            }, row.label)), h("div", {
+                class: "wb-setting-choice"
+            }, h("select", {
+                "aria-label": row.id,
+                disabled: blocked,
+                onchange: choose(row.id)
+            }, row.options.map(({ name, reason })=>h("option", {
+                    value: name,
+                    selected: name === row.choice,
+                    disabled: Boolean(reason)
+                }, name === row.default ? `${name} (stock)` : name))), row.range && !blocked && h("input", {
+                type: "text",
+                placeholder: row.range,
+                "aria-label": `${row.id}: ${row.range}`,
+                title: row.range,
+                onchange: choose(row.id)
+            }), refused.length > 0 && h("div", {
+                class: "wb-reason"
+            }, refused[0].reason)));
+        }));
+    });
+}
+const settings = {
+    render: render
+};
+export default settings;

@@ -1,0 +1,91 @@
+function panel(el, name) {
+    el.classList.add("wb-panel", `wb-${name}`);
+    el.dataset.lmSuppressShortcuts = "true";
+}
+const LEAST = 0.15, STEP = 0.03;
+function render({ model, el }) {
+    const axis = model.get("axis"), key = `thunder-workbench:split:${axis}`, across = "x" === axis;
+    panel(el, "split");
+    el.classList.add(`wb-split-${axis}`);
+    el.tabIndex = 0;
+    el.setAttribute("role", "separator");
+    el.setAttribute("aria-orientation", across ? "vertical" : "horizontal");
+    el.setAttribute("aria-label", across ? "Width of the graph" : "Height of the graph");
+    el.title = "Drag, or use the arrow keys; double-click for the usual place";
+    const app = ()=>el.closest(".wb-app");
+    let share = 0 / 0;
+    const tell = ()=>{
+        const { start, end, at } = parts();
+        if (end > start) el.setAttribute("aria-valuenow", String(Math.round(100 * (Number.isNaN(share) ? (at - start) / (end - start) : share))));
+        if (Number.isNaN(share)) app()?.style.removeProperty(`--wb-split-${axis}`);
+        else app()?.style.setProperty(`--wb-split-${axis}`, String(share));
+    };
+    const put = (value)=>{
+        share = Number.isNaN(value) ? value : Math.max(LEAST, Math.min(1 - LEAST, value));
+        tell();
+        try {
+            if (Number.isNaN(share)) localStorage.removeItem(key);
+            else localStorage.setItem(key, String(share));
+        } catch  {}
+    };
+    const parts = ()=>{
+        const [before, after] = [
+            el.previousElementSibling,
+            el.nextElementSibling
+        ].map((part)=>part.getBoundingClientRect());
+        return across ? {
+            start: before.left,
+            end: after.right,
+            at: before.right
+        } : {
+            start: before.top,
+            end: after.bottom,
+            at: before.bottom
+        };
+    };
+    const stop = new AbortController(), { signal } = stop;
+    el.addEventListener("pointerdown", (event)=>{
+        event.preventDefault();
+        el.focus();
+        el.setPointerCapture(event.pointerId);
+    }, {
+        signal
+    });
+    el.addEventListener("pointermove", (event)=>{
+        if (!el.hasPointerCapture(event.pointerId)) return;
+        const { start, end } = parts();
+        put(((across ? event.clientX : event.clientY) - start) / (end - start));
+    }, {
+        signal
+    });
+    el.addEventListener("dblclick", ()=>put(0 / 0), {
+        signal
+    });
+    el.addEventListener("keydown", (event)=>{
+        const by = {
+            ArrowLeft: -STEP,
+            ArrowUp: -STEP,
+            ArrowRight: STEP,
+            ArrowDown: STEP
+        }[event.key];
+        if (void 0 === by) return;
+        event.preventDefault();
+        event.stopPropagation();
+        const { start, end, at } = parts();
+        put((at - start) / (end - start) + by);
+    }, {
+        signal
+    });
+    (async ()=>{
+        while(!el.isConnected && !signal.aborted)await new Promise((next)=>setTimeout(next, 30));
+        try {
+            share = Number.parseFloat(localStorage.getItem(key) ?? "");
+        } catch  {}
+        tell();
+    })();
+    return ()=>stop.abort();
+}
+const split = {
+    render: render
+};
+export default split;
