@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-MODULES = Path(__file__).parents[1] / "modules"
+MODULES = Path(__file__).parents[2] / "modules"
 LEAST_MAJOR = 20
 """Node with a test runner, and with the methods of arrays that the tests use."""
 
