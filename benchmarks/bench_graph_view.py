@@ -40,7 +40,7 @@ async (rounds) => {{
     el.style.width = "860px";
     document.body.append(el);
     const began = performance.now(), stop = window.mount(el);
-    while (!(el.__workbench?.view.scene && el.__workbench.view.drawn)) await new Promise(requestAnimationFrame);
+    while (!(el.__workbench?.view.places.scene && el.__workbench.view.drawn)) await new Promise(requestAnimationFrame);
     {_PAINTED}
     took.push(performance.now() - began);
     (await stop)();
@@ -55,8 +55,8 @@ async ([down, by]) => {{
   const view = {_VIEW}, between = [], begun = [], drawing = [];
   let last = performance.now(), lastBegun = last;
   for (let frame = 0; frame < 130; frame++) {{
-    if (down) {{ view.top += down; view.clamp(); view.redraw(); }}
-    if (by !== 1) view.setZoom(view.zoom * (frame % 65 < 33 ? by : 1 / by));
+    if (down) {{ view.places.top += down; view.places.clamp(); view.redraw(); }}
+    if (by !== 1) view.setZoom(view.places.zoom * (frame % 65 < 33 ? by : 1 / by));
     const frameBegun = await new Promise(requestAnimationFrame), now = performance.now();
     if (frame > 9) {{ between.push(now - last); begun.push(frameBegun - lastBegun); drawing.push(view.drawn); }}
     [last, lastBegun] = [now, frameBegun];
@@ -72,12 +72,12 @@ async (rounds) => {{
   const view = {_VIEW}, took = [];
   view.setZoom(1);
   for (let round = 0; round < rounds; round++) {{
-    view.top = (round + 0.5) / rounds * view.scene.height;
-    view.clamp();
+    view.places.top = (round + 0.5) / rounds * view.places.scene.height;
+    view.places.clamp();
     {_PAINTED}
-    const {{ arc, strings }} = view.scene, within = ({{ y }}) => y > 60 && y < view.heightPx - 20;
-    const index = Array.from(arc.id.keys()).find((one) => within(view.handle(one)));
-    const id = strings[arc.id[index]], at = view.handle(index), box = view.canvas.getBoundingClientRect();
+    const {{ arc, strings }} = view.places.scene, within = ({{ y }}) => y > 60 && y < view.places.heightPx - 20;
+    const index = Array.from(arc.id.keys()).find((one) => within(view.places.handle(one)));
+    const id = strings[arc.id[index]], at = view.places.handle(index), box = view.canvas.getBoundingClientRect();
     const event = {{ clientX: box.left + at.x, clientY: box.top + at.y, pointerId: 1, bubbles: true }};
     const began = performance.now();
     view.onDown(new PointerEvent("pointerdown", event));
@@ -96,9 +96,9 @@ _PLAN = f"""
 async (rounds) => {{
   const view = {_VIEW}, took = [], data = window.model.get("data");
   for (let round = 0; round < rounds; round++) {{
-    const began = performance.now(), before = view.scene;
+    const began = performance.now(), before = view.places.scene;
     window.model.set("data", {{ ...data }});
-    while (view.scene === before) await new Promise(requestAnimationFrame);
+    while (view.places.scene === before) await new Promise(requestAnimationFrame);
     {_PAINTED}
     took.push(performance.now() - began);
   }}
@@ -157,11 +157,11 @@ def test_ten_thousand_statements_on_the_screen(benchmark: Any, tmp_path: Path, f
         def moved(how: str, by: list[float]) -> None:
             found.update({f"{how}, {what}": values for what, values in page.evaluate(_MOVE, by).items()})
 
-        page.evaluate(f"{_VIEW}.setZoom(1); {_VIEW}.top = 0")
+        page.evaluate(f"{_VIEW}.setZoom(1); {_VIEW}.places.top = 0")
         moved("pan near", [40, 1])
         moved("zoom", [0, 0.93])
         page.evaluate(f"{_VIEW}.fit()")
-        page.evaluate(f"{_VIEW}.setZoom(Math.max(0.05, {_VIEW}.zoom))")
+        page.evaluate(f"{_VIEW}.setZoom(Math.max(0.05, {_VIEW}.places.zoom))")
         moved("pan far", [40, 1])
         return found
 
@@ -170,7 +170,7 @@ def test_ten_thousand_statements_on_the_screen(benchmark: Any, tmp_path: Path, f
         page = browser.new_page(viewport={"width": 900, "height": 720})
         page.set_default_timeout(60_000)
         page.goto(file.as_uri())
-        page.wait_for_function(f"window.ready === true && {_VIEW}.scene !== null")
+        page.wait_for_function(f"window.ready === true && {_VIEW}.places.scene !== null")
         found = benchmark.pedantic(measured, args=(page,), rounds=1)
         browser.close()
     benchmark.extra_info |= {name: told(values) for name, values in found.items()}

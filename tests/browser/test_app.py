@@ -37,12 +37,12 @@ def drawn_in_order(lab: Lab) -> list[str]:
     return lab.page.evaluate(
         f"""() => {{
             const view = document.querySelector("{GRAPH}").__workbench.view, told = [];
-            const {{ fillText }} = view.context, {{ drawArcs }} = view;
-            view.context.fillText = function (text, ...at) {{ told.push(text); fillText.call(this, text, ...at); }};
-            view.drawArcs = function (...given) {{ drawArcs.apply(this, given); told.push("arcs"); }};
+            const {{ context }} = view.pen, {{ fillText, bezierCurveTo }} = context;
+            context.fillText = function (text, ...at) {{ told.push(text); fillText.call(this, text, ...at); }};
+            context.bezierCurveTo = function (...at) {{ told.push("arcs"); bezierCurveTo.apply(this, at); }};
             view.draw();
-            delete view.context.fillText;
-            delete view.drawArcs;
+            delete context.fillText;
+            delete context.bezierCurveTo;
             return told;
         }}"""
     )

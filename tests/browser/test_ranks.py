@@ -23,7 +23,7 @@ def drag_wait(lab: Lab, id: str, node: int) -> None:
     x, y = box["x"] + bar["x"], box["y"] + bar["wait"]
     assert graph(lab, "hit(given[0], given[1])", x, y) == f"{id}!wait"
     # Not by `position`, which brings it into view at a size that can be read, and so moves the bar.
-    edge = box["y"] + graph(lab, "view.locate(given[0])", node_id(lab, bar["side"], node))["y"]
+    edge = box["y"] + graph(lab, "view.places.locate(given[0])", node_id(lab, bar["side"], node))["y"]
     lab.page.mouse.move(x, y)
     lab.page.mouse.down()
     lab.page.mouse.move(x, edge, steps=5)
@@ -33,7 +33,7 @@ def drag_wait(lab: Lab, id: str, node: int) -> None:
 
 def node_id(lab: Lab, side: int, node: int) -> str:
     """A node of a column, counted from the top, or from the bottom where below 0."""
-    place = f"view.scene.columns[{side}].at({node})"
+    place = f"view.places.scene.columns[{side}].at({node})"
     return graph(lab, f"state().ids.at(document.querySelector('.wb-graph').__workbench.{place})")
 
 

@@ -87,10 +87,10 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     # Zoomed in beside the open pane, both columns of the graph are in sight; so they are in a narrow window.
     for width in (1440, 900, 700):
         lab.page.set_viewport_size({"width": width, "height": 900})
-        lab.wait_until(lambda: in_tab(lab, "view.width") == in_tab(lab, "view.canvas.clientWidth"))
+        lab.wait_until(lambda: in_tab(lab, "view.places.width") == in_tab(lab, "view.canvas.clientWidth"))
         in_tab(lab, "view.setZoom(1)")
-        right = in_tab(lab, "view.columns().sides[1][1]")
-        assert right <= in_tab(lab, "view.width"), f"the right column is cut at {width} pixels"
+        right = in_tab(lab, "view.places.columns().sides[1][1]")
+        assert right <= in_tab(lab, "view.places.width"), f"the right column is cut at {width} pixels"
         lab.screenshot(f"tab-{width}")
     lab.page.set_viewport_size({"width": 1440, "height": 900})
     message = lab.page.locator(f"{TAB} .wb-message")

@@ -3,20 +3,23 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Drawing } from "../../workbench/ui/page/graph/graph_drawing.js";
+import { drawLines, range } from "../../workbench/ui/page/graph/graph_drawing.js";
+
+const measureText = (text) => ({ width: 6 * text.length });
 
 /** The words of a source line from `start` to `end`, beside a module's box from 60 to 84, and where they stand. */
 function words(start, end) {
   const written = [];
-  const context = { fillRect() {}, fillText: (text, _, y) => written.push([text, y]), measureText: (text) => ({ width: 6 * text.length }) };
-  Drawing.prototype.drawLines.call({
-    context, far: true, zoom: 1, scaleX: 1, width: 600, ink: {}, bands: () => [0], y: (y) => y, font() {}, shorten: (text) => text,
-    labelled: () => false, drawSymbols() {}, columns: () => ({ label: [10, 160] }),
+  const context = { fillRect() {}, fillText: (text, _, y) => written.push([text, y]), measureText };
+  const places = {
+    far: true, zoom: 1, scaleX: 1, width: 600, bands: () => [0], y: (y) => y, labelled: () => false, columns: () => ({ label: [10, 160] }),
     scene: {
       strings: ["h = up(h)", "", "up"], sections: [], block: { symbol: [2] }, module: { y: [60], height: [24] },
       line: { y: [start], height: [end - start], text: [0], place: [1], short: [1], block: [0], count: [1] },
     },
-  }, 0, 400);
+  };
+  const pen = { context, ink: {}, font() {}, shorten: (text) => text };
+  drawLines(/** @type {any} */ ({ places, pen }), 0, 400);
   return written;
 }
 
@@ -27,4 +30,10 @@ test("a line that goes on into a module's box has its words above the box, which
       for (const [text, y] of words(start, end)) assert.ok(y < 56, `${text} at ${y}, from ${start} to ${end}`);
     }
   }
+});
+
+test("a heading with little room says which layers it stands for", () => {
+  const pen = /** @type {any} */ ({ context: { measureText } }), layers = { first: "model.layers.0", last: "model.layers.31" };
+  const said = [600, 150, 20].map((room) => range(pen, layers, room));
+  assert.deepEqual(said, ["model.layers.0 … model.layers.31", "model.layers.0 … 31", "layers.0 … 31"]);
 });

@@ -73,11 +73,11 @@ def test_what_has_the_focus_is_outlined(mount) -> None:
 def test_where_the_forward_ends_is_said_in_full_below_the_last_statement_at_fit(mount, layers: int) -> None:
     words, below = mount(layers, unfolded=("layers",), near=False).evaluate(
         f"""() => {{
-            const {{ view }} = {VIEW}, written = [], fill = view.context.fillText;
-            view.context.fillText = (text, x, y) => {{ written.push([text, y]); fill.call(view.context, text, x, y); }};
+            const {{ view }} = {VIEW}, {{ context }} = view.pen, written = [], fill = context.fillText;
+            context.fillText = (text, x, y) => {{ written.push([text, y]); fill.call(context, text, x, y); }};
             view.draw();
             const [text, y] = written.find(([text]) => text.startsWith("forward ends"));
-            return [text, view.heightPx - y];
+            return [text, view.places.heightPx - y];
         }}"""
     )
     assert words == "forward ends, backward begins"
@@ -122,7 +122,7 @@ def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp
     )
     blank.wait_for_function(f"!{VIEW}.view.coming && {VIEW}.state().nodes === {found[0]['nodes']}")
     assert next(arc["asked"] for arc in shown(blank)["arcs"] if arc["id"] == SITE) == 1
-    assert blank.evaluate(f"{VIEW}.view.locate('{SITE}').y") == pytest.approx(330, abs=300)
+    assert blank.evaluate(f"{VIEW}.view.places.locate('{SITE}').y") == pytest.approx(330, abs=300)
 
 
 def test_a_browser_that_inflates_nothing_asks_for_it_plain(blank: Page, tmp_path: Path) -> None:
@@ -169,15 +169,15 @@ def test_from_far_away_modules_are_shown_and_a_click_on_one_comes_near(mount):
     edges = [edge for one in shown for edge in (one["y"], one["y"] + one["height"])]
     assert edges == sorted(edges), "modules are drawn over each other"
     first = shown[-1]
-    box, left = page.locator("canvas").first.bounding_box(), page.evaluate(f"{VIEW}.view.columns().sides[0][0]")
+    box, left = page.locator("canvas").first.bounding_box(), page.evaluate(f"{VIEW}.view.places.columns().sides[0][0]")
     at = box["x"] + left + 20, box["y"] + first["y"] + first["height"] / 2
     page.mouse.move(*at)
     assert page.locator(".wb-tip").inner_text().splitlines()[0] == first["scope"]
     page.mouse.click(*at)
     assert messages(page) == []
-    assert page.evaluate(f"{VIEW}.view.labelled()")
+    assert page.evaluate(f"{VIEW}.view.places.labelled()")
     assert page.evaluate(f"{VIEW}.state().modules") == []
-    assert page.evaluate(f"{VIEW}.view.top") > 0
+    assert page.evaluate(f"{VIEW}.view.places.top") > 0
     page.keyboard.press("f")
     page.locator("input[type=search]").fill("silu")
     assert page.evaluate(f"{VIEW}.state().modules") == [], "what the search found is covered"
@@ -209,8 +209,8 @@ def test_columns_stand_where_python_puts_them(mount):
     page = mount()
     for width in (360, 520, 860):
         page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
-        page.wait_for_function(f"{VIEW}.view.width === {VIEW}.view.canvas.clientWidth")
-        found, shown = page.evaluate(f"{VIEW}.view.columns()"), page.evaluate(f"{VIEW}.view.width")
+        page.wait_for_function(f"{VIEW}.view.places.width === {VIEW}.view.canvas.clientWidth")
+        found, shown = page.evaluate(f"{VIEW}.view.places.columns()"), page.evaluate(f"{VIEW}.view.places.width")
         wanted = Columns.fit(shown)
         assert [*found["label"], *found["sides"][0], *found["sides"][1]] == pytest.approx(
             [*wanted.label, *wanted.forward, *wanted.backward]
@@ -245,21 +245,10 @@ def test_a_folded_layer_unfolds_by_a_click_and_stands_for_all_its_sites(mount):
         assert page.evaluate(f"id => {VIEW}.position(id)", f"saved:layers.{layer}.attn/linear#0") is not None
 
 
-def test_a_heading_with_little_room_says_which_layers_it_stands_for(mount):
-    page = mount()
-    of = f"(first, last, room) => {VIEW}.view.range({{ first, last }}, room)"
-    say = lambda room: page.evaluate(f"room => ({of})('model.layers.0', 'model.layers.31', room)", room)  # noqa: E731
-    assert [say(room) for room in (600, 150, 20)] == [
-        "model.layers.0 … model.layers.31",
-        "model.layers.0 … 31",
-        "layers.0 … 31",
-    ]
-
-
 def test_a_view_of_another_size_is_never_empty(mount):
     page = mount()
     pixel = page.evaluate(f"""async () => {{
-      const el = document.getElementById("view"), {{ canvas, context }} = {VIEW}.view;
+      const el = document.getElementById("view"), {{ canvas, pen: {{ context }} }} = {VIEW}.view;
       return await new Promise((done) => {{
         let first = true;
         // After the view's own, in the same frame.
@@ -380,5 +369,7 @@ def test_what_is_selected_stays_where_it_is_across_a_change_of_folds(mount, name
     data = payload(graph, compute(graph, sites), sites)
     page.evaluate("([text, decode]) => model.set('data', eval(decode)(text))", [encoded(data), DECODE])
     assert [section["count"] for section in page.evaluate(f"{VIEW}.state().sections")] == [1, 1, 2]
-    after = page.evaluate(f"id => {VIEW}.view.locate(id).y + {VIEW}.view.canvas.getBoundingClientRect().top", held)
+    after = page.evaluate(
+        f"id => {VIEW}.view.places.locate(id).y + {VIEW}.view.canvas.getBoundingClientRect().top", held
+    )
     assert after == pytest.approx(before["y"], abs=0.01)

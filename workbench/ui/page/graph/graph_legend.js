@@ -41,23 +41,23 @@ function legendRows(ink, bars) {
   ];
 }
 
-/** Open or close the legend of a view. */
-export function toggleLegend(view) {
-  const there = view.el.querySelector(".wb-legend-box"), button = view.el.querySelector('[data-do="legend"]');
+/** Open or close the legend of a view; `bars` where its program has collectives. */
+export function toggleLegend(/** @type {HTMLElement} */ el, ink, /** @type {boolean} */ bars) {
+  const there = el.querySelector(".wb-legend-box"), button = /** @type {HTMLElement} */ (el.querySelector('[data-do="legend"]'));
   button.setAttribute("aria-expanded", String(!there));
   if (there) { there.remove(); return; }
   const box = document.createElement("div");
   box.className = "wb-legend-box";
   box.setAttribute("role", "note");
   box.tabIndex = 0;
-  for (const [picture, words] of legendRows(view.ink, view.scene?.bar.side.length > 0)) {
+  for (const [picture, words] of legendRows(ink, bars)) {
     const row = document.createElement("div"), text = document.createElement("span");
     row.innerHTML = picture;
     text.textContent = words;
     row.append(text);
     box.append(row);
   }
-  box.addEventListener("keydown", (event) => { if (event.key === "Escape") { toggleLegend(view); button.focus(); } });
-  view.el.append(box);
+  box.addEventListener("keydown", (event) => { if (event.key === "Escape") { toggleLegend(el, ink, bars); button.focus(); } });
+  el.append(box);
   box.focus({ preventScroll: true });
 }

@@ -2,47 +2,49 @@
 
 import { CROSS, GHOST, HEAD, HEADING } from "./graph_scene.js";
 
+/** @typedef {import("./graph_state.js").GraphState} GraphState */
+
 export class Overview {
-  /** @param {any} view */
-  constructor(view) {
-    this.view = view;
+  /**
+   * @param {GraphState} state
+   * @param {{moved(): void, scroll(by: number): void, scrollTo(top: number): void, tool(name: string): void, redraw(): void}} actions
+   *   what the view does when the part in view is dragged or moved by keys
+   * @param {AbortSignal} signal takes the listeners away
+   */
+  constructor(state, actions, signal) {
+    this.state = state;
+    this.actions = actions;
+    this.grip = 0; // how far below its upper edge the part in view is held
     this.canvas = document.createElement("canvas");
     this.canvas.className = "wb-map";
     this.canvas.tabIndex = 0;
     for (const [name, value] of Object.entries({ role: "scrollbar", "aria-label": "Part of the graph in view", "aria-orientation": "vertical", "aria-valuemin": "0", "aria-valuemax": "100" }))
       this.canvas.setAttribute(name, value);
     this.canvas.title = "The whole graph: drag the part in view, or use the arrow keys";
-    view.canvas.after(this.canvas);
+    state.pen.context.canvas.after(this.canvas);
     this.whole = document.createElement("canvas"); // drawn once per scene, theme and size
     this.drawnOf = null;
     this.wide = 0;
-    const on = (type, handler) => this.canvas.addEventListener(type, handler, { signal: view.stop.signal });
+    const on = (type, handler) => this.canvas.addEventListener(type, handler, { signal });
     on("pointerdown", (event) => this.onDown(event));
     on("pointermove", (event) => { if (this.canvas.hasPointerCapture(event.pointerId)) this.moveTo(event.offsetY - this.grip); });
     on("keydown", (event) => this.onKey(event));
-    for (const type of ["focus", "blur"]) on(type, () => view.redraw());
+    for (const type of ["focus", "blur"]) on(type, actions.redraw);
   }
 
   /** Pixels of the map per pixel of height at zoom 1. */
-  get scale() { return Math.min(1, (this.height - 2) / Math.max(1, this.view.scene.height - HEAD)); }
-  get height() { return this.view.heightPx - HEAD; }
+  get scale() { return Math.min(1, (this.height - 2) / Math.max(1, this.state.places.scene.height - HEAD)); }
+  get height() { return this.state.places.heightPx - HEAD; }
 
   /** The part in view on the map: from, and how tall. */
   window() {
-    const { view, scale } = this, from = Math.max(0, (view.worldY(HEAD) - HEAD) * scale);
-    const to = Math.min(view.scene.height - HEAD, view.worldY(view.heightPx) - HEAD) * scale;
+    const { state: { places }, scale } = this, from = Math.max(0, (places.worldY(HEAD) - HEAD) * scale);
+    const to = Math.min(places.scene.height - HEAD, places.worldY(places.heightPx) - HEAD) * scale;
     return { from, tall: Math.max(6, to - from) };
   }
 
   /** Bring a place of the map to the upper edge of the view. */
-  moveTo(y) {
-    const { view } = this;
-    view.atFit = false;
-    view.top = (y / this.scale) * view.zoom;
-    view.setHover(null);
-    view.clamp();
-    view.redraw();
-  }
+  moveTo(y) { this.actions.scrollTo((y / this.scale) * this.state.places.zoom); }
 
   onDown(event) {
     event.preventDefault();
@@ -54,21 +56,21 @@ export class Overview {
   }
 
   onKey(event) {
-    const { view } = this, page = (view.heightPx - HEAD) * 0.9;
+    const { actions } = this, page = (this.state.places.heightPx - HEAD) * 0.9;
     const act = {
-      ArrowDown: () => view.scroll(60), ArrowUp: () => view.scroll(-60), PageDown: () => view.scroll(page), PageUp: () => view.scroll(-page),
-      Home: () => view.scroll(-Infinity), End: () => view.scroll(Infinity), "+": () => view.onTool("in"), "=": () => view.onTool("in"), "-": () => view.onTool("out"),
+      ArrowDown: () => actions.scroll(60), ArrowUp: () => actions.scroll(-60), PageDown: () => actions.scroll(page), PageUp: () => actions.scroll(-page),
+      Home: () => actions.scroll(-Infinity), End: () => actions.scroll(Infinity), "+": () => actions.tool("in"), "=": () => actions.tool("in"), "-": () => actions.tool("out"),
     }[event.key];
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    view.atFit = false;
+    actions.moved();
     act();
   }
 
   /** The whole: a line per statement in its column's colour, arcs between, and layers. */
   paintWhole(wide, ratio) {
-    const { view, whole, scale } = this, c = /** @type {CanvasRenderingContext2D} */ (whole.getContext("2d")), { node, arc, sections } = view.scene, ink = view.ink;
+    const { state: { places, pen }, whole, scale } = this, c = /** @type {CanvasRenderingContext2D} */ (whole.getContext("2d")), { node, arc, sections } = places.scene, ink = pen.ink;
     whole.width = wide * ratio;
     whole.height = this.height * ratio;
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -92,9 +94,9 @@ export class Overview {
 
   draw() {
     // While a theme is changed the page has no layout for a moment, and what is drawn then is drawn for good.
-    const { view } = this, wide = this.wide = this.canvas.clientWidth || this.wide;
-    if (!wide || !view.scene || this.height <= 0) return;
-    const ratio = view.ratio, key = [view.scene, view.ink, wide, this.height, ratio];
+    const { places, pen, ratio } = this.state, wide = this.wide = this.canvas.clientWidth || this.wide;
+    if (!wide || !places.scene || this.height <= 0) return;
+    const key = [places.scene, pen.ink, wide, this.height, ratio];
     if (!this.drawnOf || key.some((part, i) => part !== this.drawnOf[i])) {
       this.drawnOf = key;
       this.canvas.width = wide * ratio;
@@ -103,18 +105,18 @@ export class Overview {
     }
     const c = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d", { alpha: false }));
     c.setTransform(1, 0, 0, 1, 0, 0);
-    c.fillStyle = view.paper;
+    c.fillStyle = pen.paper;
     c.fillRect(0, 0, this.canvas.width, this.canvas.height);
     c.drawImage(this.whole, 0, 0);
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.drawChosen(c, wide);
-    const { from, tall } = this.window(), room = Math.max(1, (view.scene.height - HEAD) * this.scale);
+    const { from, tall } = this.window(), room = Math.max(1, (places.scene.height - HEAD) * this.scale);
     const all = tall >= room - 1;
-    c.fillStyle = view.ink.select;
+    c.fillStyle = pen.ink.select;
     c.globalAlpha = all ? 0 : 0.12;
     c.fillRect(0, from, wide, tall);
     c.globalAlpha = 1;
-    c.strokeStyle = document.activeElement === this.canvas ? view.ink.select : view.ink.muted;
+    c.strokeStyle = document.activeElement === this.canvas ? pen.ink.select : pen.ink.muted;
     c.lineWidth = document.activeElement === this.canvas ? 2 : 1;
     c.strokeRect(1, from + 1, wide - 2, Math.min(tall, this.height - from) - 2);
     const at = all ? 0 : Math.round(100 * from / Math.max(1, room - tall));
@@ -124,9 +126,9 @@ export class Overview {
 
   /** What is selected, and what the search found, as they stand in the whole. */
   drawChosen(c, wide) {
-    const { view, scale } = this, { node, at } = view.scene, chosen = view.chosenPlace();
+    const { state: { places, pen }, scale } = this, { node, at } = places.scene, chosen = this.state.chosenPlace();
     const tick = (y, color) => { c.fillStyle = color; c.fillRect(0, (y - HEAD) * scale - 1, wide, 2.5); };
-    for (const i of view.matches ?? []) tick(node.y[i] + node.height[i] / 2, view.ink.found);
-    if (chosen && at) tick(chosen.kind === "arc" ? view.scene.arc.y0[chosen.index] : node.y[chosen.index] + node.height[chosen.index] / 2, view.ink.select);
+    for (const i of places.matches ?? []) tick(node.y[i] + node.height[i] / 2, pen.ink.found);
+    if (chosen && at) tick(chosen.kind === "arc" ? places.scene.arc.y0[chosen.index] : node.y[chosen.index] + node.height[chosen.index] / 2, pen.ink.select);
   }
 }

@@ -1,30 +1,26 @@
-// The joint graph on a canvas: pan, zoom, pointer, keys, search and tooltip. Layout comes from Python.
+// The joint graph on a canvas, as a widget: pan, zoom, pointer, keys, search and tooltip. Layout comes from Python.
 
-import { humanBytes, previews } from "../dom.js";
-import { Drawing } from "./graph_drawing.js";
+import { previews } from "../dom.js";
+import { draw } from "./graph_drawing.js";
 import { toggleLegend } from "./graph_legend.js";
 import { Overview } from "./graph_map.js";
 import {
-  CLONE, COLLECTIVE, COMPOSITE, CROSS, DARK, FOOT, HEAD, LIGHT, MAX_ZOOM, MIN_ZOOM, MOMENT, RANDOM, SLIM, TURN, VIEW,
-  firstBelow, isDark, scene, unpacked,
+  COMPOSITE, CROSS, DARK, FOOT, HEAD, LIGHT, MAX_ZOOM, MIN_ZOOM, MOMENT, SLIM, TURN, firstBelow, isDark, scene, unpacked,
 } from "./graph_scene.js";
+import { GraphState } from "./graph_state.js";
+import { about } from "./graph_words.js";
 
 /** @typedef {import("./graph_scene.js").Model} Model */
 
-class View extends Drawing {
+class View {
   /** @param {Model} model @param {HTMLElement} el */
   constructor(model, el) {
-    super();
     this.model = model;
     this.el = el;
-    this.zoom = 1;
-    this.left = 0; // scroll position, in screen pixels
-    this.top = 0;
     this.refitUntil = 0; // what comes until then is shown whole
     this.atFit = true; // until somebody zooms or moves
-    this.hover = null;
-    this.drawn = 0;
-    this.texts = new Map();
+    this.pending = 0; // the frame that was asked for
+    this.drawn = 0; // how long the last drawing took, in milliseconds
     this.preview = previews(model);
     this.received = 0;
     this.coming = false; // whether something is being unpacked
@@ -51,8 +47,8 @@ class View extends Drawing {
 
   build() {
     const { el, model } = this;
-    this.readOnly = model.get("read_only") === true; // a saved plan: clicks select, and change nothing
-    const keys = `Arrows move,${this.readOnly ? "" : " space turns the selected choice,"} ${this.readOnly ? "" : " o folds or unfolds identical layers,"} slash searches.`;
+    const still = model.get("read_only") === true;
+    const keys = `Arrows move,${still ? "" : " space turns the selected choice,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches.`;
     el.classList.add("wb-graph");
     el.dataset.lmSuppressShortcuts = "true";
     el.style.height = `${model.get("height")}px`;
@@ -82,7 +78,9 @@ class View extends Drawing {
     this.found = /** @type {HTMLElement} */ (el.querySelector(".wb-found"));
     this.tip = /** @type {HTMLElement} */ (el.querySelector(".wb-tip"));
     this.told = /** @type {HTMLElement} */ (el.querySelector('[role="status"]'));
-    this.context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d", { alpha: false }));
+    this.state = new GraphState(model, this.canvas);
+    this.places = this.state.places;
+    this.pen = this.state.pen;
     this.stop = new AbortController();
     const on = (target, type, handler, options = {}) =>
       target.addEventListener(type, handler, { signal: this.stop.signal, ...options });
@@ -97,7 +95,10 @@ class View extends Drawing {
     on(this.search, "input", () => this.onSearch());
     on(this.search, "keydown", (e) => this.onSearchKey(e));
     on(el.querySelector(".wb-foot"), "click", (e) => this.onTool(e.target.dataset?.do));
-    this.overview = new Overview(this);
+    this.overview = new Overview(this.state, {
+      moved: () => { this.atFit = false; }, scroll: (by) => this.scroll(by), tool: (what) => this.onTool(what), redraw: () => this.redraw(),
+      scrollTo: (top) => { this.atFit = false; this.places.top = top; this.setHover(null); this.places.clamp(); this.redraw(); },
+    }, this.stop.signal);
     this.sizes = new ResizeObserver(() => this.resize());
     this.sizes.observe(el);
     this.themes = new MutationObserver(() => this.paintTheme());
@@ -118,31 +119,34 @@ class View extends Drawing {
 
   /** Draw another scene: what is selected stays where it is on the screen, else the uppermost statement in view does. */
   take(next) {
-    const held = this.scene && next ? this.heldBy(next) : null, first = !this.scene;
-    this.scene = next;
+    const { places } = this;
+    const held = places.scene && next ? this.heldBy(next) : null, first = !places.scene;
+    places.scene = next;
     this.takeAsked();
-    if (performance.now() < this.refitUntil || (first && this.atFit && this.width)) this.fit();
-    else if (held) this.top += this.locate(held.id).y - held.y;
+    if (performance.now() < this.refitUntil || (first && this.atFit && places.width)) this.fit();
+    else if (held) places.top += places.locate(held.id).y - held.y;
+    this.wireKey.hidden = !next || next.bar.side.length === 0;
     this.nameViews();
-    this.texts.clear();
+    this.pen.texts.clear();
     this.setHover(null);
-    this.clamp();
+    places.clamp();
     this.redraw();
   }
 
   /** Arcs of which another option was asked for, with the style of that. */
   takeAsked() {
     const asked = Object.entries(this.model.get("asked") ?? {});
-    this.asked = new Map(asked.map(([id, style]) => [this.scene?.at.get(id), style]).filter(([at]) => at?.kind === "arc").map(([at, style]) => [at.index, style]));
+    this.state.asked = new Map(asked.map(([id, style]) => [this.places.scene?.at.get(id), style]).filter(([at]) => at?.kind === "arc").map(([at, style]) => [at.index, style]));
   }
 
   /** What is in view now and in another scene too, and its height on the screen. */
   heldBy(next) {
-    const { node, columns, strings } = this.scene, low = this.worldY(HEAD);
-    const inView = ({ y }) => y >= HEAD && y <= this.heightPx;
+    const { places } = this;
+    const { node, columns, strings } = places.scene, low = places.worldY(HEAD);
+    const inView = ({ y }) => y >= HEAD && y <= places.heightPx;
     const upper = columns[0].slice(firstBelow(columns[0], node, low)).map((i) => strings[node.id[i]]);
-    for (const id of [this.model.get("selected"), ...upper]) {
-      const at = id && next.at.has(id) ? this.locate(id) : null;
+    for (const id of [this.state.selected, ...upper]) {
+      const at = id && next.at.has(id) ? places.locate(id) : null;
       if (at && inView(at)) return { id, y: at.y };
     }
     return null;
@@ -150,9 +154,22 @@ class View extends Drawing {
 
   /** The button that shows and hides views says how many there are, and which it would do. */
   nameViews() {
-    const { count, hidden } = this.scene?.views ?? { count: 0, hidden: 0 };
-    this.viewsButton.hidden = count === 0 || this.readOnly;
+    const { count, hidden } = this.places.scene?.views ?? { count: 0, hidden: 0 };
+    this.viewsButton.hidden = count === 0 || this.state.readOnly;
     this.viewsButton.textContent = hidden ? `Show ${hidden} views` : `Hide ${count} views`;
+  }
+
+  redraw() {
+    if (this.pending) return;
+    this.pending = requestAnimationFrame(() => { this.pending = 0; this.draw(); });
+  }
+
+  draw() {
+    if (!this.places.width) return;
+    const began = performance.now();
+    draw(this.state);
+    if (this.places.scene) this.overview.draw();
+    this.drawn = performance.now() - began;
   }
 
   destroy() {
@@ -169,66 +186,70 @@ class View extends Drawing {
     this.dark = isDark(this.el);
     this.el.classList.toggle("wb-dark", this.dark);
     if (this.model.get("dark") !== this.dark) { this.model.set("dark", this.dark); this.model.save_changes(); }
-    this.ink = this.dark ? DARK : LIGHT;
+    this.pen.ink = this.dark ? DARK : LIGHT;
     const paper = getComputedStyle(this.el).getPropertyValue("--jp-layout-color0").trim();
-    this.paper = paper || this.ink.paper;
+    this.pen.paper = paper || this.pen.ink.paper;
     this.redraw();
   }
 
   resize() {
+    const { places } = this;
     const ratio = window.devicePixelRatio || 1;
     // Where there is little room the columns have it, and not the overview.
     this.el.classList.toggle("wb-slim", this.el.clientWidth < SLIM);
-    this.width = this.canvas.clientWidth;
-    this.heightPx = this.el.clientHeight - FOOT;
-    if (!this.width) return;
-    this.canvas.width = Math.round(this.width * ratio);
-    this.canvas.height = Math.round(this.heightPx * ratio);
-    this.ratio = ratio;
-    this.texts.clear();
+    places.width = this.canvas.clientWidth;
+    places.heightPx = this.el.clientHeight - FOOT;
+    if (!places.width) return;
+    this.canvas.width = Math.round(places.width * ratio);
+    this.canvas.height = Math.round(places.heightPx * ratio);
+    this.state.ratio = ratio;
+    this.pen.texts.clear();
     // All of it at first sight, and as long as nobody came nearer.
     if (this.atFit) this.fit();
-    this.clamp();
+    places.clamp();
     // At once: a canvas of another size is empty, and the next frame is one too late.
     this.draw();
   }
 
   // ---- pan and zoom ------------------------------------------------------------------------------------------
 
-  setZoom(zoom, anchorX = this.width / 2, anchorY = this.heightPx / 2) {
-    const world = this.worldY(anchorY), across = (anchorX + this.left) / this.scaleX;
-    this.zoom = Math.max(MIN_ZOOM, Math.min(MAX_ZOOM, zoom));
+  setZoom(zoom, anchorX = this.places.width / 2, anchorY = this.places.heightPx / 2) {
+    const { places } = this;
+    const world = places.worldY(anchorY), across = (anchorX + places.left) / places.scaleX;
+    places.zoom = Math.max(MIN_ZOOM, Math.min(MAX_ZOOM, zoom));
     this.atFit = false;
-    this.top = HEAD + (world - HEAD) * this.zoom - anchorY;
-    this.left = across * this.scaleX - anchorX;
-    this.clamp();
+    places.top = HEAD + (world - HEAD) * places.zoom - anchorY;
+    places.left = across * places.scaleX - anchorX;
+    places.clamp();
     this.redraw();
   }
 
   fit() {
-    if (!this.scene) return;
-    this.left = this.top = 0;
-    this.setZoom(Math.min(1, (this.heightPx - HEAD - TURN) / Math.max(1, this.scene.height - HEAD)));
+    const { places } = this;
+    if (!places.scene) return;
+    places.left = places.top = 0;
+    this.setZoom(Math.min(1, (places.heightPx - HEAD - TURN) / Math.max(1, places.scene.height - HEAD)));
     this.atFit = true;
   }
 
   /** Come so near to a module that its statements can be read. */
   approach(index) {
-    const { module } = this.scene, room = this.heightPx - HEAD - 16;
+    const { places } = this;
+    const { module } = places.scene, room = places.heightPx - HEAD - 16;
     this.setZoom(Math.max(0.75, Math.min(1, room / module.height[index])));
-    this.top = (module.y[index] - HEAD) * this.zoom - 8;
-    this.clamp();
+    places.top = (module.y[index] - HEAD) * places.zoom - 8;
+    places.clamp();
     this.redraw();
   }
 
   /** Ask to have an end of a bar right before a node. */
   place(id, node) {
-    if (node >= 0) this.model.send({ type: "place", id, node: this.scene.strings[this.scene.node.id[node]] });
+    if (node >= 0) this.model.send({ type: "place", id, node: this.places.scene.strings[this.places.scene.node.id[node]] });
   }
 
   /** Move the end that is selected by one statement, later or earlier. */
   nudge(by) {
-    const { bar, endOf, columns } = this.scene, id = this.model.get("selected"), chosen = endOf.get(id);
+    const { bar, endOf, columns } = this.places.scene, id = this.state.selected, chosen = endOf.get(id);
     if (!chosen) return;
     const side = bar.side[chosen.index], here = bar[`${chosen.end}_node`][chosen.index];
     const next = columns[side].indexOf(here) + (side === 0 ? by : -by);
@@ -243,36 +264,38 @@ class View extends Drawing {
   }
 
   onDown(event) {
+    const { places } = this;
     this.canvas.focus({ preventScroll: true });
-    const [x, y] = this.pointer(event), bar = this.scene && !this.readOnly ? this.barHit(x, y) : null;
-    this.drag = { x, y, left: this.left, top: this.top, moved: false, bar };
+    const [x, y] = this.pointer(event), bar = places.scene && !this.state.readOnly ? places.barHit(x, y) : null;
+    this.state.drag = { x, y, left: places.left, top: places.top, moved: false, bar };
     this.canvas.setPointerCapture(event.pointerId);
   }
 
   onMove(event) {
+    const { places } = this, { drag } = this.state;
     const [x, y] = this.pointer(event);
-    if (!this.drag) { this.setHover(this.hit(x, y), x, y); return; }
-    if (Math.hypot(x - this.drag.x, y - this.drag.y) > 3) this.drag.moved = true;
-    if (!this.drag.moved) return;
-    if (this.drag.bar) {
-      this.drag.at = y;
-      this.drag.target = this.nodeNear(this.scene.bar.side[this.drag.bar.index], y);
+    if (!drag) { this.setHover(places.hit(x, y), x, y); return; }
+    if (Math.hypot(x - drag.x, y - drag.y) > 3) drag.moved = true;
+    if (!drag.moved) return;
+    if (drag.bar) {
+      drag.at = y;
+      drag.target = places.nodeNear(places.scene.bar.side[drag.bar.index], y);
       this.tip.hidden = true;
       this.redraw();
       return;
     }
     this.atFit = false;
-    this.left = this.drag.left - (x - this.drag.x);
-    this.top = this.drag.top - (y - this.drag.y);
+    places.left = drag.left - (x - drag.x);
+    places.top = drag.top - (y - drag.y);
     this.setHover(null);
     this.canvas.style.cursor = "grabbing";
-    this.clamp();
+    places.clamp();
     this.redraw();
   }
 
   onUp(event) {
-    const drag = this.drag;
-    this.drag = null;
+    const drag = this.state.drag;
+    this.state.drag = null;
     this.canvas.style.cursor = "";
     if (drag?.bar && drag.moved) {
       this.select(drag.bar.id);
@@ -280,44 +303,46 @@ class View extends Drawing {
       return;
     }
     if (!drag || drag.moved) return;
-    const target = this.hit(...this.pointer(event));
+    const target = this.places.hit(...this.pointer(event));
     if (!target) this.select("");
     else if (target.kind === "section") this.fold(target.index);
     else if (target.kind === "module") this.approach(target.index);
     else {
-      if (target.kind === "node" && target.id === this.model.get("selected")) this.unfold(target.index);
+      if (target.kind === "node" && target.id === this.state.selected) this.unfold(target.index);
       this.select(target.id);
       if (target.kind !== "node" && target.kind !== "bar") this.turn(target.id);
     }
   }
 
   onWheel(event) {
+    const { places } = this;
     const [x, y] = this.pointer(event);
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
-      this.setZoom(this.zoom * Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0022)), x, y);
+      this.setZoom(places.zoom * Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0022)), x, y);
       return;
     }
-    const { top, left } = this, unit = event.deltaMode === 1 ? 18 : 1;
-    this.top += event.deltaY * unit;
-    this.left += event.deltaX * unit;
-    this.clamp();
+    const { top, left } = places, unit = event.deltaMode === 1 ? 18 : 1;
+    places.top += event.deltaY * unit;
+    places.left += event.deltaX * unit;
+    places.clamp();
     // At the ends the page scrolls on.
-    if (this.top !== top || this.left !== left) event.preventDefault();
+    if (places.top !== top || places.left !== left) event.preventDefault();
     this.setHover(null);
     this.redraw();
   }
 
   onKey(event) {
+    const { places } = this;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const act = {
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),
-      Enter: () => { const at = this.chosenPlace(); if (at?.kind === "node") this.unfold(at.index); },
+      Enter: () => { const at = this.state.chosenPlace(); if (at?.kind === "node") this.unfold(at.index); },
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
       r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
       o: () => this.foldHere(), "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
-      Home: () => { this.top = 0; this.redraw(); }, End: () => { this.top = Infinity; this.clamp(); this.redraw(); },
-      PageDown: () => this.scroll(this.heightPx * 0.9), PageUp: () => this.scroll(-this.heightPx * 0.9),
+      Home: () => { places.top = 0; this.redraw(); }, End: () => { places.top = Infinity; places.clamp(); this.redraw(); },
+      PageDown: () => this.scroll(places.heightPx * 0.9), PageUp: () => this.scroll(-places.heightPx * 0.9),
     }[event.key];
     if (!act) return;
     event.preventDefault();
@@ -325,25 +350,26 @@ class View extends Drawing {
     act();
   }
 
-  scroll(by) { this.top += by; this.clamp(); this.redraw(); }
+  scroll(by) { this.places.top += by; this.places.clamp(); this.redraw(); }
 
   onTool(what) {
-    if (what === "in") this.setZoom(this.zoom * 1.25);
-    else if (what === "out") this.setZoom(this.zoom / 1.25);
+    const { places } = this;
+    if (what === "in") this.setZoom(places.zoom * 1.25);
+    else if (what === "out") this.setZoom(places.zoom / 1.25);
     else if (what === "one") this.setZoom(1);
     else if (what === "fit") {
       this.fit();
       // What was put closer together so that nothing moved gets its usual room.
       this.refitUntil = performance.now() + 2000;
-      if (!this.readOnly) this.model.send({ type: "relax" });
+      if (!this.state.readOnly) this.model.send({ type: "relax" });
     }
-    else if (what === "legend") toggleLegend(this);
-    else if (what === "views") this.model.send({ type: "views", shown: this.scene.views.hidden > 0 });
+    else if (what === "legend") toggleLegend(this.el, this.pen.ink, places.scene?.bar.side.length > 0);
+    else if (what === "views") this.model.send({ type: "views", shown: places.scene.views.hidden > 0 });
   }
 
   /** Move the selection up or down its column; an arc's neighbours are the arcs above and below. */
   step(by) {
-    const { node, arc, columns, strings } = this.scene, chosen = this.chosenPlace();
+    const { node, arc, columns, strings } = this.places.scene, chosen = this.state.chosenPlace();
     if (chosen?.kind === "arc") {
       const order = Array.from(arc.y0.keys()).sort((a, b) => arc.y0[a] - arc.y0[b]);
       const next = order[order.indexOf(chosen.index) + by];
@@ -351,20 +377,13 @@ class View extends Drawing {
       return;
     }
     const side = chosen ? node.side[chosen.index] : 0, list = columns[side];
-    const next = chosen ? list.indexOf(chosen.index) + by : firstBelow(list, node, this.worldY(HEAD));
+    const next = chosen ? list.indexOf(chosen.index) + by : firstBelow(list, node, this.places.worldY(HEAD));
     if (list[next] !== undefined) this.select(strings[node.id[list[next]]], true);
-  }
-
-  /** The arc or the node that the selection is at; a mark is at its node. */
-  chosenPlace() {
-    const chosen = this.scene.at.get(this.model.get("selected"));
-    if (chosen?.kind === "bar") return { kind: "node", index: this.scene.bar.issue_node[chosen.index] };
-    return chosen?.kind === "mark" ? { kind: "node", index: this.scene.mark.node[chosen.index] } : chosen;
   }
 
   /** Move the selection sideways: forward statement, its arc, the backward statement. */
   across(by) {
-    const { node, arc, columns, strings, arcsFrom } = this.scene, chosen = this.chosenPlace();
+    const { node, arc, columns, strings, arcsFrom } = this.places.scene, chosen = this.state.chosenPlace();
     if (!chosen) { this.step(1); return; }
     if (chosen.kind === "arc") {
       const end = by > 0 ? arc.target[chosen.index] : arc.source[chosen.index];
@@ -380,7 +399,7 @@ class View extends Drawing {
   }
 
   select(id, show = false) {
-    if (this.model.get("selected") !== id) {
+    if (this.state.selected !== id) {
       this.model.set("selected", id);
       this.model.save_changes();
     }
@@ -390,10 +409,11 @@ class View extends Drawing {
 
   /** Scroll so that `id` is in view, and where asked come near enough to read it. */
   reveal(id, near = false) {
-    if (near && !this.labelled() && this.locate(id)) this.setZoom(1);
-    const at = this.locate(id);
+    const { places } = this;
+    if (near && !places.labelled() && places.locate(id)) this.setZoom(1);
+    const at = places.locate(id);
     if (!at) return;
-    if (at.y < HEAD + 24 || at.y > this.heightPx - 40) { this.top += at.y - this.heightPx / 2; this.clamp(); }
+    if (at.y < HEAD + 24 || at.y > places.heightPx - 40) { places.top += at.y - places.heightPx / 2; places.clamp(); }
     this.redraw();
   }
 
@@ -401,7 +421,7 @@ class View extends Drawing {
 
   /** What the space key turns: what is selected, or what the selected statement has to choose from. */
   turnSelected() {
-    const { at, arc, arcsFrom, mark, marksOf, strings } = this.scene, id = this.model.get("selected"), chosen = at.get(id);
+    const { at, arc, arcsFrom, mark, marksOf, strings } = this.places.scene, id = this.state.selected, chosen = at.get(id);
     if (!chosen) return;
     if (chosen.kind === "arc") { this.turn(strings[arc.id[chosen.index]]); return; }
     if (chosen.kind === "mark") { this.turn(strings[mark.id[chosen.index]]); return; }
@@ -412,31 +432,32 @@ class View extends Drawing {
   }
 
   fold(index) {
-    const section = this.scene.sections[index];
+    const section = this.places.scene.sections[index];
     if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem });
   }
 
   /** Fold the layer of what is selected, or unfold it; else the first in view that has identical ones. */
   foldHere() {
-    const { node, arc, sections } = this.scene, chosen = this.chosenPlace(), top = this.worldY(HEAD);
+    const { node, arc, sections } = this.places.scene, chosen = this.state.chosenPlace(), top = this.places.worldY(HEAD);
     const y = chosen ? (chosen.kind === "arc" ? arc.y0 : node.y)[chosen.index] : NaN;
     const can = sections.map((s, index) => ({ index, low: s.y, high: s.y + s.height })).filter(({ index }) => sections[index].identical > 1);
     const found = can.find(({ low, high }) => y >= low && y < high) ?? can.find(({ high }) => high > top);
-    if (found && !this.readOnly) this.fold(found.index);
+    if (found && !this.state.readOnly) this.fold(found.index);
   }
 
   /** Show what a row stands for, waits of one moment or a composite's statements, or show it as one again. */
   unfold(index) {
-    const { node, strings } = this.scene;
-    if (node.flags[index] & COMPOSITE && !this.readOnly) this.model.send({ type: "fold", node: strings[node.id[index]] });
-    else if (node.flags[index] & MOMENT && !this.readOnly) this.model.send({ type: "fold", stem: `waits:${strings[node.id[index]].slice(2)}` });
+    const { node, strings } = this.places.scene;
+    if (node.flags[index] & COMPOSITE && !this.state.readOnly) this.model.send({ type: "fold", node: strings[node.id[index]] });
+    else if (node.flags[index] & MOMENT && !this.state.readOnly) this.model.send({ type: "fold", stem: `waits:${strings[node.id[index]].slice(2)}` });
   }
 
   // ---- search ------------------------------------------------------------------------------------------------
 
   onSearch() {
-    const { node, strings } = this.scene, query = this.search.value.trim().toLowerCase();
-    this.matches = null;
+    const { places } = this;
+    const { node, strings } = places.scene, query = this.search.value.trim().toLowerCase();
+    places.matches = null;
     if (query) {
       const list = [];
       for (let i = 0; i < node.id.length; i++) {
@@ -444,30 +465,31 @@ class View extends Drawing {
         if (text.toLowerCase().includes(query)) list.push(i);
       }
       list.sort((a, b) => node.y[a] - node.y[b] || node.side[a] - node.side[b]);
-      this.matches = new Set(list);
+      places.matches = new Set(list);
       this.matchList = list;
       this.matchAt = 0;
       if (list.length) this.reveal(strings[node.id[list[0]]], true);
     }
-    this.found.textContent = query ? `${this.matches.size}` : "";
+    this.found.textContent = query ? `${places.matches.size}` : "";
     this.redraw();
   }
 
   onSearchKey(event) {
+    const { places } = this;
     event.stopPropagation();
     if (event.key === "Escape") { this.search.value = ""; this.onSearch(); this.canvas.focus(); }
-    if (event.key === "Enter" && this.matches?.size) {
+    if (event.key === "Enter" && places.matches?.size) {
       const index = this.matchList[this.matchAt % this.matchList.length];
       this.matchAt += event.shiftKey ? this.matchList.length - 1 : 1;
-      this.select(this.scene.strings[this.scene.node.id[index]], true);
+      this.select(places.scene.strings[places.scene.node.id[index]], true);
     }
   }
 
   // ---- tooltip -----------------------------------------------------------------------------------------------
 
   setHover(target, x = 0, y = 0) {
-    const same = target?.id === this.hover?.id;
-    this.hover = target;
+    const same = target?.id === this.state.hover?.id;
+    this.state.hover = target;
     this.canvas.style.cursor = target ? "pointer" : "";
     if (!target || target.kind === "section") this.tip.hidden = true;
     else this.showTip(target, x, y);
@@ -476,43 +498,19 @@ class View extends Drawing {
 
   /** What a click on an arc or a mark would change is shown before it is made. */
   previewOf(target) {
-    if (this.readOnly) return;
+    if (this.state.readOnly) return;
     this.preview(target?.kind === "arc" || target?.kind === "mark" ? { id: target.id } : null);
   }
 
   /** What is selected by keys is said to a screen reader, to which the canvas is one picture. */
   tell() {
-    const at = document.activeElement === this.canvas ? this.scene?.at.get(this.model.get("selected")) : null;
-    this.told.textContent = at ? this.about(at).map(([, text]) => text).filter(Boolean).join(". ") : "";
-  }
-
-  /** What is said of a place: lines, each with how it is written. */
-  about(target) {
-    const { node, arc, mark, module, strings } = this.scene;
-    const rows = [];
-    if (target.kind === "module") {
-      const i = target.index, saved = strings[module.saved[i]];
-      rows.push(["b", strings[module.scope[i]]], ["", `${module.forward[i]} statements in the forward, ${module.backward[i]} in the backward`]);
-      rows.push(["", `↓ ${strings[module.forward_ops[i]]}`], ["", module.backward[i] ? `↑ ${strings[module.backward_ops[i]]}` : ""]);
-      rows.push(["", saved && `${saved} saved for the backward`], ["i", "click: come near enough to read them"]);
-    } else if (target.kind === "node") {
-      const i = target.index, flags = node.flags[i];
-      rows.push(["b", strings[node.full[i]]], ["", strings[node.detail[i]]]);
-      const traits = [
-        node.bytes[i] ? humanBytes(node.bytes[i]) : "", strings[node.executor[i]], flags & RANDOM ? "random" : "",
-        flags & VIEW ? "view, no memory of its own" : "", flags & CLONE ? "computed again in the backward" : "",
-        flags & COLLECTIVE ? "collective" : "",
-      ];
-      rows.push(["", traits.filter(Boolean).join(" · ")], ["i", strings[node.about[i]]]);
-    } else {
-      const tip = target.kind === "mark" ? mark.tip : target.kind === "bar" ? this.scene.bar.tip : arc.tip;
-      rows.push(...strings[tip[target.index]].split("\n").map((text, i) => [i ? "" : "b", text]));
-    }
-    return rows;
+    const at = document.activeElement === this.canvas ? this.places.scene?.at.get(this.state.selected) : null;
+    this.told.textContent = at ? about(this.places.scene, at).map(([, text]) => text).filter(Boolean).join(". ") : "";
   }
 
   showTip(target, x, y) {
-    this.tip.replaceChildren(...this.about(target).filter(([, text]) => text).map(([tag, text]) => {
+    const { places } = this;
+    this.tip.replaceChildren(...about(places.scene, target).filter(([, text]) => text).map(([tag, text]) => {
       const row = document.createElement("div");
       row.className = `wb-tip-${tag || "p"}`;
       row.textContent = text;
@@ -520,8 +518,8 @@ class View extends Drawing {
     }));
     this.tip.hidden = false;
     const { offsetWidth, offsetHeight } = this.tip;
-    this.tip.style.left = `${Math.max(4, Math.min(x + 14, this.width - offsetWidth - 8))}px`;
-    this.tip.style.top = `${y + 18 + offsetHeight > this.heightPx ? Math.max(4, y - offsetHeight - 12) : y + 18}px`;
+    this.tip.style.left = `${Math.max(4, Math.min(x + 14, places.width - offsetWidth - 8))}px`;
+    this.tip.style.top = `${y + 18 + offsetHeight > places.heightPx ? Math.max(4, y - offsetHeight - 12) : y + 18}px`;
   }
 }
 
@@ -532,23 +530,23 @@ function render({ model, el }) {
   /** @type {any} */ (el).__workbench = {
     position(id) {
       view.reveal(id, true);
-      const at = view.locate(id), box = view.canvas.getBoundingClientRect();
+      const at = view.places.locate(id), box = view.canvas.getBoundingClientRect();
       return at && { x: box.left + at.x, y: box.top + at.y };
     },
     hit(x, y) {
       const box = view.canvas.getBoundingClientRect();
-      return view.hit(x - box.left, y - box.top)?.id ?? null;
+      return view.places.hit(x - box.left, y - box.top)?.id ?? null;
     },
     state() {
-      const { scene: s } = view;
+      const { scene: s } = view.places;
       return {
-        nodes: s?.node.id.length ?? 0, zoom: view.zoom, top: view.top, selected: model.get("selected"), dark: view.dark,
+        nodes: s?.node.id.length ?? 0, zoom: view.places.zoom, top: view.places.top, selected: model.get("selected"), dark: view.dark,
         drawn_ms: view.drawn, sections: s?.sections ?? [],
-        arcs: s ? Array.from(s.arc.id, (id, i) => ({ id: s.strings[id], style: s.arc.style[i], asked: view.askedOf(i) ?? null, label: s.strings[s.arc.label[i]] })) : [],
+        arcs: s ? Array.from(s.arc.id, (id, i) => ({ id: s.strings[id], style: s.arc.style[i], asked: view.state.asked.get(i) ?? null, label: s.strings[s.arc.label[i]] })) : [],
         marks: s ? Array.from(s.mark.id, (id, i) => ({ id: s.strings[id], text: s.strings[s.mark.text[i]], state: s.mark.state[i] })) : [],
-        bars: s ? Array.from(s.bar.side, (side, i) => ({ side, ...view.barAt(i), id: s.strings[s.bar.issue[i]], wait_id: s.strings[s.bar.wait[i]] })) : [],
-        modules: s && view.far ? view.bands().map((i) => ({ scope: s.strings[s.module.scope[i]], y: view.y(s.module.y[i]), height: s.module.height[i] * view.zoom })) : [],
-        ids: s ? Array.from(s.node.id, (id) => s.strings[id]) : [], matches: view.matches?.size ?? null,
+        bars: s ? Array.from(s.bar.side, (side, i) => ({ side, ...view.places.barAt(i), id: s.strings[s.bar.issue[i]], wait_id: s.strings[s.bar.wait[i]] })) : [],
+        modules: s && view.places.far ? view.places.bands().map((i) => ({ scope: s.strings[s.module.scope[i]], y: view.places.y(s.module.y[i]), height: s.module.height[i] * view.places.zoom })) : [],
+        ids: s ? Array.from(s.node.id, (id) => s.strings[id]) : [], matches: view.places.matches?.size ?? null,
       };
     },
     view,
