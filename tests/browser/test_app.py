@@ -16,9 +16,9 @@ IN_A_LAYER = FIRST_LEGAL.replace("s.values and", "s.id.startswith('saved:layers.
 
 HELD = """
 import threading
-from workbench.compiler import pipeline
-let, plan = threading.Event(), pipeline.plan
-pipeline.plan = lambda *given: let.wait(60) and plan(*given)
+from workbench.compiler import api
+let, plan = threading.Event(), api.plan
+api.plan = lambda *given: let.wait(60) and plan(*given)
 """
 """No plan is made before it is let."""
 
