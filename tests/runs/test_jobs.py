@@ -22,10 +22,9 @@ from workbench.core.config import Config
 from workbench.errors import ProgramError, RunError
 from workbench.runs.log import event_log, events
 from workbench.runs.measure import statement_times
-from workbench.runs.process import reaper, request, run_control, run_store
+from workbench.runs.process import failure, reaper, request, run_control, run_store
 from workbench.runs.process.request import RunOptions
 from workbench.runs.process.run_control import Run
-from workbench.runs.worker import worker
 
 pytestmark = pytest.mark.slow
 
@@ -409,7 +408,7 @@ def test_the_status_of_a_worker_is_put_into_words(status: int | None, reason: st
 
 def explained(error: BaseException, cause: BaseException | None = None) -> str:
     error.__cause__ = cause
-    return worker.explain(error)
+    return failure.explain(error)
 
 
 def test_errors_are_put_into_one_line() -> None:

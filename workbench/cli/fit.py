@@ -69,7 +69,7 @@ def fit(
 ) -> int:
     """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
     check_program(program, settings)
-    from workbench.bench.fit.request import checked_peak, compilations_of, points_of, seconds, uses
+    from workbench.bench.session.fit_request import checked_peak, compilations_of, points_of, seconds, uses
     from workbench.runs.measure import measured_rates
 
     asked = (peak is not None) + (step is not None) + (curve is not None)

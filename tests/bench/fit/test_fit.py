@@ -30,7 +30,7 @@ from workbench.analysis.fit.option_costs import Rates
 from workbench.analysis.fit.rounding import SOLVED_TO
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
 from workbench.bench.fit.fitter import Fitter
-from workbench.bench.fit.request import STORAGES, size_bytes
+from workbench.bench.session.fit_request import STORAGES, size_bytes
 from workbench.errors import ChoiceError, PlanError
 from workbench.ui.controls.help import OPTIONS, meaning
 

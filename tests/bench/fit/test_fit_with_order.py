@@ -12,7 +12,7 @@ from workbench import Workbench
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.memory.peak_by_statement import SAVE
 from workbench.bench.fit.fitter import Fitter
-from workbench.bench.fit.request import USING
+from workbench.bench.session.fit_request import USING
 from workbench.errors import ChoiceError, PlanError
 from workbench.levers import orders
 

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.analysis.fit.lp_bound import Bound
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE
 from workbench.bench.fit.cut_search import BY_CUTS, in_words
-from workbench.bench.fit.request import STORAGES
+from workbench.bench.session.fit_request import STORAGES
 from workbench.summary import human_bytes, human_seconds
 
 _STEPS = ("looser", "tighter")

@@ -12,7 +12,7 @@ from workbench.bench.fit.fit_result import Fit
 from workbench.bench.fit.fitter import Fitter, quickest
 from workbench.bench.fit.infeasible import Unmet, too_many
 from workbench.bench.fit.order_presets import Found
-from workbench.bench.fit.request import CUTS, STORAGES, compilations_of, peak_bytes, seconds, uses
+from workbench.bench.session.fit_request import CUTS, STORAGES, compilations_of, peak_bytes, seconds, uses
 from workbench.errors import ChoiceError
 
 if TYPE_CHECKING:

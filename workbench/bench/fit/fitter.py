@@ -23,7 +23,7 @@ from workbench.bench.fit.cut_search import compute_s, kind_of
 from workbench.bench.fit.fit_result import Chosen, Fit, Step
 from workbench.bench.fit.infeasible import held, peak_line, too_many, too_quick, too_small
 from workbench.bench.fit.order_presets import Found
-from workbench.bench.fit.request import ORDER, STORAGES, WAITS, uses
+from workbench.bench.session.fit_request import ORDER, STORAGES, WAITS, uses
 from workbench.compiler.interop.gc_pause import few_collections
 from workbench.core.lever import lever_of
 from workbench.errors import PlanError
@@ -66,7 +66,7 @@ class Fitter:
     keep : bool
         Whether plans made are put among those that are kept.
     using : sequence of str
-        Of `workbench.bench.fit.request.USING`: what may be chosen.
+        Of `workbench.bench.session.fit_request.USING`: what may be chosen.
     known : iterable of Found
         What another for the same program, machine and choices by hand has planned.
     base : mapping of str to str

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.analysis.memory.peak_by_statement import OFFLOAD
-from workbench.bench.fit.request import CUTS, USING, WAITS
+from workbench.bench.session.fit_request import CUTS, USING, WAITS
 from workbench.errors import Advice, PlanError
 from workbench.summary import human_bytes, human_seconds
 

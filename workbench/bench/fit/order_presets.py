@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from workbench.analysis.fit.option_costs import Point
-from workbench.bench.fit.request import ORDER, WAITS
+from workbench.bench.session.fit_request import ORDER, WAITS
 
 if TYPE_CHECKING:
     from workbench.analysis.cost.machines import Machine

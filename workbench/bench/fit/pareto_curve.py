@@ -15,7 +15,7 @@ from workbench.bench.fit.cancellable_task import Background
 from workbench.bench.fit.fit_result import Fit, best_of, moved_in_words
 from workbench.bench.fit.fit_with_cuts import Among
 from workbench.bench.fit.order_presets import Found
-from workbench.bench.fit.request import STORAGES, checked_peak, peak_bytes, points_of, uses
+from workbench.bench.session.fit_request import STORAGES, checked_peak, peak_bytes, points_of, uses
 from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.cost.collective_overlap import Overlap
 from workbench.analysis.cost.machines import H100, Machine
-from workbench.bench.fit.request import used_on
 from workbench.bench.session.capture_info import WayIn
 from workbench.bench.session.export import Files
+from workbench.bench.session.fit_request import used_on
 from workbench.bench.session.history import History
 from workbench.bench.session.machine_choice import machine_of, of_device
 from workbench.bench.session.plan_diff import Effects, PlanDiff, diff, effect_of

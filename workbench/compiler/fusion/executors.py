@@ -36,7 +36,6 @@ from workbench.compiler.interop.thunder_api import (
     TorchCompileExecutor,
     TraceCtx,
     TraceProvenance,
-    _vjp_impl,
     dce,
     from_trace,
     fuse_bound_symbols,
@@ -51,6 +50,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace import inplace_copies
 from workbench.compiler.trace.bsym_memo import STRUCTURE, Kept, Structure, identity, ids, made_names
 from workbench.compiler.trace.fingerprints import fusion_key
+from workbench.compiler.trace.tags import contains, differentiates
 
 UNFUSED = frozenset(
     {
@@ -205,24 +205,6 @@ class Control:
         if self.observer is not None:
             self.observer.stage(name, time.perf_counter() - start)
         return result
-
-
-def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
-    """Whether a statement is, or is made of, an op with the tag."""
-    if tag in (bsym.sym.tags or ()) or tag in bsym.tags:
-        return True
-    return any(contains(sub, tag) for sub in bsym.subsymbols)
-
-
-def differentiates(bsym: BoundSymbol) -> bool:
-    """Whether a statement runs PyTorch's autograd, as Thunder does for ops that it has no rule of its own for.
-
-    Dynamo does not trace into it: a region with the gradient of ``x.detach()`` would not compile.
-    """
-    called = (bsym._call_ctx or {}).values()
-    return any(getattr(function, "func", None) is _vjp_impl for function in called) or any(
-        map(differentiates, bsym.subsymbols)
-    )
 
 
 class LazyRegion:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from workbench.analysis.memory.allocator import storage_bytes
-from workbench.compiler.fusion.executors import contains
 from workbench.compiler.interop.thunder_api import (
     COLLECTIVES,
     WAITS,
@@ -32,6 +31,7 @@ from workbench.compiler.memory.op_effects import FactsCache, TraceFacts, facts
 from workbench.compiler.trace.bsym_memo import made_names, read_names, shared_of, structure_of
 from workbench.compiler.trace.proxy_traits import Traits, bytes_of, shape_of, storage_bytes_of, traits_of
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, OriginTag, is_statement
+from workbench.compiler.trace.tags import contains
 from workbench.core.graph import (
     BACKWARD,
     FORWARD,

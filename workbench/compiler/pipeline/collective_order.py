@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.analysis.cost.collective_overlap import PACK
-from workbench.compiler.fusion.executors import contains
 from workbench.compiler.interop.thunder_api import (
     WAITS,
     BoundSymbol,
@@ -42,6 +41,7 @@ from workbench.compiler.pipeline.lever_context import Stage
 from workbench.compiler.trace import inplace_copies
 from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
+from workbench.compiler.trace.tags import contains
 
 type Key = tuple[int, int, int, float, int]
 """Where a statement shall stand: before which compute statement, then ties."""

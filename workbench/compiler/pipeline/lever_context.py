@@ -16,7 +16,7 @@ import torch
 from workbench.analysis.equivalence.side_effects import lost_writes, stale_reads
 from workbench.analysis.memory.liveness import Predictor
 from workbench.analysis.memory.recompute_set import Recomputer
-from workbench.compiler.fusion.executors import FusionOptions, contains
+from workbench.compiler.fusion.executors import FusionOptions
 from workbench.compiler.fusion.fusion_boundaries import Crossing, crossings
 from workbench.compiler.fusion.rematerialize import Report
 from workbench.compiler.interop.thunder_api import WAITS, BoundSymbol, BoundSymbolTag, ProxyTag, TraceCtx, prims
@@ -29,6 +29,7 @@ from workbench.compiler.trace.inplace_copies import Memory, inside_of, is_copy, 
 from workbench.compiler.trace.lazy_value import Later
 from workbench.compiler.trace.planning_lock import PLANNING, planned_property
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, class_of, find_places, origin_of
+from workbench.compiler.trace.tags import contains
 from workbench.core.executor import executor_named
 from workbench.core.graph import BACKWARD, Graph, Kind, Origin
 

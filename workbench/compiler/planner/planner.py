@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from workbench.analysis.cost.collective_overlap import PACK
 from workbench.analysis.equivalence.prove import Prover, fault
 from workbench.analysis.graphs.fusion_census import Census, census
 from workbench.analysis.memory.liveness import Prediction, timeline
-from workbench.compiler.driver.capture import Capture
 from workbench.compiler.fusion.executors import (
     compilations,
 )
@@ -35,6 +35,9 @@ from workbench.core.executor import executor_named
 from workbench.core.graph import Graph, Kind, StatementFlag
 from workbench.core.lever import Lever, Replanner, all_levers, lever_of
 from workbench.errors import PlanError
+
+if TYPE_CHECKING:
+    from workbench.compiler.driver.capture import Capture
 
 BASES_KEPT = 4
 """Plans kept with their stages, so that levers plan on from there in milliseconds."""

@@ -24,7 +24,7 @@ from workbench.errors import RunError
 from workbench.runs.log import event_log, events, untrusted_files
 from workbench.runs.log.events import Event
 from workbench.runs.process import request, worker_process
-from workbench.runs.worker import worker
+from workbench.runs.process.failure import explain
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
@@ -449,7 +449,7 @@ def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int],
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}, ""
     except Exception as error:  # noqa: BLE001  # whatever it is, the log says so
-        return {}, f"torchrun failed: {worker.explain(error)}"
+        return {}, f"torchrun failed: {explain(error)}"
     return {}, ""
 
 

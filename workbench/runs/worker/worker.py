@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import psutil
 
-from workbench.errors import ConfigWarning, RunError, WorkbenchError
+from workbench.errors import ConfigWarning, RunError
 from workbench.runs.log import compile_stages, event_log, events
 from workbench.runs.process import request, worker_process
+from workbench.runs.process.failure import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,33 +87,6 @@ def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoRet
             stream.flush()
     # At once: threads and pools that the program or a compiler left behind would keep the process from ending.
     os._exit(0 if isinstance(end, events.Finished) else 1)
-
-
-def explain(error: BaseException) -> str:
-    """One line for a person that says why a run failed."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if _is_out_of_memory(error):
-        return f"out of memory: {text}" if text else "out of memory"
-    if isinstance(error, WorkbenchError):
-        return text
-    if isinstance(error, SystemExit):
-        return f"the program ended the process: sys.exit({error.code!r})"
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    while error is not None:
-        # torch's CPU allocator raises a plain RuntimeError.
-        if (
-            isinstance(error, MemoryError)
-            or type(error).__name__ == "OutOfMemoryError"
-            or "can't allocate memory" in str(error)
-        ):
-            return True
-        error = error.__cause__
-    return False
 
 
 def compiler_of(

@@ -15,7 +15,7 @@ from bokeh.plotting import figure
 
 from workbench.analysis.memory.peak_by_statement import OFFLOAD
 from workbench.bench.fit.fit_result import best_of
-from workbench.bench.fit.request import CUTS, USING, WAITS, used_on
+from workbench.bench.session.fit_request import CUTS, USING, WAITS, used_on
 from workbench.errors import WorkbenchError
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.widgets.panel import Panel, esm

@@ -1,0 +1,23 @@
+"""Predicates on the operators that a statement is made of."""
+
+from __future__ import annotations
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, _vjp_impl, prims
+
+
+def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
+    """Whether a statement is, or is made of, an op with the tag."""
+    if tag in (bsym.sym.tags or ()) or tag in bsym.tags:
+        return True
+    return any(contains(sub, tag) for sub in bsym.subsymbols)
+
+
+def differentiates(bsym: BoundSymbol) -> bool:
+    """Whether a statement runs PyTorch's autograd, as Thunder does for ops that it has no rule of its own for.
+
+    Dynamo does not trace into it: a region with the gradient of ``x.detach()`` would not compile.
+    """
+    called = (bsym._call_ctx or {}).values()
+    return any(getattr(function, "func", None) is _vjp_impl for function in called) or any(
+        map(differentiates, bsym.subsymbols)
+    )
