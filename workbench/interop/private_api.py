@@ -98,6 +98,10 @@ class Seam:
                 gone.append(Missing(f"{target}{'.' if attribute else ':'}{member}", str(error)))
         return value, gone
 
+    def without(self, where: str, what: str) -> SeamError:
+        """Return the error that the installed version has something nowhere in what the table names."""
+        return SeamError(self._message([Missing(f"{where}: {what}", "not found")]))
+
     def _message(self, missing: Sequence[Missing]) -> str:
         gone = ", ".join(each.name for each in missing)
         found = f"{self.package} {self.found}" if self.found else f"{self.package}, which is not installed,"

@@ -33,7 +33,7 @@ from workbench.compiler.interop.thunder_api import (
     langctxs,
 )
 from workbench.compiler.layers.detect import OtherwiseError, Reduced
-from workbench.compiler.lowering import custom_ops
+from workbench.compiler.lowering import custom_ops, installed
 from workbench.compiler.pipeline.compilation import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.pipeline.lever_context import Stage
 from workbench.compiler.trace.bsym_memo import Kept
@@ -130,6 +130,7 @@ class Capture:
     def inside(self) -> Iterator[None]:
         """Thunder's state as it was while the program was traced."""
         with (
+            installed.installed(),
             modes.restored(self.program.modes),
             patches.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
             _thunder(self._compile_data, self._compile_stats, self._cache_info),
@@ -400,6 +401,7 @@ def _captured(
     hooks.until_claimed, hooks.few_layers = True, few_layers
     try:
         with ExitStack() as inside:
+            inside.enter_context(installed.installed())
             inside.enter_context(modes.restored(program.modes))
             if program.fake_mode is not None:
                 inside.enter_context(devices.planned_gpu(program.fake_mode))
@@ -430,7 +432,7 @@ def _captured(
                     why += f"; {whole.written} written as another that was traced"
                 hooks.mark("capture")
             transforms[1:1] = sharing
-            jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
+            jitted = installed.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
             if way == "interpreter":
                 inside.enter_context(interpreter_checks.policies_refused())

@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 
 from workbench.compiler.fastpath.call_memo import OF_TRACING
+from workbench.compiler.fastpath.own_executors import executor_by_name
 from workbench.compiler.interop.patches import SourceFile
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
@@ -36,11 +37,10 @@ from workbench.compiler.interop.thunder_api import (
     TagBase,
     TraceCtx,
     devices,
-    get_executor,
     thunder_functions,
 )
 from workbench.compiler.lowering import custom_ops as operators
-from workbench.compiler.lowering import factories, grouped_mm
+from workbench.compiler.lowering import factories, grouped_mm, thunder_fixes
 from workbench.compiler.memory.op_effects import settings
 from workbench.compiler.pipeline.compilation import StageTime
 from workbench.compiler.pipeline.lever_context import Made
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.capture import Capture
     from workbench.compiler.frontend.fake_process_group import Ranks
 
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclasses.dataclass
@@ -324,8 +324,10 @@ def _symbol_of(symbol: Any) -> Any:
         for room in (grouped_mm, factories):
             if executor.name == room.NAME:
                 return room.found, (symbol.name,)
+        if any(symbol is own for own in thunder_fixes.SYMBOLS):
+            return thunder_fixes.found, (symbol.name,)
         if executor.opmap.get(symbol.name) is symbol:
-            return Symbol.lookup_symbol, (symbol.name, executor.name, None)
+            return _operator, (executor.name, symbol.name)
         for key, implementation in executor.implmap.items():
             if implementation.symbol is symbol:
                 return _implementation, (executor.name, key)
@@ -351,7 +353,11 @@ def _standing_for(function: Any) -> Any:
 
 
 def _implementation(executor: str, key: Any) -> Any:
-    return get_executor(executor).implmap[key].symbol
+    return executor_by_name(executor).implmap[key].symbol
+
+
+def _operator(executor: str, name: str) -> Any:
+    return executor_by_name(executor).opmap[name]
 
 
 def _process_group() -> Any:

@@ -16,10 +16,10 @@ from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks
 from workbench.compiler.fusion.executors import (
     Observer,
 )
-from workbench.compiler.interop import thunder_api
 from workbench.compiler.interop.thunder_api import (
     Transform,
 )
+from workbench.compiler.lowering import installed
 from workbench.compiler.pipeline.compilation import Hooks
 from workbench.core.config import EAGER, Config
 from workbench.errors import ConfigError, ConfigWarning, shown
@@ -74,7 +74,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         hooks.restart()
         own = hooks.transforms()
         transforms = [own[0], *sharing, *own[1:]]
-        return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
+        return installed.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
     if config.capture == "parts":
         jitted = _in_parts(config, fn, observer, shared, options)
@@ -132,7 +132,7 @@ def _in_parts(
             hooks.restart()
             first, *rest = hooks.transforms()
             transforms = [first, *shared, *rest]
-            return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
+            return installed.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
         return compiled, bool(name)
 
@@ -193,7 +193,7 @@ def unmodified(
     """
 
     def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:
-        return thunder_api.jit(function, transforms=list(sharing))
+        return installed.jit(function, transforms=list(sharing))
 
     if capture == "parts":
         made = graph_breaks.CompiledParts(fn, lambda piece: (None if piece.refusal else compiled, False))

@@ -12,9 +12,10 @@ from workbench.compiler.driver import capture_cache
 from workbench.compiler.driver.capture import Capture, PartsCapture
 from workbench.compiler.frontend import fake_process_group
 from workbench.compiler.fusion.fusion_passes import own_names
-from workbench.compiler.interop import devices, thunder_api
+from workbench.compiler.interop import devices
 from workbench.compiler.interop.gc_pause import few_collections
 from workbench.compiler.layers.expand_trace import Unfolder
+from workbench.compiler.lowering import installed
 from workbench.compiler.pipeline.compilation import Hooks
 from workbench.compiler.pipeline.lever_context import Stage
 from workbench.compiler.planner.planner import Base, replan
@@ -54,6 +55,7 @@ def _from_disk(
     kept = Kept()
     hooks = Hooks(executor, {}, None, ranks.parallel if ranks is not None else "", kept)
     with ExitStack() as inside:
+        inside.enter_context(installed.installed())
 
         def enter() -> AbstractContextManager[Any]:
             inside.enter_context(modes.restored(program.modes))
@@ -76,7 +78,7 @@ def _from_disk(
         # What shares a program among ranks shares a module.
         whole = found["way"] == "interpreter" or ranks is not None
         function = program.callable if whole else stand_in
-        jitted = thunder_api.jit(function, executors=executors, transforms=transforms)
+        jitted = installed.jit(function, executors=executors, transforms=transforms)
         mode = program.fake_mode or FakeTensorMode()
         arguments, unread = capture_cache.tensors_of(found["tensors"], mode)
     jitted._lc_cs.last_traces = [found["initial"] or found["reduced"].program]

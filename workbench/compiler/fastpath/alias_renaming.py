@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from workbench.compiler.interop.thread_patches import Place, function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbolTag,
     CollectionProxy,
@@ -154,5 +155,4 @@ def _written(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
     return [group for group in groups if group.intersection(written)]
 
 
-FUNCTIONS = ((update_aliases, "insert_alias_updates", insert_alias_updates),)
-"""Functions that other modules take by name."""
+PLACES: tuple[Place, ...] = (function(update_aliases, "insert_alias_updates", insert_alias_updates, everywhere=True),)

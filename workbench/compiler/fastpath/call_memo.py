@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from workbench.compiler.fastpath.bsym_templates import Recipe, Recipes, Values
+from workbench.compiler.interop import thread_patches
 from workbench.compiler.interop.thunder_api import (
     Proxy,
     TensorProxy,
     TraceCtx,
     compile_data,
     get_tracectx,
-    transforms,
 )
 from workbench.compiler.trace.bsym_memo import Structure, identity
 from workbench.compiler.trace.proxy_traits import TRAITS
@@ -294,11 +294,8 @@ def settled() -> bool:
     return plain and not compile_data.using_symbolic_values()
 
 
-def gradient_rule(bsym: Any, **kwargs: Any) -> Any:
-    """The gradient rule of a statement, as Thunder finds it, which writes what it wrote for one like it."""
-    rule, executor = _stock_gradient_rule(bsym, **kwargs)
-    if rule is None:
-        return rule, executor
+def repeated(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A gradient rule of Thunder's, which writes what it wrote for a statement like the one that it is given."""
 
     def apply(*args: Any, **named: Any) -> Any:
         trace = get_tracectx()
@@ -307,13 +304,7 @@ def gradient_rule(bsym: Any, **kwargs: Any) -> Any:
             return rule(*args, **named)
         return written(trace, scope, rule, args, named, lambda: rule(*args, **named))[0]
 
-    return apply, executor
+    return apply
 
 
-_stock_gradient_rule = transforms._get_gradfn_and_executor
-
-METHODS: tuple[tuple[Any, str, Any], ...] = ((TraceCtx, "make_name", make_name),)
-"""A class of Thunder's, a method of it, and what stands there instead."""
-
-FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = ((transforms, "_get_gradfn_and_executor", gradient_rule),)
-"""Functions that other modules take by name."""
+PLACES: tuple[thread_patches.Place, ...] = (thread_patches.function(TraceCtx, "make_name", make_name),)

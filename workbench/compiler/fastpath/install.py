@@ -15,12 +15,14 @@ import dis
 import functools
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from workbench.compiler.fastpath import passes, symbols
+from workbench.compiler.interop.thread_patches import Place, Standing, ThreadPatches, function, inside_module
 from workbench.compiler.interop.thunder_api import interpreter, opcode_handlers, symbol
 from workbench.compiler.trace.bsym_memo import identity
 
@@ -30,17 +32,17 @@ _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplement
 _known: WeakKeyDictionary[Any, dict[tuple[bool, str], Any]] = WeakKeyDictionary()
 """Of each interpretation, what names stood for: names of the interpreter's own module or not, and builtins of both."""
 
-_load_global = opcode_handlers["LOAD_GLOBAL"]
 
-
-def _load_global_once(inst: Any, /, stack: Any, co: CodeType, globals_dict: Any, **kwargs: Any) -> Any:
+def _load_global_once(
+    stock: Callable[..., Any], inst: Any, /, stack: Any, co: CodeType, globals_dict: Any, **kwargs: Any
+) -> Any:
     """A global, looked up as ever, but for a builtin or a name of the interpreter's own that was looked up before."""
     name = co.co_names[inst.arg >> 1]  # the lowest bit says whether a call follows, which wants a null below
     names = interpreter.unwrap(globals_dict)
     own = names is vars(interpreter)
     value = names[name] if own and name in names else None if name in names else _builtin(names, name)
     if not isinstance(value, _KINDS):
-        return _load_global(inst, stack=stack, co=co, globals_dict=globals_dict, **kwargs)
+        return stock(inst, stack=stack, co=co, globals_dict=globals_dict, **kwargs)
     known = _known.setdefault(interpreter.get_interpreterruntimectx(), {})
     found = known.get((own, name))
     if found is not None and found.value is value:
@@ -48,7 +50,7 @@ def _load_global_once(inst: Any, /, stack: Any, co: CodeType, globals_dict: Any,
             stack.append(interpreter.wrap_const(interpreter.Py_NULL()))
         stack.append(found)
         return None
-    outcome = _load_global(inst, stack=stack, co=co, globals_dict=globals_dict, **kwargs)
+    outcome = stock(inst, stack=stack, co=co, globals_dict=globals_dict, **kwargs)
     if outcome is None:
         known[own, name] = stack.getitem_wrapped(-1)
     return outcome
@@ -59,17 +61,6 @@ def _builtin(names: dict[str, Any], name: str) -> Any:
     return (vars(builtins) if isinstance(builtins, ModuleType) else builtins or {}).get(name)
 
 
-class _Standing:
-    """A module of Python's, in the place of itself, with functions of it that keep what they gave."""
-
-    def __init__(self, module: ModuleType, **functions: Callable[..., Any]) -> None:
-        self._module = module
-        vars(self).update(functions)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-
 _instructions = functools.lru_cache(8192)(lambda code: tuple(dis.get_instructions(code)))
 
 _signatures: WeakKeyDictionary[FunctionType, inspect.Signature] = WeakKeyDictionary()
@@ -78,10 +69,15 @@ _signatures: WeakKeyDictionary[FunctionType, inspect.Signature] = WeakKeyDiction
 _of_symbols: dict[int, tuple[Any, inspect.Signature]] = {}
 """Of symbols that stand in for others, as those of PyTorch's executor do; each with its symbol, which stays."""
 
+_MOST_SYMBOLS = 4096
+"""Size of that table at which it is cleared: each trace may make symbols of its own."""
+
 
 def _signature(function: Any) -> inspect.Signature:
     if type(function) is symbol.Symbol:
         if identity(function) not in _of_symbols:
+            if len(_of_symbols) >= _MOST_SYMBOLS:
+                _of_symbols.clear()
             _of_symbols[identity(function)] = (function, inspect.signature(function))
         return _of_symbols[identity(function)][1]
     if type(function) is not FunctionType:
@@ -154,7 +150,7 @@ class _Stack:
     """As `inspect.stack`, but a frame's source is looked up when the frame is asked for."""
 
     def __init__(self, context: int = 1) -> None:
-        self._innermost, self._context = sys._getframe(1), context
+        self._innermost, self._context = sys._getframe(2), context  # behind the function that dispatches
 
     def __getitem__(self, depth: int) -> inspect.FrameInfo:
         frame: FrameType | None = self._innermost
@@ -179,35 +175,61 @@ def _gather_tags(bsym: Any) -> set[Any]:
     return found
 
 
-_QUICK: tuple[tuple[Any, str, Any], ...] = (
-    (interpreter, "dis", _Standing(dis, get_instructions=_instructions)),
-    (interpreter, "inspect", _Standing(inspect, stack=_Stack)),
-    (symbol, "inspect", _Standing(inspect, signature=_signature)),
-    (symbol, "gather_tags", _gather_tags),
-    (symbol.Symbol, "normalize", _normalize),
-    (symbol, "tree_flatten_with_dataclass", symbols.flatten_with_dataclass),
-    *symbols.METHODS,
-    *passes.METHODS,
-)
-"""A module or class of Thunder's, a name in it, and what stands there instead."""
+def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
+    """The handler of the instruction that looks a global up; asked for most often, so that it asks itself who calls."""
+    here = patches.here
 
-_SHIPPED = tuple((module, name, getattr(module, name)) for module, name, _ in _QUICK)
+    def load_global(inst: Any, /, **state: Any) -> Any:
+        return stock(inst, **state) if here.value is None else _load_global_once(stock, inst, **state)
+
+    return load_global
 
 
-def hasten() -> None:
-    """Put what is quicker in its place, for all that Thunder compiles in this process."""
-    opcode_handlers["LOAD_GLOBAL"] = _load_global_once
-    for module, name, instead in (*_QUICK, *passes.places(quick=True)):
-        setattr(module, name, instead)
+def _inspect(stock: Any, patches: ThreadPatches) -> Any:
+    """The module that looks at frames, which are to be those of its caller in every thread."""
+    here = patches.here
+
+    def stack(context: int = 1) -> Any:
+        return stock.stack(context)[1:] if here.value is None else _Stack(context)
+
+    return Standing(stock, stack=stack)
+
+
+def _places() -> list[Place]:
+    return [
+        Place(opcode_handlers, "LOAD_GLOBAL", _load_global),
+        inside_module(interpreter, "dis", get_instructions=_instructions),
+        Place(interpreter, "inspect", _inspect),
+        inside_module(symbol, "inspect", signature=_signature),
+        function(symbol, "gather_tags", _gather_tags),
+        function(symbol.Symbol, "normalize", _normalize),
+        function(symbol, "tree_flatten_with_dataclass", symbols.flatten_with_dataclass),
+        *symbols.PLACES,
+        *passes.PLACES,
+    ]
+
+
+_QUICK = ThreadPatches("quick", _places)
+_shipped = threading.local()
+
+
+def hastened() -> contextlib.AbstractContextManager[None]:
+    """Inside, what Thunder does in this thread is quicker."""
+    return contextlib.nullcontext() if getattr(_shipped, "inside", 0) else _QUICK()
+
+
+def is_hastened() -> bool:
+    """Whether this thread is inside of `hastened`."""
+    return _QUICK.value is not None
 
 
 @contextlib.contextmanager
 def as_shipped() -> Iterator[None]:
-    """Inside, Thunder takes the time that it takes without the workbench, where that is what is measured."""
-    opcode_handlers["LOAD_GLOBAL"] = _load_global
-    for module, name, before in (*_SHIPPED, *passes.places(quick=False)):
-        setattr(module, name, before)
+    """Inside, Thunder takes the time in this thread that it takes without `hastened`: for tests and benchmarks."""
+    before, _QUICK.here.value = _QUICK.here.value, None
+    _shipped.inside = getattr(_shipped, "inside", 0) + 1
     try:
         yield
     finally:
-        hasten()
+        _shipped.inside -= 1
+        _QUICK.here.value = before

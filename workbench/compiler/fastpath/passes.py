@@ -4,18 +4,18 @@ Most of what they cost is the same thing found again: a statement that a pass co
 by the next, statements are looked for in lists by comparing all that they hold, and dead code elimination copies every
 statement it keeps. Here a statement that does not change stays the object that it is, a copy keeps what is known of the
 original, and what is looked up is looked up by name. A part can go once Thunder's own does the same: its function's
-name is in `QUICK`.
+name is in `PLACES`.
 """
 
 from __future__ import annotations
 
-import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
 from workbench.compiler.fastpath import alias_renaming, symbols, wait_sorting
+from workbench.compiler.interop.thread_patches import Place, ThreadPatches, function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     CollectionProxy,
@@ -23,8 +23,10 @@ from workbench.compiler.interop.thunder_api import (
     Proxy,
     Region,
     TensorProxy,
+    code_within,
     dead_code,
     distributed_prims,
+    jit,
     passes,
     prims,
     region_utils,
@@ -356,18 +358,23 @@ def _map_flat(f: Callable[..., Any], *args: Any) -> Any:
     return _stock_map_flat(f, *args)
 
 
-_stock_claim = passes._transform_for_operator_executor_execution
+_LOOKS = code_within(jit, "apply_transforms_and_build_cache_entry")
 
 
-def _claim(trace: Any, executors_list: Sequence[Any]) -> Any:
+def _claim(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
     """Claimed by executors; the trace itself where Thunder would look for waits in the outcome, and throw it away.
 
     It claims every trace twice, and keeps the first outcome only where there are waits to sort.
     """
-    only_looked_at = sys._getframe(1).f_code.co_name == "apply_transforms_and_build_cache_entry"
-    if only_looked_at and not any(map(_communicates, trace.bound_symbols)):
-        return trace
-    return _stock_claim(trace, executors_list)
+    here = patches.here
+
+    def claim(trace: Any, executors_list: Sequence[Any]) -> Any:
+        only_looked_at = here.value is not None and sys._getframe(1).f_code is _LOOKS
+        if only_looked_at and not any(map(_communicates, trace.bound_symbols)):
+            return trace
+        return stock(trace, executors_list)
+
+    return claim
 
 
 def _communicates(bsym: Any) -> bool:
@@ -377,48 +384,19 @@ def _communicates(bsym: Any) -> bool:
     return any(map(_communicates, bsym.subsymbols))
 
 
-METHODS: tuple[tuple[Any, str, Any], ...] = (
-    (Proxy, "name", property(operator.attrgetter("_name"))),
-    (BoundSymbol, "from_bsym", _from_bsym),
-    (BoundSymbol, "from_bsym_swap_proxies", _swapped),
-    (Region, "__init__", _make_region),
-    (passes, "_transform_for_operator_executor_execution", _claim),
+PLACES: tuple[Place, ...] = (
+    function(BoundSymbol, "from_bsym", _from_bsym),
+    function(BoundSymbol, "from_bsym_swap_proxies", _swapped),
+    function(Region, "__init__", _make_region),
+    Place(passes, "_transform_for_operator_executor_execution", _claim),
+    function(dead_code, "dce_bsyms", _dce_bsyms, everywhere=True),
+    function(dead_code, "_remove_noop_subsymbols", remove_noops, everywhere=True),
+    function(dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies, everywhere=True),
+    function(dead_code, "order_proxies", _order_proxies, everywhere=True),
+    function(passes, "_del_last_used", _del_last_used, everywhere=True),
+    function(utils, "producers", _producers, everywhere=True),
+    function(utils, "consumers", _consumers, everywhere=True),
+    function(utils, "safe_map_flat", _map_flat, everywhere=True),
+    *alias_renaming.PLACES,
+    *wait_sorting.PLACES,
 )
-"""A class of Thunder's, a method of it, and what stands there instead."""
-
-_FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-    (dead_code, "dce_bsyms", _dce_bsyms),
-    (dead_code, "_remove_noop_subsymbols", remove_noops),
-    (dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies),
-    (dead_code, "order_proxies", _order_proxies),
-    (passes, "_del_last_used", _del_last_used),
-    (utils, "producers", _producers),
-    (utils, "consumers", _consumers),
-    (utils, "safe_map_flat", _map_flat),
-    *alias_renaming.FUNCTIONS,
-    *symbols.FUNCTIONS,
-    *wait_sorting.FUNCTIONS,
-)
-SHIPPED_BY_NAME = {name: getattr(module, name) for module, name, _ in _FUNCTIONS}
-_PAIRS = {name: (SHIPPED_BY_NAME[name], instead) for _, name, instead in _FUNCTIONS}
-_ROOMS = ("thunder.", "workbench.")
-
-
-def places(quick: bool) -> Iterator[tuple[Any, str, Any]]:
-    """Where a function of Thunder's stands that is to be replaced: module, name, what to put there.
-
-    Modules take each other's functions by name when they are imported, some of them late.
-
-    Parameters
-    ----------
-    quick : bool
-        Whether the quick ones shall stand there, or those that are shipped.
-    """
-    for module_name, module in tuple(sys.modules.items()):
-        if not f"{module_name}.".startswith(_ROOMS):
-            continue
-        here: dict[str, Any] = getattr(module, "__dict__", {})
-        for name, (shipped, instead) in _PAIRS.items():
-            wrong, right = (shipped, instead) if quick else (instead, shipped)
-            if here.get(name) is wrong:
-                yield module, name, right

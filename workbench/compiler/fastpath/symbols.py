@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler.fastpath import call_memo
+from workbench.compiler.interop.thread_patches import Place, ThreadPatches, dispatched, function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     OperatorExecutor,
@@ -101,12 +102,6 @@ def _flat_proxy_args(self: Any) -> tuple[Any, ...]:
 
 def _flat_proxy_outs(self: Any) -> tuple[Any, ...]:
     return tuple([x for x in self.flat_outs if type(x) is TensorProxy or isinstance(x, Proxy)])
-
-
-def _property(name: str, function: Callable[[Any], Any]) -> functools.cached_property[Any]:
-    found = functools.cached_property(function)
-    found.__set_name__(BoundSymbol, name)
-    return found
 
 
 _stock_swap = BoundSymbol.from_bsym_swap_proxies
@@ -266,28 +261,24 @@ def _inferred(
     return found[0]
 
 
-_stock_check_type = baseutils.check_type
+def _kept(name: str, ours: Callable[[Any], Any]) -> Place:
+    """A property that a statement keeps once it was asked for."""
+
+    def make(stock: Any, patches: ThreadPatches) -> Any:
+        found = functools.cached_property(dispatched(stock.func, ours, patches))
+        found.__set_name__(BoundSymbol, name)
+        return found
+
+    return Place(BoundSymbol, name, make)
 
 
-def _check_type(x: Any, types: Any) -> None:
-    if not isinstance(x, types):
-        _stock_check_type(x, types)
-
-
-METHODS: tuple[tuple[Any, str, Any], ...] = (
-    (BoundSymbol, "flat_args", _property("flat_args", _flat_args)),
-    (BoundSymbol, "flat_outs", _property("flat_outs", _flat_outs)),
-    (BoundSymbol, "flat_proxy_args", _property("flat_proxy_args", _flat_proxy_args)),
-    (BoundSymbol, "flat_proxy_outs", _property("flat_proxy_outs", _flat_proxy_outs)),
-    (symbol.Symbol, "__call__", _call),
-    (proxies, "_infer_tensor_properties", _inferred),
-    *call_memo.METHODS,
+PLACES: tuple[Place, ...] = (
+    _kept("flat_args", _flat_args),
+    _kept("flat_outs", _flat_outs),
+    _kept("flat_proxy_args", _flat_proxy_args),
+    _kept("flat_proxy_outs", _flat_proxy_outs),
+    function(symbol.Symbol, "__call__", _call),
+    function(proxies, "_infer_tensor_properties", _inferred),
+    function(pytree, "tree_flatten", flatten, everywhere=True),
+    *call_memo.PLACES,
 )
-"""A class or module of Thunder's, a name in it, and what stands there instead."""
-
-FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-    (pytree, "tree_flatten", flatten),
-    (baseutils, "check_type", _check_type),
-    *call_memo.FUNCTIONS,
-)
-"""Functions that other modules take by name."""

@@ -90,14 +90,12 @@ def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
 class _Raised(logging.Filter):
     """Keeps what PyTorch logs of an error, and raises as well, to who asks for it: the error is told once."""
 
-    inside = False
-
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (self.inside and record.exc_info)
+        return not record.exc_info
 
 
 _raised = _Raised()
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(_raised)
+_FAKES = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 @contextlib.contextmanager
@@ -126,7 +124,7 @@ def _keep_to(change: Callable[[int], None], limit: int) -> None:
 def _ours() -> Iterator[None]:
     """Inside, Dynamo is set as programs of ours need it."""
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
-    _raised.inside = True
+    _FAKES.addFilter(_raised)
     try:
         # As one operator each, which is written out where a graph is traced.
         dynamo_config.allow_rnn = True
@@ -140,7 +138,7 @@ def _ours() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(dynamo_config, name, value)
-        _raised.inside = False
+        _FAKES.removeFilter(_raised)
 
 
 @together

@@ -52,7 +52,7 @@ from workbench.compiler.interop.thunder_api import (
     tracectx,
     variableify,
 )
-from workbench.compiler.lowering import custom_ops
+from workbench.compiler.lowering import custom_ops, installed
 from workbench.compiler.lowering.alias_writes import (
     READ_BEHIND,
     WRITTEN_IN_BACKWARD,
@@ -258,7 +258,7 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
     # Thunder would make proxies of gradients, too, all of one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
-    with default_dtype_device.noted():
+    with installed.installed(), default_dtype_device.noted():
         thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
     return found
 

@@ -7,11 +7,14 @@ constants, so that what is differentiated again comes out without all that depen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 
-from workbench.compiler.interop.thunder_api import ThunderFunction
+from workbench.compiler.interop.thunder_api import ThunderFunction as StockFunction
+from workbench.compiler.interop.thunder_api import ThunderOutputFunction as StockOutputFunction
+from workbench.compiler.interop.thunder_api import cell_of, connect_to_autograd
 from workbench.errors import GradientError
 
 REFUSAL = (
@@ -20,8 +23,6 @@ REFUSAL = (
     "itself, uncompiled, where second derivatives are needed (torch.func.hessian and torch.autograd.grad work on "
     "it), and what is compiled everywhere else"
 )
-
-_backward = ThunderFunction.backward
 
 
 class _Once(torch.autograd.Function):
@@ -36,9 +37,43 @@ class _Once(torch.autograd.Function):
         raise GradientError(REFUSAL)
 
 
-def backward_once(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-    """The compiled backward, whose gradients raise a `GradientError` when they are differentiated."""
-    return refused_twice(_backward(ctx, *cotangents))
+class ThunderFunction(StockFunction):
+    """Thunder's own, by a name that ``grad_fn`` shows; its gradients raise a `GradientError` when differentiated."""
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        """Return the gradients of the compiled backward."""
+        return refused_twice(StockFunction.backward(ctx, *cotangents))
+
+
+class ThunderOutputFunction(StockOutputFunction):
+    """Thunder's own."""
+
+
+CONNECTIONS: tuple[Any, ...] = (ThunderFunction, ThunderOutputFunction)
+"""What autograd goes through in what `refuse_second_derivatives` was given."""
+
+_connect = FunctionType(
+    connect_to_autograd.__wrapped__.__code__,
+    {
+        **connect_to_autograd.__wrapped__.__globals__,
+        "ThunderFunction": ThunderFunction,
+        "ThunderOutputFunction": ThunderOutputFunction,
+    },
+)
+
+
+def refuse_second_derivatives(jitted: Any) -> None:
+    """Let a function that `thunder.jit` made refuse to differentiate a gradient, and no other function.
+
+    What unmodified Thunder gives there is wrong. It can go once
+    ``torch.autograd.grad(out, x, create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused or
+    differentiable.
+    """
+    cell = cell_of(getattr(jitted, "_forward_fn", jitted), "maybe_connect_to_autograd")
+    stock = cell.cell_contents
+    names = {"connect_to_autograd": torch.enable_grad()(_connect)}
+    cell.cell_contents = FunctionType(stock.__code__, names, stock.__name__, stock.__defaults__, stock.__closure__)
 
 
 def refused_twice(found: Sequence[Any]) -> tuple[Any, ...]:

@@ -7,8 +7,10 @@ that is missing at once: ``python -m workbench.compiler.interop.check_versions``
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from workbench.interop.private_api import Seam
@@ -136,8 +138,8 @@ _NAMES: Mapping[str, str] = {
     "TransformForRowWiseParallel": "thunder.distributed.tensor_parallel.row_wise:TransformForRowWiseParallel",
     "Variable": "thunder.core.proxies:Variable",
     "_cache_info_ctx": "thunder:_cache_info_ctx",
-    "_grad_fn_map": "thunder.core.transforms:_grad_fn_map",
     "_get_cache_info": "thunder:_get_cache_info",
+    "_grad_fn_map": "thunder.core.transforms:_grad_fn_map",
     "_pad_prim_impl": "thunder.executors.torchex:_pad_prim_impl",
     "_zeros_transform": "thunder.executors.torchex:_zeros_transform",
     "_get_gradfn_and_executor": "thunder.core.transforms:_get_gradfn_and_executor",
@@ -149,6 +151,7 @@ _NAMES: Mapping[str, str] = {
     "clear_mutable_collection": "thunder.executors.passes:clear_mutable_collection",
     "comment_symbols": "thunder.executors.passes:comment_symbols",
     "compile_data": "thunder.core.compile_data",
+    "connect_to_autograd": "thunder.executors.torch_autograd:connect_to_autograd",
     "dce": "thunder.core.transform_common:dce",
     "del_last_used": "thunder.executors.passes:del_last_used",
     "dead_code": "thunder.core.transform_common",
@@ -180,8 +183,6 @@ _NAMES: Mapping[str, str] = {
     "prims": "thunder.core.prims",
     "proxies": "thunder.core.proxies",
     "pytree": "thunder.core.pytree",
-    "register_executor": "thunder.extend:register_executor",
-    "register_grad": "thunder.core.transforms:register_grad",
     "replace_uniform": "thunder.core.rematerialization:replace_uniform",
     "sdpaex": "thunder.executors.sdpaex",
     "split_into_forward_and_backward": "thunder.transforms.autodiff:split_into_forward_and_backward",
@@ -301,6 +302,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_INPUT",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT",
     ),
+    "connect_to_autograd": ("__wrapped__.__code__", "__wrapped__.__globals__"),
     "distributed_utils": (
         "bsym_list_to_dag",
         "has_wait_prims",
@@ -345,7 +347,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     ),
     "PseudoInst": ("BINARY_SUBSCR",),
     "jit_ext": ("_maybe_update_proxy_name", "bind_inputs"),
-    "langctxs": ("langctx",),
+    "langctxs": ("Languages.TORCH", "langctx"),
     "thunder": (
         "thunder_general_jit",
         "torch._fake_type_to_thunder",
@@ -371,6 +373,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "PrimIDs.EMBEDDING",
         "PrimIDs.EMBEDDING_BACKWARD",
         "PrimIDs.GET_GRAD",
+        "PrimIDs.PAD",
         "PrimIDs.PRINT",
         "PrimIDs.RESHAPE",
         "PrimIDs.RETURN",
@@ -421,6 +424,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "can_execute",
         "get_execution_transform",
         "implmap",
+        "name",
         "opmap",
         "register_implementation",
         "register_operator",
@@ -445,6 +449,45 @@ SEAM = Seam(
     names=_NAMES,
     members=_MEMBERS,
 )
+
+
+def code_within(function: Any, name: str) -> CodeType:
+    """Return the code of a function that is defined inside of a function of Thunder's.
+
+    Raises
+    ------
+    SeamError
+        If there is no such function.
+    """
+    for constant in function.__code__.co_consts:
+        if isinstance(constant, CodeType) and constant.co_name == name:
+            return constant
+    raise SEAM.without(f"{function.__module__}.{function.__qualname__}", f"a function {name} inside")
+
+
+def cell_of(function: Any, name: str) -> CellType:
+    """Return the cell of a variable that a function, or one that it wraps in turn, takes from `thunder.jit`.
+
+    Raises
+    ------
+    SeamError
+        If there is no such variable.
+    """
+    here = os.path.dirname(SEAM.get("jit").__code__.co_filename) + os.sep
+    ahead: list[Any] = [function]
+    seen: set[Any] = set()
+    while ahead:
+        each = ahead.pop()
+        if not isinstance(each, FunctionType) or each in seen:
+            continue
+        seen.add(each)
+        if not each.__code__.co_filename.startswith(here):
+            continue  # a user's own function
+        for own, cell in zip(each.__code__.co_freevars, each.__closure__ or (), strict=True):
+            if own == name:
+                return cell
+            ahead.append(cell.cell_contents)
+    raise SEAM.without("thunder.jit", f"a variable {name}")
 
 
 def __getattr__(name: str) -> Any:

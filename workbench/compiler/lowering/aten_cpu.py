@@ -17,14 +17,13 @@ from typing import Any
 
 import torch
 
+from workbench.compiler.fastpath.own_executors import new_executor
 from workbench.compiler.interop.thunder_api import (
-    OperatorExecutor,
     TensorProxy,
     compile_data,
     devices,
     dtypes,
     prims,
-    register_executor,
     thunder_functions,
 )
 from workbench.interop.torch_private import _attention_for_cpu, _attention_for_cpu_backward
@@ -226,9 +225,8 @@ def _meta_like_first(first: TensorProxy, *_: Any) -> TensorProxy:
 
 @functools.cache
 def aten_executor() -> Any:
-    """The executor; registered, so that Thunder finds its symbols by name. Thunder's defaults are as before."""
-    executor = OperatorExecutor(NAME, version="1")
-    register_executor(executor)
+    """The executor; Thunder's registries do not know of it."""
+    executor = new_executor(NAME)
     forward = executor.register_operator(_FORWARD, meta=_meta, fn=attention)
     backward = executor.register_operator(_BACKWARD, meta=_meta_backward, fn=attention_backward)
     adds = executor.register_operator(_MASK, meta=_meta_added, fn=added)

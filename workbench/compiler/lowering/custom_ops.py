@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from workbench.compiler.fastpath.own_executors import new_executor, register_grad
 from workbench.compiler.interop.thunder_api import (
-    OperatorExecutor,
     Proxy,
     ProxyTag,
     Symbol,
@@ -31,8 +31,6 @@ from workbench.compiler.interop.thunder_api import (
     dtypes,
     get_tracectx,
     prims,
-    register_executor,
-    register_grad,
     to_torch_device,
     to_torch_dtype,
 )
@@ -199,10 +197,7 @@ def _wants_gradient(proxy: Any, given: Mapping[str, bool]) -> bool:
 
 @functools.cache
 def _executor() -> Any:
-    """Registered, so that Thunder finds its symbols by name; Thunder's defaults are as before."""
-    executor = OperatorExecutor(NAME, version="1")
-    register_executor(executor)
-    return executor
+    return new_executor(NAME)
 
 
 @functools.cache

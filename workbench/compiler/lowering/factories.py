@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 
+from workbench.compiler.fastpath.own_executors import new_executor
 from workbench.compiler.interop.thunder_api import (
-    OperatorExecutor,
     Symbol,
     TensorProxy,
     prims,
-    register_executor,
     to_torch_device,
     to_torch_dtype,
 )
@@ -58,8 +57,7 @@ def _meta(function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> T
 
 @functools.cache
 def _symbols() -> dict[str, Symbol]:
-    executor = OperatorExecutor(NAME, version="1")
-    register_executor(executor)
+    executor = new_executor(NAME)
     functions: dict[str, Callable[..., torch.Tensor]] = {
         **_OF_NUMBERS,
         **{kind: functools.partial(_filled, kind) for kind in _DRAWN_INTO},

@@ -12,13 +12,11 @@ from typing import Any
 
 import torch
 
+from workbench.compiler.fastpath.own_executors import new_executor, register_grad
 from workbench.compiler.interop.thunder_api import (
-    OperatorExecutor,
     Symbol,
     TensorProxy,
     prims,
-    register_executor,
-    register_grad,
     thunder_functions,
 )
 
@@ -51,8 +49,7 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 @functools.cache
 def symbols() -> tuple[Symbol, Symbol]:
     """The product of rows with the matrices of their groups, and that of rows with rows for each group."""
-    executor = OperatorExecutor(NAME, version="1")
-    register_executor(executor)
+    executor = new_executor(NAME)
     tags = [prims.OpTags.MATMUL_OP]
     rows = executor.register_operator("grouped_mm", meta=_of_rows, fn=_run, tags=tags)
     groups = executor.register_operator("grouped_mm_of_groups", meta=_of_groups, fn=_run, tags=tags)

@@ -1,23 +1,28 @@
-"""What Thunder fails at for some inputs, registered with it again by its own means: as it is but for those.
+"""What Thunder fails at for some inputs, corrected while we compile: as it is but for those.
 
 Each says what unmodified Thunder fails at; it can go once that runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from workbench.compiler.fastpath.own_executors import register_grad
+from workbench.compiler.interop.thread_patches import Place, ThreadPatches
 from workbench.compiler.interop.thunder_api import (
+    ImplInfo,
+    OperatorExecutor,
+    Symbol,
     TensorProxy,
     _grad_fn_map,
     _pad_prim_impl,
     _zeros_transform,
     dtypes,
     prims,
-    register_grad,
     thunder_functions,
     torch_executor,
 )
@@ -63,27 +68,67 @@ def _conjugate(factor: Any) -> Any:
     return thunder_functions[torch.conj_physical](factor) if dtypes.is_complex_dtype(factor.dtype) else factor
 
 
-def _mul_grad_of(stock: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(a: Any, b: Any, /) -> Any:
-        tensors = [factor for factor in (a, b) if isinstance(factor, TensorProxy)]
-        mended = any(dtypes.is_complex_dtype(factor.dtype) for factor in tensors)
-        return _mul_grad(a, b) if mended else stock(a, b)
-
-    return rule
+def _operator(name: str, meta: Callable[..., Any], fn: Callable[..., Any]) -> Any:
+    """A statement that PyTorch runs, as Thunder's executor of PyTorch has them; that one does not know of it."""
+    made = OperatorExecutor(torch_executor.name).register_operator(name, meta=meta, fn=fn)
+    return dataclasses.replace(made, executor=torch_executor)
 
 
-pad = torch_executor.register_operator("torch_pad_prim_impl", meta=prims.pad.meta, fn=_pad)
-as_complex = torch_executor.register_operator(
-    "as_complex", meta=thunder_functions[torch.view_as_complex].meta, fn=_as_complex
+pad = _operator("torch_pad_prim_impl", prims.pad.meta, _pad)
+as_complex = _operator("as_complex", thunder_functions[torch.view_as_complex].meta, _as_complex)
+
+
+def found(name: str) -> Any:
+    """One of these statements' symbols by its name, in another process."""
+    return {"torch_pad_prim_impl": pad, "as_complex": as_complex}[name]
+
+
+SYMBOLS = (pad, as_complex)
+
+
+class _Implementation(ImplInfo):
+    """How PyTorch executes a statement: as stock in a thread that is outside of patches.
+
+    Parameters
+    ----------
+    stock : ImplInfo
+    ours : mapping
+        Of what differs inside.
+    patches : ThreadPatches
+    """
+
+    def __init__(self, stock: Any, ours: Mapping[str, Any], patches: ThreadPatches) -> None:
+        self._stock, self._ours, self._here = stock, ours, patches.here
+
+    def _now(self, name: str) -> Any:
+        if self._here.value is not None and name in self._ours:
+            return self._ours[name]
+        return getattr(self._stock, name)
+
+    symbol = property(lambda self: self._now("symbol"))
+    checker = property(lambda self: self._now("checker"))
+    execution_transform = property(lambda self: self._now("execution_transform"))
+    grad_transform = property(lambda self: self._now("grad_transform"))
+
+
+def _implementation(of: Any, **ours: Any) -> Place:
+    key = of.id if isinstance(of, Symbol) else of
+    return Place(torch_executor.implmap, key, lambda stock, patches: _Implementation(stock, ours, patches))
+
+
+def _mul(a: Any, b: Any, /) -> Any:
+    complex_numbers = any(isinstance(f, TensorProxy) and dtypes.is_complex_dtype(f.dtype) for f in (a, b))
+    return _mul_grad(a, b) if complex_numbers else _stock_mul(a, b)
+
+
+_stock_mul = _grad_fn_map[prims.PrimIDs.MUL]
+
+register_grad("torch.view_as_real", _view_as_real_grad)
+register_grad(prims.PrimIDs.MUL, _mul)
+# No gradient goes through it, as Thunder knows of `argmax`: without a rule it refuses what is read of it.
+register_grad(prims.PrimIDs.ARGMIN, prims.argmin)
+
+PLACES: tuple[Place, ...] = (
+    _implementation(prims.PrimIDs.PAD, symbol=pad),
+    _implementation(thunder_functions[torch.zeros], execution_transform=_zeros),
 )
-
-
-def mend() -> None:
-    """Register all of it, for everything that Thunder compiles in this process."""
-    torch_executor.register_implementation(prims.pad, pad)
-    zeros = thunder_functions[torch.zeros]
-    torch_executor.register_implementation(zeros, checker=lambda *args, **kwargs: True, execution_transform=_zeros)
-    register_grad("torch.view_as_real", _view_as_real_grad)
-    register_grad(prims.PrimIDs.MUL, _mul_grad_of(_grad_fn_map[prims.PrimIDs.MUL]))
-    # No gradient goes through it, as Thunder knows of `argmax`: without a rule it refuses what is read of it.
-    register_grad(prims.PrimIDs.ARGMIN, prims.argmin)

@@ -5,16 +5,14 @@ What they would raise for values that are not legal (a variance below zero, a fr
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import math
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from workbench.compiler.interop.thread_patches import Place, ThreadPatches
 from workbench.interop.torch_private import TorchInGraphFunctionVariable, VariableTracker
 
 
@@ -66,35 +64,24 @@ _WRITTEN: dict[Callable[..., Any], Callable[..., torch.Tensor]] = {
 }
 
 
-class _Tracing(threading.local):
-    inside = 0
+def _inlines(written: Callable[..., Any]) -> Callable[[Any, ThreadPatches], Any]:
+    def make(stock: Callable[..., Any] | None, patches: ThreadPatches) -> Any:
+        def handle(of: Any, translator: Any, *args: Any, **kwargs: Any) -> Any:
+            if patches.value is not None:
+                return translator.inline_user_function_return(VariableTracker.build(translator, written), args, kwargs)
+            # With none Dynamo goes on as it does where it has no handler.
+            return None if stock is None else stock(of, translator, *args, **kwargs)
+
+        return handle
+
+    return make
 
 
-_tracing = _Tracing()
-
-
-def _inlines(written: Callable[..., Any], stock: Callable[..., Any] | None) -> Callable[..., Any]:
-    def handle(of: Any, translator: Any, *args: Any, **kwargs: Any) -> Any:
-        if _tracing.inside:
-            return translator.inline_user_function_return(VariableTracker.build(translator, written), args, kwargs)
-        # With none Dynamo goes on as it does where it has no handler.
-        return None if stock is None else stock(of, translator, *args, **kwargs)
-
-    return handle
-
-
-@functools.cache
-def _known() -> None:
-    handlers = TorchInGraphFunctionVariable._get_handlers()
-    handlers.update({function: _inlines(written, handlers.get(function)) for function, written in _WRITTEN.items()})
-
-
-@contextlib.contextmanager
-def traced() -> Iterator[None]:
-    """Inside, Dynamo traces in this thread what is written here; what a person compiles is not concerned."""
-    _known()
-    _tracing.inside += 1
-    try:
-        yield
-    finally:
-        _tracing.inside -= 1
+traced = ThreadPatches(
+    "functions that look at values",
+    lambda: [
+        Place(TorchInGraphFunctionVariable._get_handlers(), function, _inlines(written))
+        for function, written in _WRITTEN.items()
+    ],
+)
+"""Inside, Dynamo traces in this thread what is written here; what a person compiles is not concerned."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -13,9 +15,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from workbench.interop.torch_private import _disable_current_modes
-
-# Where there is no driver, PyTorch's profiler says so at its first use, under the cell that opened a program.
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 MOST_BYTES = 1 << 30
 """Inputs larger than this are not made only to measure a kernel."""
@@ -143,7 +142,7 @@ def _measured(
             # The first run may pack weights once and for all.
             for _ in range(2):
                 scope = {**namespace, **real}
-                with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as measured:
+                with _profiled() as measured:
                     exec(text, scope)
         except Exception:  # noqa: BLE001 - kernels refuse inputs that are all zeros in their own ways
             return None
@@ -156,6 +155,33 @@ def _measured(
         key=lambda event: event[0],
     )
     return max(accumulate((nbytes for _, nbytes in events), initial=0))
+
+
+_FIRST = threading.Lock()
+_LEVEL = "KINETO_LOG_LEVEL"
+_used = False
+
+
+@contextlib.contextmanager
+def _profiled() -> Iterator[Any]:
+    """PyTorch's profiler, quiet at its first use: where there is no driver it says so under the user's cell.
+
+    It reads how much to say from the environment, which is as before once it has begun.
+    """
+    global _used
+    making = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+    with contextlib.ExitStack() as inside:
+        with _FIRST:
+            quiet = not _used and _LEVEL not in os.environ
+            if quiet:
+                os.environ[_LEVEL] = "99"
+            try:
+                measured = inside.enter_context(making)
+            finally:
+                _used = True
+                if quiet:
+                    del os.environ[_LEVEL]
+        yield measured
 
 
 def _transposes(shape: Sequence[int], strides: Sequence[int]) -> bool:

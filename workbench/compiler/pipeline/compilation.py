@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence.prove import Proof, fault, prove
-from workbench.compiler.fastpath import install
 from workbench.compiler.fastpath.final_claim import last_pass
 from workbench.compiler.frontend import fake_process_group as parallel
 from workbench.compiler.fusion.executors import (
@@ -40,7 +39,6 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.layers.detect import Reduced, reduced
 from workbench.compiler.layers.expand_trace import Unfolder
-from workbench.compiler.lowering import thunder_fixes
 from workbench.compiler.lowering.checkpoint_regions import save_draws
 from workbench.compiler.lowering.differentiability import cut_off_whole_numbers
 from workbench.compiler.memory.graph_builder import read_execution
@@ -55,13 +53,6 @@ from workbench.core.executor import executor_named
 from workbench.core.graph import Origin
 from workbench.core.lever import Site, all_levers, widened
 from workbench.errors import ConfigWarning, PlanError
-
-patches.record_scopes()
-patches.name_by_path()
-patches.refuse_second_derivatives()
-patches.contract_in_order()
-install.hasten()
-thunder_fixes.mend()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,43 @@
+"""Executors and gradient rules of our own statements. Thunder's registries do not know of them.
+
+Thunder looks an executor up by name only to read a pickled symbol, and a gradient rule only in a table of the whole
+process. Here both are found in tables of our own: `gradient_rule` stands for Thunder's lookup while we compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workbench.compiler.fastpath import call_memo, install
+from workbench.compiler.interop.thunder_api import OperatorExecutor, Symbol, get_executor, langctxs
+
+_executors: dict[str, Any] = {}
+_rules: dict[Any, Callable[..., Any]] = {}
+
+
+def new_executor(name: str) -> Any:
+    """Make an executor that `executor_by_name` finds."""
+    made = _executors[name] = OperatorExecutor(name, version="1")
+    return made
+
+
+def executor_by_name(name: str) -> Any:
+    """Return one of ours, else Thunder's."""
+    return _executors[name] if name in _executors else get_executor(name)
+
+
+def register_grad(symbol: Any, rule: Callable[..., Any]) -> None:
+    """As Thunder's `register_grad`, for what we compile."""
+    key = symbol.id if isinstance(symbol, Symbol) else symbol
+    _rules[key] = langctxs.langctx(langctxs.Languages.TORCH)(rule)
+
+
+def gradient_rule(stock: Callable[..., Any], bsym: Any, **kwargs: Any) -> Any:
+    """Return the gradient rule of a statement and its executor: an executor's own, then ours, then Thunder's."""
+    rule, executor = stock(bsym, **kwargs)
+    if executor is None:
+        rule = _rules.get(bsym.sym.id, rule)
+    if rule is not None and install.is_hastened():
+        rule = call_memo.repeated(rule)
+    return rule, executor
