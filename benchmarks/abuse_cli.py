@@ -28,6 +28,7 @@ from pathlib import Path
 import psutil
 
 from workbench import cli
+from workbench.analysis.fit import milp_process
 from workbench.core.config import Config, load, parse
 from workbench.errors import WorkbenchError
 
@@ -536,6 +537,7 @@ def _check_left(folder: Path, before: dict[str, tuple[int, int, str]]) -> None:
     after = _state(folder)
     assert after == before, f"destroyed: {[name for name in before if before[name] != after[name]]}"
     assert not [name for name in os.listdir(folder) if name.endswith(".tmp")], "a temporary file is left"
+    milp_process.end_idle()
     assert not psutil.Process().children(recursive=True), "a process is left"
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
 from collections.abc import Callable, Mapping
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -179,17 +177,16 @@ def test_what_the_solver_lets_go_of_a_limit_is_asked_for_beside_it(monkeypatch: 
 def test_what_the_solver_prints_is_kept_from_standard_output(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    libc = ctypes.CDLL(None)
-
-    def printing(*_: Any, **__: Any) -> Any:
-        libc.puts(b"HighsMipSolverData::transformNewIntegerFeasibleSolution")
-        return SimpleNamespace(status=0)
-
-    monkeypatch.setattr(milp_process, "milp", printing)
-    libc.puts(b"before")
-    solve_whole(lambda: None, nodes=1)
-    libc.puts(b"after")
-    libc.fflush(None)
+    printing = "import os; os.write(1, b'HighsMipSolverData'); asked.send(0)"
+    assert "asked.send(milp(*given, **options))" in milp_process._THERE
+    monkeypatch.setattr(
+        milp_process, "_THERE", milp_process._THERE.replace("asked.send(milp(*given, **options))", printing)
+    )
+    milp_process.end_idle()
+    print("before", flush=True)
+    assert solve_whole(lambda: None, nodes=1) == 0
+    milp_process.end_idle()
+    print("after", flush=True)
     assert capfd.readouterr().out.split() == ["before", "after"]
 
 

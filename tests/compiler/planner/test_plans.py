@@ -24,8 +24,8 @@ from thunder.extend import FusionExecutor
 import workbench
 from tests.amount import amount
 from tests.strategies import RandomProgram, programs
+from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import Control, FusionOptions, region_executor
-from workbench.compiler.lowering.differentiability import cut_off_whole_numbers
 from workbench.compiler.trace.validate import validate
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ChoiceError, PlanError, ProgramError

@@ -213,7 +213,7 @@ def test_nothing_but_the_prover_makes_a_proof() -> None:
                 or any(keyword.arg == "proven" for keyword in node.keywords)
             ):
                 makers.add((path.name, ast.unparse(node)))
-    assert {name for name, _ in makers} == {"equivalence.py", "plan.py", "worker.py"}, makers
+    assert {name for name, _ in makers} == {"prove.py", "plan.py", "worker.py"}, makers
     # One that says that nothing is proven yet, and the event of a run, which takes the proofs of `jit`.
     assert [text for name, text in makers if name == "plan.py"] == ["Proof(False)"]
     assert all("proof.proven for proof in proofs" in text for name, text in makers if name == "worker.py")

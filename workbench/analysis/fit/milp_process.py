@@ -159,7 +159,8 @@ def _end_idle(process: _Process) -> None:
 
 
 @atexit.register
-def _end_all() -> None:
+def end_idle() -> None:
+    """End the solvers' processes that have nothing to do now, in place of in some seconds."""
     while _idle:
         _idle.pop().end()
 

@@ -25,6 +25,7 @@ from torch import fx
 
 from workbench.compiler.fastpath import call_memo
 from workbench.compiler.fastpath.call_memo import Place
+from workbench.compiler.frontend.differentiability import lost_conjugate, without_gradient
 from workbench.compiler.frontend.module_reuse import Block
 from workbench.compiler.frontend.selective_checkpoints import saved_nodes
 from workbench.compiler.frontend.source_frames import Frame, place_of
@@ -77,7 +78,6 @@ from workbench.compiler.lowering.call_normalization import (
     written,
 )
 from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
-from workbench.compiler.lowering.differentiability import lost_conjugate, without_gradient
 from workbench.compiler.lowering.foreach import FOREACH
 from workbench.compiler.lowering.functionalize import applied, written_out_of_place
 from workbench.compiler.lowering.overrides import LOWERED, number_of, power

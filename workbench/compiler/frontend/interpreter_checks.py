@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from workbench.compiler.frontend.differentiability import lost_conjugate
 from workbench.compiler.frontend.trace_errors import DECIDES, UNREAD, remedy
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
@@ -30,7 +31,6 @@ from workbench.compiler.lowering.alias_writes import (
     statistics_of,
 )
 from workbench.compiler.lowering.call_normalization import draws_again, refuse_lists
-from workbench.compiler.lowering.differentiability import lost_conjugate
 from workbench.compiler.lowering.interpolate import is_thunders
 from workbench.compiler.lowering.zero_dim_tensors import BROADCAST
 from workbench.compiler.trace.inplace_copies import VIEWS, Memory, inside_of, is_copy, leaves

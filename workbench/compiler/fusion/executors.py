@@ -484,7 +484,7 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
         with compilation.lock:
             if key not in compilation.shared:
                 start = time.perf_counter()
-                with patches.skip_set(without):
+                with inplace_copies.skip_set(without):
                     definition = build(descriptors)
                 compilation.shared[key] = _timed(definition, compilation, bsym.sym.name, time.perf_counter() - start)
             return compilation.shared[key]

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.interop import patches
 from workbench.compiler.interop.devices import nvfuser_module
 from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, prims, utils
 from workbench.compiler.trace import inplace_copies
@@ -88,7 +87,7 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     if policy is None:
         return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
     word = {fact.output: policy for fact in inplace_copies.facts(fusion)}
-    with patches.skip_set(inplace_copies.without_set(fusion, word, unchecked=True)):
+    with inplace_copies.skip_set(inplace_copies.without_set(fusion, word, unchecked=True)):
         return _math(fusion, _build(fusion, fusion.subsymbols))
 
 

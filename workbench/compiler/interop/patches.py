@@ -28,7 +28,6 @@ from torch import fx
 from workbench.compiler.interop.double_backward import CONNECTIONS
 from workbench.compiler.interop.thread_patches import Place, ThreadPatches, dispatched, function, inside_module, wrapped
 from workbench.compiler.interop.thunder_api import (
-    PrimIDs,
     Proxy,
     PseudoInst,
     TraceCtx,
@@ -43,8 +42,6 @@ from workbench.compiler.interop.thunder_api import (
     thunder,
     unwrap,
 )
-from workbench.compiler.trace import inplace_copies
-from workbench.compiler.trace.inplace_copies import goes_without
 from workbench.interop.torch_private import (
     _C,
     DictGetItemSource,
@@ -269,37 +266,6 @@ def _interpret_or_make(
     if found is None:
         found = interpret(fn, args, *more, **options)
     return found if makes is None else makes.of_found(found)
-
-
-def _copy_without_set(stock: Any, copy_from: Any, copy_to: Any, *, fd: Any, lc_to_nv_map: Any, **kwargs: Any) -> Any:
-    if not goes_without(copy_from.name, copy_to.name):
-        return stock(copy_from, copy_to, fd=fd, lc_to_nv_map=lc_to_nv_map, **kwargs)
-    getnv = _nvfuser().getnv
-    source = getnv(copy_from, fd, lc_to_nv_map)
-    fd.add_output(source, alias_input=getnv(copy_to, fd, lc_to_nv_map))
-    return source
-
-
-def _nvfuser() -> Any:
-    from workbench.compiler.interop.nvfuser_api import nvfuserex_impl
-
-    return nvfuserex_impl
-
-
-_sets = ThreadPatches(
-    "sets of nvFuser", lambda: [wrapped(_nvfuser()._translation_map, PrimIDs.COPY_, _copy_without_set)]
-)
-
-
-@contextlib.contextmanager
-def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
-    """Inside, definitions leave out the `set` before the copies given; see `compiler.trace.inplace_copies.skip_set`.
-
-    Thunder's translator of the in-place copy puts one before every copy and asks nobody. It can go once the translator
-    has an option.
-    """
-    with inplace_copies.skip_set(pairs), _sets():
-        yield
 
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}

@@ -17,6 +17,7 @@ from typing import Any
 from workbench.analysis.equivalence.prove import Proof, fault, prove
 from workbench.compiler.fastpath.final_claim import last_pass
 from workbench.compiler.frontend import fake_process_group as parallel
+from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import (
     Control,
     FusionOptions,
@@ -40,7 +41,6 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.layers.detect import Reduced, reduced
 from workbench.compiler.layers.expand_trace import Unfolder
 from workbench.compiler.lowering.checkpoint_regions import save_draws
-from workbench.compiler.lowering.differentiability import cut_off_whole_numbers
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline.lever_context import Made, Stage
 from workbench.compiler.trace.bsym_memo import Kept

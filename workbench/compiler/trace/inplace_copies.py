@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from workbench.compiler.interop.thread_patches import ThreadPatches, wrapped
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
@@ -166,12 +167,37 @@ def without_set(
 
 @contextlib.contextmanager
 def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
-    """Inside, definitions are built without a `set` for the copies given as source and destination."""
+    """Inside, this thread builds definitions without a `set` for the copies given as source and destination.
+
+    Thunder's translator of the in-place copy puts one before every copy and asks nobody. It can go once the translator
+    has an option.
+    """
     token = _skipped.set(pairs)
     try:
-        yield
+        with _sets():
+            yield
     finally:
         _skipped.reset(token)
+
+
+def _nvfuser() -> Any:
+    from workbench.compiler.interop.nvfuser_api import nvfuserex_impl
+
+    return nvfuserex_impl
+
+
+def _copy_without_set(stock: Any, copy_from: Any, copy_to: Any, *, fd: Any, lc_to_nv_map: Any, **kwargs: Any) -> Any:
+    if not goes_without(copy_from.name, copy_to.name):
+        return stock(copy_from, copy_to, fd=fd, lc_to_nv_map=lc_to_nv_map, **kwargs)
+    getnv = _nvfuser().getnv
+    source = getnv(copy_from, fd, lc_to_nv_map)
+    fd.add_output(source, alias_input=getnv(copy_to, fd, lc_to_nv_map))
+    return source
+
+
+_sets = ThreadPatches(
+    "sets of nvFuser", lambda: [wrapped(_nvfuser()._translation_map, prims.PrimIDs.COPY_, _copy_without_set)]
+)
 
 
 def goes_without(source: str, destination: str) -> bool:

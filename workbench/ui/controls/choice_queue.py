@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from workbench.bench.session.plan_diff import diff as diff_of
 from workbench.compiler.interop.gc_pause import few_collections
 from workbench.core.lever import Site
+from workbench.errors import ChoiceError
 from workbench.ui.controls.messages import words_of_change, words_of_step
 from workbench.ui.graph.node_names import next_option, short_label
 
@@ -206,5 +207,10 @@ class Choosing:
             self._weigher = weigher = plan, self._bench.worth()
         weighed = self._weighed
         if weighed[0] is not plan or weighed[1] != choices:
-            self._weighed = weighed = plan, dict(choices), weigher[1].quick(choices)
+            try:
+                gain = weigher[1].quick(choices)
+            except ChoiceError:
+                # The bench refuses it with the reason.
+                gain = None
+            self._weighed = weighed = plan, dict(choices), gain
         return weighed[2]
