@@ -1,0 +1,335 @@
+"""The workbench leaves every function of Thunder and PyTorch as it is installed, and what others compile with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import thunder
+from thunder.core import symbol
+
+from workbench.compiler.fastpath import install
+from workbench.compiler.interop.thread_patches import Place, ThreadPatches, function, inside_module, wrapped
+from workbench.compiler.lowering import installed
+
+_SNAPSHOT = '''\
+import functools, json, logging, sys, types, warnings
+
+warnings.simplefilter("ignore")
+import thunder, torch, torch._dynamo, torch._inductor.compile_fx, thunder.dynamo
+import torch._dynamo.variables.torch, torch._subclasses.fake_tensor
+from thunder.core import interpreter, transforms
+from thunder.executors import torchex
+from thunder import extend
+
+def packages():
+    return {name: module for name, module in tuple(sys.modules.items()) if name.split(".")[0] in ("thunder", "torch")}
+
+def told(value):
+    return isinstance(value, (types.ModuleType, classmethod, staticmethod, property)) or callable(value)
+
+def snapshot():
+    """Every function, class and module by where it stands."""
+    found, classes = {}, {}
+    for name, module in packages().items():
+        for attribute, value in tuple(getattr(module, "__dict__", {}).items()):
+            if told(value):
+                found[f"{name}.{attribute}"] = value
+            if isinstance(value, type) and str(value.__module__).split(".")[0] in ("thunder", "torch"):
+                classes[value] = f"{value.__module__}:{value.__qualname__}"
+    for kind, name in classes.items():
+        found.update({f"{name}.{attribute}": value for attribute, value in vars(kind).items() if told(value)})
+    tables = {
+        "opcode handlers": interpreter._default_opcode_handler_map,
+        "executors": extend._executor_map,
+        "gradients": transforms._grad_fn_map,
+        "augmented forwards": getattr(transforms, "augmented_forward_impls", {}),
+        "implementations": torchex.ex.implmap,
+        "operators": torchex.ex.opmap,
+        "functions": thunder.torch._torch_to_thunder_function_map,
+        "Dynamo's handlers": torch._dynamo.variables.torch.TorchInGraphFunctionVariable._get_handlers(),
+        "filters": dict(enumerate(logging.getLogger("torch._subclasses.fake_tensor").filters)),
+        "default executors": dict(enumerate(extend.get_default_executors())),
+        "always executors": dict(enumerate(extend.get_always_executors())),
+    }
+    for table, values in tables.items():
+        found.update({f"table of {table}: {key}": value for key, value in tuple(values.items())})
+    return found
+
+def changed(before, after, modules):
+    names = [name for name, value in before.items() if name not in after or after[name] is not value]
+    for name, value in after.items():
+        at = name.rpartition(".")[0]
+        here = at in modules or name.startswith("table of ")
+        if name not in before and not isinstance(value, types.ModuleType) and here:
+            names.append(name)
+    return sorted(names)
+
+def ours(found):
+    """Names of what the workbench wrote; a function that dispatches looks like the one that it stands for."""
+    import workbench
+    home = workbench.__path__[0]
+    def written(value):
+        if str(type(value).__module__).startswith("workbench"):
+            return True
+        while value is not None and not isinstance(value, types.ModuleType):
+            if isinstance(value, functools.partial):
+                value = value.func
+            value = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+            if isinstance(value, types.FunctionType) and value.__code__.co_filename.startswith(home):
+                return True
+            value = vars(value).get("__wrapped__") if isinstance(value, types.FunctionType) else None
+        return False
+    return sorted(name for name, value in found.items() if written(value))
+
+def program(x, w, z):
+    y = torch.einsum("ij,jk->ik", x, w).tanh() @ w
+    return (y.softmax(-1) * (z * z).abs()).sum()
+
+args = (
+    torch.randn(8, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True),
+    torch.randn(8, 4, dtype=torch.complex64, requires_grad=True),
+)
+before, modules = snapshot(), set(packages())
+'''
+
+_USED = """\
+import workbench
+def real(x, w):
+    return (torch.einsum("ij,jk->ik", x, w).tanh() @ w).softmax(-1).square().sum()
+for function, given in ((program, args), (real, args[:2])):
+    for capture in ("dynamo", "interpreter"):
+        bench = workbench.open(function, *given, device="cpu", executor=EXECUTOR, capture=capture)
+        site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+        bench.choose({site.id: "recompute"})
+        bench.config.jit(function)(*given).backward()
+"""
+
+_PLAIN = """\
+def real(x, w):
+    return (torch.einsum("ij,jk->ik", x, w).tanh() @ w).softmax(-1).square().sum()
+thunder.jit(program)(*args).backward()
+thunder.jit(real)(*args[:2]).backward()
+torch.compile(real)(*args[:2]).backward()
+"""
+
+_TOLD = """
+after = snapshot()
+print(json.dumps({"changed": changed(before, after, modules), "ours": OURS}))
+"""
+
+
+def _run(body: str, tmp_path: Path, *given: str) -> Any:
+    script = tmp_path / "script.py"
+    script.write_text(body)
+    done = subprocess.run(
+        [sys.executable, str(script), *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=tmp_path,
+        # The order of sets of names is part of a trace's text.
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def by_themselves(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """What Thunder and PyTorch change of themselves, as methods that are disabled for Dynamo when it is first used."""
+    folder = tmp_path_factory.mktemp("plain")
+    return set(_run(_SNAPSHOT + _PLAIN + _TOLD.replace("OURS", "[]"), folder)["changed"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["torch", pytest.param("torchcompile", marks=pytest.mark.long)])
+def test_every_function_of_thunder_and_pytorch_is_as_it_was(
+    executor: str, by_themselves: set[str], tmp_path: Path
+) -> None:
+    own = _run(_SNAPSHOT + _USED.replace("EXECUTOR", repr(executor)) + _TOLD.replace("OURS", "ours(after)"), tmp_path)
+    assert own["ours"] == []
+    assert sorted(set(own["changed"]) - by_themselves) == []
+
+
+_BESIDE = """\
+import hashlib, json, re, sys, threading, warnings
+import thunder, torch
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+TIMES = 4
+
+def users(z, x):
+    y = torch.einsum("ij,kj->ik", x, x)
+    return ((z * z * z).abs() * 2).sum() + y.tanh().sum()
+
+def chosen(x, w):
+    return (torch.einsum("ij,jk->ik", x, w).tanh() @ w).softmax(-1).square().sum()
+
+def bits(*tensors):
+    return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in tensors)).hexdigest()
+
+def drawn(*shapes, dtype=None):
+    chance = torch.Generator().manual_seed(1)
+    return [torch.randn(s, generator=chance, dtype=d).requires_grad_() for s, d in shapes]
+
+def by_thunder():
+    z, x = drawn(((3, 3), torch.complex64), ((3, 4), torch.float32))
+    jitted = thunder.jit(users)
+    jitted(z, x).backward()
+    traces = [*thunder.last_traces(jitted), *thunder.last_backward_traces(jitted)]
+    text = [re.sub(r"took \\d+ \\w+", "", str(trace)) for trace in traces]
+    again = [t.detach().requires_grad_() for t in (z, x)]
+    jitted(*again).backward()
+    return {"text": text, "bits": bits(z.grad, x.grad), "again": bits(*(t.grad for t in again))}
+
+def by_workbench():
+    import workbench
+    x, w = drawn(((8, 4), torch.float32), ((4, 4), torch.float32))
+    bench = workbench.open(chosen, x, w, device="cpu", executor="torch", capture=CAPTURES.pop())
+    site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    bench.config.jit(chosen)(x, w).backward()
+    return {"text": bench.plan.text(), "bits": bits(x.grad, w.grad)}
+
+CAPTURES = ["dynamo", "interpreter"] * (TIMES // 2)
+found = {"thunder": [], "workbench": []}
+
+def several(name, act):
+    def work():
+        for _ in range(TIMES):
+            found[name].append(act())
+    return threading.Thread(target=work)
+
+threads = {"thunder": several("thunder", by_thunder), "workbench": several("workbench", by_workbench)}
+mode = sys.argv[1].split("+")
+for name in mode:
+    threads[name].start()
+for name in mode:
+    threads[name].join()
+if mode == ["thunder", "workbench"]:
+    from workbench.compiler import installed
+    with installed.installed():  # all through what the other thread does
+        thread = several("thunder", by_thunder)
+        thread.start()
+        thread.join()
+    found["thunder"].append(by_thunder())
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_a_function_of_thunder_jit_beside_a_config_is_compiled_as_if_alone(tmp_path: Path) -> None:
+    (alone, *others) = _run(_BESIDE, tmp_path, "thunder")["thunder"]
+    assert any("mul" in text for text in alone["text"])
+    assert all(other == alone for other in others)
+    planned = _run(_BESIDE, tmp_path, "workbench")["workbench"]
+    both = _run(_BESIDE, tmp_path, "thunder+workbench")
+    assert len(both["thunder"]) == 9
+    assert all(found == alone for found in both["thunder"])
+    assert both["workbench"] == planned
+
+
+class Owner:
+    def named(self, value: int) -> tuple[str, int]:
+        return "stock", value
+
+    @staticmethod
+    def alone(value: int) -> tuple[str, int]:
+        return "stock", value
+
+
+def _patches() -> ThreadPatches:
+    made = ThreadPatches(
+        "tried",
+        lambda: [
+            wrapped(Owner, "named", lambda stock, self, value: ("ours", *stock(self, value))),
+            function(symbol, "tree_flatten", lambda tree: "ours", everywhere=True),
+            inside_module(symbol, "inspect", signature=lambda function: "ours"),
+        ],
+    )
+    ThreadPatches.sets.remove(made)
+    return made
+
+
+@pytest.fixture
+def tried() -> Iterator[ThreadPatches]:
+    before = dict(vars(Owner)), dict(vars(symbol)), thunder.core.pytree.tree_flatten
+    yield _patches()
+    assert (dict(vars(Owner)), dict(vars(symbol)), thunder.core.pytree.tree_flatten) == before
+
+
+def _in_a_thread(act: Any) -> Any:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(act()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_patch_holds_for_the_threads_that_are_inside_and_no_others(tried: ThreadPatches) -> None:
+    with tried():
+        assert Owner().named(1) == ("ours", "stock", 1)
+        assert symbol.tree_flatten([1]) == symbol.inspect.signature(print) == "ours"
+        assert _in_a_thread(lambda: Owner().named(1)) == ("stock", 1)
+        assert _in_a_thread(lambda: symbol.tree_flatten([1]))[0] == [1]
+        with tried():
+            pass
+        assert Owner().named(1) == ("ours", "stock", 1)
+    assert Owner().named(1) == ("stock", 1)
+
+
+def test_a_patch_stays_until_the_last_thread_has_left(tried: ThreadPatches) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with tried():
+            entered.set()
+            leave.wait()
+            assert Owner().named(1) == ("ours", "stock", 1)
+
+    thread = threading.Thread(target=stay)
+    with tried():
+        thread.start()
+        entered.wait()
+    assert vars(Owner)["named"].__wrapped__(Owner(), 1) == Owner().named(1) == ("stock", 1)
+    leave.set()
+    thread.join()
+
+
+def test_what_somebody_else_puts_over_a_patch_stays(tried: ThreadPatches) -> None:
+    stock = Owner.named
+    with tried():
+        beneath = Owner.named
+        Owner.named = lambda self, value: ("theirs", *beneath(self, value))  # type: ignore[method-assign,assignment]
+        assert Owner().named(1) == ("theirs", "ours", "stock", 1)
+    assert Owner().named(1) == ("theirs", "stock", 1)
+    Owner.named = stock  # type: ignore[method-assign]
+
+
+def test_patches_of_which_one_cannot_be_made_are_all_taken_back(tried: ThreadPatches) -> None:
+    def fails(*_: Any) -> Any:
+        raise LookupError
+
+    broken = ThreadPatches("broken", lambda: [*tried._places(), Place(Owner, "alone", fails)])
+    ThreadPatches.sets.remove(broken)
+    with pytest.raises(LookupError), broken():
+        pass
+    assert Owner().named(1) == ("stock", 1)
+    assert all(each.value is None for each in ThreadPatches.sets)
+
+
+def test_nothing_is_replaced_where_nobody_compiles() -> None:
+    assert not install.is_hastened()
+    with installed.installed():
+        assert install.is_hastened()
+    assert [each.name for each in ThreadPatches.sets if each._undo] == []
