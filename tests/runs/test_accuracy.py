@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import workbench
+from workbench.compiler import as_installed
 from workbench.compiler.planner import kernel_identity
 from workbench.core.config import Config
 from workbench.errors import ProgramError
@@ -218,6 +219,71 @@ def test_what_is_random_is_compared_with_thunder_alone() -> None:
     checked = outcome(module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))), accuracy.unmodified)
     assert checked.ok
     assert checked.against == "thunder.jit"
+
+
+def planned(build: Callable[[], Parts], draws_differ: tuple[str, ...] = ()) -> Accuracy:
+    """Check a step of the stock plan."""
+    original, args, kwargs = build()
+    bench = workbench.open(original, *args, **kwargs, device="cpu", executor="torch")
+    original, args, kwargs = build()
+    jitted = bench.config.jit(original)
+    recorded = accuracy.first_step(Stepper(original, args, kwargs, jitted), 0)
+    kernels = kernel_identity.kernels_of(jitted)
+    return accuracy.check(recorded, build, kernels=kernels, capture=bench.capture, draws_differ=draws_differ)
+
+
+def cubed() -> Parts:
+    chance = torch.Generator().manual_seed(1)
+    z = torch.randn(4, dtype=torch.complex64, generator=chance).requires_grad_()
+    return (lambda z: (z * z * z).abs().sum()), (z,), {}
+
+
+def test_where_unmodified_thunder_is_wrong_the_reference_is_eager_and_the_reason_is_told() -> None:
+    checked = planned(cubed)
+    assert (checked.ok, checked.against, checked.bitwise) == (True, "PyTorch eager", None)
+    assert "thunder.jit is wrong here: grad(args[0]) is off by" in checked.why
+    assert checked.words == f"compared with PyTorch eager, as {checked.why}"
+    # A step that is as wrong as Thunder is no reason to leave it out, and fails beside eager.
+    wrong = outcome(cubed, thunder.jit)
+    assert (wrong.ok, wrong.against, wrong.bitwise) == (False, "thunder.jit and eager", True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [lambda: nn.LSTM(4, 4), lambda: nn.ReflectionPad1d(1)], ids=["lstm", "pad"])
+def test_what_thunder_s_interpreter_does_not_take_is_compared_with_thunderfx(make: Callable[[], nn.Module]) -> None:
+    checked = planned(module(make))
+    assert (checked.ok, checked.against, checked.bitwise) == (True, "thunderfx and eager", None)
+    assert checked.why.startswith("thunder.jit refuses it (")
+
+
+def test_what_no_way_of_thunder_takes_is_compared_with_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(program: Any) -> Any:
+        raise NotImplementedError(f"no {type(program).__name__}")
+
+    class Refuses:
+        SEAM = None
+        jit = thunderfx = staticmethod(lambda program: lambda *args, **kwargs: refuses(program))
+
+    monkeypatch.setattr(as_installed, "thunder_api", Refuses)
+    checked = outcome(product)
+    assert (checked.ok, checked.against, checked.bitwise) == (True, "PyTorch eager", None)
+    words = "refuses it (NotImplementedError: no function)"
+    assert checked.why == f"thunder.jit {words}; thunderfx {words}"
+
+
+@pytest.mark.slow
+def test_where_unmodified_thunder_draws_wrongly_the_reference_is_the_stock_plan() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+    assert not planned(module(Checkpointed)).ok
+    checked = planned(module(Checkpointed), ("it draws again",))
+    assert (checked.ok, checked.against, checked.why, checked.bitwise) == (True, "stock plan", "it draws again", None)
 
 
 @pytest.mark.slow

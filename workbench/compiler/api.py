@@ -1,7 +1,7 @@
 """The compiler's verbs, in the order in which they are used, each from the file where it lives."""
 
 from workbench.compiler.driver.capture import Capture
-from workbench.compiler.driver.jit import jit, proofs_of, unmodified
+from workbench.compiler.driver.jit import jit, proofs_of, stock, unmodified
 from workbench.compiler.driver.open_cached import capture
 from workbench.compiler.pipeline.compilation import Hooks
 from workbench.compiler.planner.plan import Plan
@@ -17,5 +17,6 @@ __all__ = [
     "predict",
     "proofs_of",
     "replan",
+    "stock",
     "unmodified",
 ]

@@ -1,4 +1,4 @@
-"""A config replayed: ``thunder.jit`` with exactly its choices; and `unmodified`, what every run is checked against."""
+"""A config replayed: ``thunder.jit`` with exactly its choices; and programs without choices, to compare with."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from workbench.analysis.equivalence.prove import Proof
+from workbench.compiler.as_installed import WAYS, as_installed
 from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks, sharded_graphs
 from workbench.compiler.fusion.executors import (
     Observer,
@@ -179,9 +180,30 @@ def proofs_of(jitted: Any) -> tuple[Proof, ...]:
 
 
 def unmodified(
+    fn: Callable[..., Any],
+    transforms: Sequence[Transform] = (),
+    capture: str = "interpreter",
+    ways: Sequence[str] = WAYS,
+) -> Callable[..., Any]:
+    """A program as Thunder alone compiles it, with its default executors: what every run is checked against.
+
+    Parameters
+    ----------
+    fn : callable or torch.nn.Module
+    transforms : sequence of Transform, optional
+        Those that share it among ranks. With them it is `stock`.
+    capture : {'dynamo', 'interpreter', 'parts'}
+        How it comes in where ranks share it.
+    ways : sequence of {'thunder.jit', 'thunderfx'}
+        Functions of Thunder to try, one after the other.
+    """
+    return stock(fn, transforms, capture) if transforms else as_installed(fn, ways)
+
+
+def stock(
     fn: Callable[..., Any], transforms: Sequence[Transform] = (), capture: str = "interpreter"
 ) -> Callable[..., Any]:
-    """``thunder.jit(fn)`` as it comes, with its default executors: what every run is checked against.
+    """A program that comes in as a plan does, compiled with Thunder's default executors and no choices.
 
     Parameters
     ----------
@@ -197,8 +219,8 @@ def unmodified(
 
     if capture == "parts":
         made = graph_breaks.CompiledParts(fn, lambda piece: (None if piece.refusal else compiled, False))
-        stock: Callable[..., Any] = dynamo.as_given(fn, made)
-        stock._workbench_jitted = made.jitted  # type: ignore[attr-defined]
-        return stock
+        given: Callable[..., Any] = dynamo.as_given(fn, made)
+        given._workbench_jitted = made.jitted  # type: ignore[attr-defined]
+        return given
     jitted: Callable[..., Any] = _compiled(fn, capture, compiled, transforms)
     return jitted

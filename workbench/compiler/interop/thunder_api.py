@@ -193,6 +193,7 @@ _NAMES: Mapping[str, str] = {
     "thunder": "thunder",
     "thunder_functions": "thunder.torch:_torch_to_thunder_function_map",
     "thunder_trace": "thunder:trace",
+    "thunderfx": "thunder.dynamo:thunderfx",
     "torch_executor": "thunder.executors.torchex:ex",
     "tensorproxy": "thunder.core.proxies:tensorproxy",
     "tracectx": "thunder.core.trace:tracectx",

@@ -28,6 +28,11 @@ _MERGED = (
 )
 
 
+def is_difference(warning: str) -> bool:
+    """Whether a warning of a plan is one of the `differences`."""
+    return warning.endswith((_CHECKPOINTED, _CUT, _MERGED))
+
+
 def differences(stage: Stage, made: Made) -> tuple[str, ...]:
     """Sentences on how a plan draws otherwise than unmodified Thunder's.
 

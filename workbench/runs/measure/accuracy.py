@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -42,6 +43,12 @@ _NAMED = 3
 THUNDER = "thunder.jit"
 """The reference that is unmodified Thunder."""
 
+THUNDERFX = "thunderfx"
+"""The reference that is unmodified Thunder, where it takes the program by Dynamo alone."""
+
+STOCK = "stock plan"
+"""The reference for random programs that unmodified Thunder does not take, or draws wrongly for."""
+
 FLOAT64 = "float64"
 """The reference that is the program run by eager PyTorch in double precision."""
 
@@ -57,17 +64,21 @@ class Accuracy:
     max_error : float
         Largest absolute error.
     against : str
-        ``thunder.jit``, or ``thunder.jit and eager`` where nothing is random.
+        ``thunder.jit``, or ``thunder.jit and eager`` where nothing is random. Where `thunder.jit` does not take the
+        program it is ``thunderfx``; where unmodified Thunder does not take it at all, or is wrong, ``PyTorch eager``
+        or, for what is random, ``stock plan``.
     tensors : tuple of TensorError
         Those against `FLOAT64`, too, where the program can run so; they count for `ok`, and not for `max_error`.
     bitwise : bool or None
-        Whether every bit of every tensor is unmodified Thunder's; None where that was not looked at.
+        Whether every bit of every tensor is what ``thunder.jit`` gives; None where that is not known.
     changed_kernels : tuple of str or None
         Names of the fusions and statements that run and that unmodified Thunder does not have. Where there are none,
         every bit has to be the same, unless unmodified Thunder's own differ from one run to the next; where there are
         some, `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` is allowed. None where they are not known.
     unstable : bool
         Whether every bit is that of all references, and these themselves are far from double precision.
+    why : str
+        Why the reference is not ``thunder.jit``; empty where it is.
     """
 
     ok: bool
@@ -78,6 +89,7 @@ class Accuracy:
     bitwise: bool | None = None
     changed_kernels: tuple[str, ...] | None = None
     unstable: bool = False
+    why: str = ""
 
     @property
     def relative_tolerance(self) -> dict[str, float]:
@@ -92,6 +104,8 @@ class Accuracy:
     @property
     def words(self) -> str:
         """Whether the bits are unmodified Thunder's and, where they need not be, why and what is allowed."""
+        if self.why:
+            return f"compared with {self.against}, as {self.why}"
         if self.changed_kernels is None or self.bitwise is None:
             return ""
         if not self.changed_kernels:
@@ -302,6 +316,7 @@ def check(
     on_tensor: Callable[[TensorError], None] | None = None,
     capture: str = "interpreter",
     modes: Mapping[str, str] = MappingProxyType({}),
+    draws_differ: Sequence[str] = (),
 ) -> Accuracy:
     """Compare a first step with those of unmodified Thunder and, where nothing is random, of eager PyTorch.
 
@@ -319,9 +334,11 @@ def check(
     on_tensor : callable, optional
         Called with each comparison when it is made.
     capture : {'dynamo', 'interpreter', 'parts'}
-        How the program comes in, for unmodified Thunder as for the step in question.
+        How the program came in, for a stock plan where unmodified Thunder cannot be compared with.
     modes : mapping of str to str, optional
         Of PyTorch, in force in each forward.
+    draws_differ : sequence of str, optional
+        As in `workbench.runs.process.request.RunRequest`.
 
     Returns
     -------
@@ -343,24 +360,27 @@ def check(
     cotangents = eager._cotangents
     del callable_, args, kwargs, outputs, eager
 
-    stock, jitted = _stock(build, seed, capture, modes)
-    if not _same_start(start, _start_of(stock)):
-        raise ProgramError(
-            "the program starts from other values each time it is built, so nothing can be compared; "
-            "draw all random values with torch's default generator, which is seeded"
-        )
-    expected = first_step(stock, seed)
-    changed = None if kernels is None else changed_kernels(kernels, jitted)
-    del stock, jitted
-    comparisons = {THUNDER: expected, **comparisons}
-    differ = other_bits(recorded, expected)
+    double = None if random else _in_double(build, cotangents, seed, modes)
+    own_errors = {} if double is None else _own_errors(comparisons["eager"], double)
+    least = least_tolerance(modes)
+    found = _reference(build, seed, start, capture, modes, random=random, draws_differ=draws_differ)
+    why = "; ".join(found.reasons)
+    if found.name and not random:
+        wrong = _wrong(found, recorded, comparisons["eager"], own_errors, least)
+        why = "; ".join(filter(None, (why, wrong)))
+        found = _Reference("", {}, None, ()) if wrong else found
+    is_thunder = found.name == THUNDER
+    changed = None if kernels is None or not is_thunder else changed_kernels(kernels, found.jitted)
+    # What was compiled may hold a model's memory.
+    expected, found = found.recorded, dataclasses.replace(found, jitted=None)
+    if found.name:
+        comparisons = {found.name: expected, **comparisons}
+    differ = other_bits(recorded, expected) if is_thunder else frozenset[str]()
     exact, unsteady = changed == (), frozenset[str]()
     if exact and differ:
         # Some kernels of a GPU add up in the order in which their threads come.
-        unsteady = other_bits(first_step(_stock(build, seed, capture, modes)[0], seed), expected)
+        unsteady = other_bits(first_step(_stepper(build, seed, modes, unmodified)[0], seed), expected)
 
-    double = None if random else _in_double(build, cotangents, seed, modes)
-    own_errors = {} if double is None else _own_errors(comparisons["eager"], double)
     tensors: list[TensorError] = []
     for against, reference in comparisons.items():
         demanded = exact and against == THUNDER
@@ -371,7 +391,7 @@ def check(
             exact=demanded,
             unsteady=unsteady,
             own_errors=own_errors,
-            least=least_tolerance(modes),
+            least=least,
         ):
             tensors.append(error)
             if on_tensor is not None:
@@ -390,11 +410,12 @@ def check(
     return Accuracy(
         ok=all(tensor.ok for tensor in tensors),
         max_error=max_error,
-        against=" and ".join(comparisons),
+        against=" and ".join(comparisons) if found.name else "PyTorch eager",
         tensors=tuple(tensors),
-        bitwise=not differ,
+        bitwise=not differ if is_thunder else None,
         changed_kernels=changed,
         unstable=unstable,
+        why=why,
     )
 
 
@@ -412,21 +433,104 @@ def changed_kernels(kernels: Mapping[str, str], stock: Callable[..., Any]) -> tu
     return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in known))
 
 
-def _stock(
-    build: Callable[[], Parts], seed: int, capture: str, modes: Mapping[str, str]
+def _stepper(
+    build: Callable[[], Parts],
+    seed: int,
+    modes: Mapping[str, str],
+    compile_program: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> tuple[Stepper, Callable[..., Any]]:
-    """A fresh program under unmodified Thunder, and what Thunder made of it."""
+    """A fresh program that is compiled, and what came of that."""
     callable_, args, kwargs = build()
-    jitted = unmodified(callable_, capture)
+    jitted = compile_program(callable_)
     return Stepper(callable_, args, kwargs, jitted, seed=seed, modes=modes), jitted
 
 
-def unmodified(callable_: Callable[..., Any], capture: str = "interpreter") -> Callable[..., Any]:
-    """``thunder.jit`` as it comes, with its default executors."""
+def unmodified(callable_: Callable[..., Any], way: str = THUNDER) -> Callable[..., Any]:
+    """A program as Thunder alone compiles it, with its default executors."""
     # Here and not above: only a check that is made needs Thunder.
     from workbench.compiler import api
 
-    return api.unmodified(callable_, capture=capture)
+    return api.unmodified(callable_, ways=(way,))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reference:
+    """What a step is held to beside eager PyTorch.
+
+    Attributes
+    ----------
+    name : str
+        Of what gave it; empty where there is nothing.
+    recorded : dict
+    jitted : callable or None
+    reasons : tuple of str
+        Why it is not ``thunder.jit``.
+    """
+
+    name: str
+    recorded: dict[str, Recorded]
+    jitted: Callable[..., Any] | None
+    reasons: tuple[str, ...]
+
+
+def _reference(
+    build: Callable[[], Parts],
+    seed: int,
+    start: list[tuple[str, tuple[int, ...], float]],
+    capture: str,
+    modes: Mapping[str, str],
+    *,
+    random: bool,
+    draws_differ: Sequence[str],
+) -> _Reference:
+    """Step a fresh program by Thunder as it is installed.
+
+    A stock plan stands in for it where random numbers are drawn, which eager PyTorch does otherwise, and Thunder does
+    not take the program or is known to draw wrongly. Two ways of Thunder may draw otherwise, too.
+    """
+    from workbench.compiler import api
+    from workbench.compiler.as_installed import is_about_memory, refusal
+
+    ways = {THUNDER: unmodified} if random else {THUNDER: unmodified, THUNDERFX: partial(unmodified, way=THUNDERFX)}
+    if random and draws_differ:
+        ways = {}
+    reasons = tuple(draws_differ) if random else ()
+    for name, compile_program in ways.items():
+        stepper, jitted = _stepper(build, seed, modes, compile_program)
+        if not _same_start(start, _start_of(stepper)):
+            raise ProgramError(
+                "the program starts from other values each time it is built, so nothing can be compared; "
+                "draw all random values with torch's default generator, which is seeded"
+            )
+        try:
+            return _Reference(name, first_step(stepper, seed), jitted, reasons)
+        except Exception as error:
+            if is_about_memory(error):
+                raise
+            reasons += getattr(jitted, "refusals", ()) or (refusal(name, error),)
+    if not random:
+        return _Reference("", {}, None, reasons)
+    stepper, jitted = _stepper(build, seed, modes, partial(api.stock, capture=capture))
+    return _Reference(STOCK, first_step(stepper, seed), jitted, reasons)
+
+
+def _wrong(
+    reference: _Reference,
+    recorded: Mapping[str, Recorded],
+    eager: Mapping[str, Recorded],
+    own_errors: Mapping[str, float],
+    least: float,
+) -> str:
+    """How unmodified Thunder is wrong where eager PyTorch gives what the step gave; empty where it is right."""
+    held_to = partial(compare, expected=eager, against="eager", own_errors=own_errors, least=least)
+    off = max((error for error in held_to(reference.recorded) if not error.ok), key=_severity, default=None)
+    if off is None or not all(error.ok for error in held_to(recorded)):
+        return ""
+    return f"{reference.name} is wrong here: {off.name} is off by {off.max_abs_error:.3g} from eager PyTorch's"
+
+
+def _severity(error: TensorError) -> float:
+    return error.severity
 
 
 def _in_double(

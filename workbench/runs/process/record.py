@@ -287,6 +287,7 @@ class Record:
             bitwise=checked.bitwise,
             changed_kernels=None if checked.changed_kernels is None else tuple(checked.changed_kernels),
             unstable=checked.unstable,
+            why=checked.why,
         )
 
     @property
@@ -332,6 +333,7 @@ class Record:
                 "words": untrusted_files.one_line(accuracy.words),
                 "max_error": accuracy.max_error,
                 "against": accuracy.against,
+                "why": untrusted_files.one_line(accuracy.why),
                 "worst": _error_json(accuracy.worst),
                 "worst_float64": _error_json(accuracy.worst_float64),
             },

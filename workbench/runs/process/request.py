@@ -125,7 +125,9 @@ class RunRequest:
     parallel : str
         How they share it; empty for a run of one process.
     capture : {'dynamo', 'interpreter', 'parts'}
-        How the program comes in, for unmodified Thunder: a config says so for itself.
+        How the program comes in, for what is compiled without a config, which says so for itself.
+    draws_differ : list of str
+        Sentences of the plan on random draws that unmodified Thunder makes wrongly.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING
@@ -140,6 +142,7 @@ class RunRequest:
     ranks: int = 1
     parallel: str = ""
     capture: str = "interpreter"
+    draws_differ: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be of any run, and keep what controls a terminal out of the name."""
@@ -170,6 +173,7 @@ def prepare(
     ranks: int = 1,
     parallel: str = "",
     capture: str = "interpreter",
+    draws_differ: Sequence[str] = (),
 ) -> Path:
     """Make the folder of a run that is yet to start.
 
@@ -191,6 +195,7 @@ def prepare(
     ranks : int
     parallel : str
     capture : str
+    draws_differ : sequence of str, optional
         As in `RunRequest`.
 
     Returns
@@ -218,6 +223,7 @@ def prepare(
             ranks=ranks,
             parallel=parallel,
             capture=capture,
+            draws_differ=list(draws_differ),
         )
         if config_text is not None:
             (run_dir / CONFIG_FILE).write_text(config_text)

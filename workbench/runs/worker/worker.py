@@ -459,6 +459,7 @@ def _check(
         on_tensor=on_tensor,
         capture=asked.capture,
         modes=_modes(asked),
+        draws_differ=asked.draws_differ,
     )
     log.write(checked(outcome, log.now_s()))
 
@@ -479,6 +480,7 @@ def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
         bitwise=outcome.bitwise,
         changed_kernels=None if outcome.changed_kernels is None else list(outcome.changed_kernels),
         unstable=outcome.unstable,
+        why=outcome.why,
     )
 
 

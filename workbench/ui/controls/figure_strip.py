@@ -359,6 +359,8 @@ def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:
 
 def _bits(accuracy: Accuracy) -> dict[str, Any]:
     within = f"within {max(accuracy.relative_tolerance.values(), default=0.0):.0e}"
+    if accuracy.why:
+        return {"text": "not bitwise", "kind": f"against {accuracy.against}", "tip": accuracy.words}
     text = "bitwise" if accuracy.bitwise else within if accuracy.ok else "not bitwise"
     count = len(accuracy.changed_kernels or ())
     same = "as Thunder's" if accuracy.bitwise else "same kernels, other bits"
