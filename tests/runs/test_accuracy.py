@@ -249,6 +249,13 @@ def test_where_unmodified_thunder_is_wrong_the_reference_is_eager_and_the_reason
 
 
 @pytest.mark.slow
+def test_random_numbers_that_thunder_draws_again_for_a_gradient_are_compared_with_eager() -> None:
+    checked = planned(module(lambda: nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.5))))
+    assert (checked.ok, checked.against) == (True, "PyTorch eager")
+    assert "thunder.jit is wrong here" in checked.why
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: nn.LSTM(4, 4), lambda: nn.ReflectionPad1d(1)], ids=["lstm", "pad"])
 def test_what_thunder_s_interpreter_does_not_take_is_compared_with_thunderfx(make: Callable[[], nn.Module]) -> None:
     checked = planned(module(make))
