@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from workbench.analysis.equivalence.prove import Proof
-from workbench.compiler.as_installed import WAYS, as_installed
+from workbench.compiler.driver.as_installed import WAYS, as_installed
 from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks, sharded_graphs
 from workbench.compiler.fusion.executors import (
     Observer,

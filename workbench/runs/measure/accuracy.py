@@ -492,7 +492,7 @@ def _reference(
     not take the program or is known to draw wrongly. Two ways of Thunder may draw otherwise, too.
     """
     from workbench.compiler import api
-    from workbench.compiler.as_installed import is_about_memory, refusal
+    from workbench.compiler.driver.as_installed import is_about_memory, refusal
 
     ways = {THUNDER: unmodified} if random else {THUNDER: unmodified, THUNDERFX: partial(unmodified, way=THUNDERFX)}
     if random and draws_differ:
