@@ -240,7 +240,7 @@ def test_a_function_of_thunder_jit_beside_a_config_is_compiled_as_if_alone(tmp_p
 
 
 class Owner:
-    def named(self, value: int) -> tuple[str, int]:
+    def named(self, value: int) -> tuple[str | int, ...]:
         return "stock", value
 
     @staticmethod
@@ -310,7 +310,7 @@ def test_what_somebody_else_puts_over_a_patch_stays(tried: ThreadPatches) -> Non
     stock = Owner.named
     with tried():
         beneath = Owner.named
-        Owner.named = lambda self, value: ("theirs", *beneath(self, value))  # type: ignore[method-assign,assignment]
+        Owner.named = lambda self, value: ("theirs", *beneath(self, value))  # type: ignore[method-assign]
         assert Owner().named(1) == ("theirs", "ours", "stock", 1)
     assert Owner().named(1) == ("theirs", "stock", 1)
     Owner.named = stock  # type: ignore[method-assign]

@@ -223,7 +223,7 @@ def _importers(functions: tuple[tuple[str, Any], ...]) -> list[tuple[Any, str]]:
     known = _found.get(functions)
     if known is not None and known[0] == count:
         return known[1]
-    found = []
+    found: list[tuple[Any, str]] = []
     for module_name, module in tuple(sys.modules.items()):
         if f"{module_name}.".startswith(_PACKAGES):
             here: dict[str, Any] = getattr(module, "__dict__", {})

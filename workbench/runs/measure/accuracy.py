@@ -472,7 +472,7 @@ class _Reference:
 
     name: str
     recorded: dict[str, Recorded]
-    jitted: Callable[..., Any] | None
+    jitted: Any
     reasons: tuple[str, ...]
 
 
@@ -494,6 +494,7 @@ def _reference(
     from workbench.compiler import api
     from workbench.compiler.driver.as_installed import is_about_memory, refusal
 
+    ways: dict[str, Callable[..., Any]]
     ways = {THUNDER: unmodified} if random else {THUNDER: unmodified, THUNDERFX: partial(unmodified, way=THUNDERFX)}
     if random and draws_differ:
         ways = {}
