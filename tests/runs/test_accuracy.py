@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import workbench
-from workbench.compiler import as_installed
+from workbench.compiler.driver import as_installed
 from workbench.compiler.planner import kernel_identity
 from workbench.core.config import Config
 from workbench.errors import ProgramError

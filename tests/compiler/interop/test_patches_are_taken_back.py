@@ -217,7 +217,7 @@ for name in mode:
 for name in mode:
     threads[name].join()
 if mode == ["thunder", "workbench"]:
-    from workbench.compiler import installed
+    from workbench.compiler.lowering import installed
     with installed.installed():  # all through what the other thread does
         thread = several("thunder", by_thunder)
         thread.start()
