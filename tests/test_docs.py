@@ -58,6 +58,22 @@ def test_links_beside_the_pages_lead_to_files(page: Path) -> None:
     assert not missing
 
 
+NAMED = re.compile(r"`((?:[\w.-]+/)*[a-z_0-9]+\.(?:py|js))`")
+
+
+def test_files_that_pages_and_docstrings_name_are_there() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    pages = [name for name in listed if name.endswith(".md") or re.match(r"workbench/.*\.py$", name)]
+    missing = [
+        f"{page}: {name}"
+        for page in pages
+        for name in NAMED.findall((ROOT / page).read_text())
+        if not any(f"/{path}".endswith(f"/{name.removeprefix('../')}") for path in listed)
+    ]
+    of_thunder = "workbench/compiler/interop/patches.py: torch_autograd.py"
+    assert [each for each in missing if each != of_thunder] == []
+
+
 @pytest.mark.slow
 def test_the_picture_is_what_the_product_draws() -> None:
     code = "import runpy; print(runpy.run_path('docs/picture.py')['draw']())"

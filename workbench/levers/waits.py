@@ -16,6 +16,7 @@ from workbench.compiler.pipeline import bucketing, collective_order
 from workbench.compiler.pipeline.lever_context import Made, Stage
 from workbench.compiler.planner.plan import Plan
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, register
+from workbench.levers.collective_replanner import Orders
 from workbench.levers.collectives import (
     AFTER_FUSION,
     AT,
@@ -39,7 +40,6 @@ from workbench.levers.collectives import (
     sites_of,
     together_in,
 )
-from workbench.levers.orders import Orders
 
 
 @register

@@ -14,7 +14,7 @@ from workbench.analysis.memory.peak_by_statement import SAVE
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.session.fit_request import USING
 from workbench.errors import ChoiceError, PlanError
-from workbench.levers import orders
+from workbench.levers import collective_replanner
 
 STORAGES, ORDERED = ("recompute", "offload"), ("recompute", "offload", "order")
 
@@ -139,8 +139,8 @@ def test_a_limit_on_time_may_use_orders(bench: Workbench) -> None:
 
 
 def test_collectives_are_weighed_as_they_are_planned(sharded: Workbench) -> None:
-    for choices in orders.FEW:
-        simulation, peak_bytes = orders.weighed(sharded._captured, choices, sharded.machine)
+    for choices in collective_replanner.FEW:
+        simulation, peak_bytes = collective_replanner.weighed(sharded._captured, choices, sharded.machine)
         plan = sharded.plan_under(choices)
         assert peak_bytes == plan.peak_bytes
         known = sharded.overlap(plan)

@@ -72,7 +72,7 @@ def waits(
     captured: Capture, choices: Mapping[str, str], machine: Machine
 ) -> Iterator[tuple[dict[str, str], int, float]]:
     """Orders of collectives beside other choices: what makes each, its plan's peak, and seconds that compute waits."""
-    from workbench.levers import orders as known
+    from workbench.levers import collective_replanner as known
 
     for made in known.FEW:
         simulation, peak_bytes = known.weighed(captured, {**choices, **made}, machine)

@@ -407,14 +407,14 @@ class Workbench(WayIn, Files):
         PlanError
             If there are no collectives, or no order keeps the limit.
         """
-        from workbench.levers import orders
+        from workbench.levers import collective_replanner
 
         rates = self.machine if machine is None else machine_of(machine, self.ranks)
         known = self.plan.site_of
         for option in buckets:
             site = known["waits.bucket"]
             widened(site, option).check(option)
-        return orders.search(self._captured, self.choices, rates, limit_bytes, buckets)
+        return collective_replanner.search(self._captured, self.choices, rates, limit_bytes, buckets)
 
     def fit(
         self,

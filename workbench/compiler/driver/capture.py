@@ -155,7 +155,7 @@ class Capture:
 
     @planned_property
     def doubts(self) -> tuple[str, ...]:
-        """What is likely to come out wrong, in sentences; see `interpreted.doubts`."""
+        """What is likely to come out wrong, in sentences; see `frontend.interpreter_checks.doubts`."""
         if self.way != "interpreter":
             return ()
         with modes.restored(self.program.modes):

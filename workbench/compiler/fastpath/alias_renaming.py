@@ -1,4 +1,4 @@
-"""How Thunder renames what is written in place, in less time; it gives what it gave, see `quick`.
+"""Faster renaming of values that are written in place. Traces do not change; see `fastpath.install`.
 
 Each write gives new names to all views of the memory, and Thunder follows the names of a value from the first to the
 last for each place that reads one: of a loop that writes row by row that is the cube of the rows. Here each name knows

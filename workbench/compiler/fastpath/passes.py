@@ -1,4 +1,4 @@
-"""Thunder's passes over statements in less time; each gives what it gave, see `quick`.
+"""Faster versions of Thunder's passes over statements. Traces do not change; see `fastpath.install`.
 
 Most of what they cost is the same thing found again: a statement that a pass copies without a change is flattened anew
 by the next, statements are looked for in lists by comparing all that they hold, and dead code elimination copies every

@@ -1,4 +1,4 @@
-"""How Thunder makes statements and values, in less time; each gives what it gave, see `quick`.
+"""Faster construction of statements and values. Traces do not change; see `fastpath.install`.
 
 A tensor's properties are inferred and checked once for all that are alike. A primitive has nothing inside from which
 dead code could be removed. What is neither nested nor swapped is not flattened to find that out. A part can go once

@@ -1,4 +1,4 @@
-"""How Thunder sorts waits, in less time; it gives what it gave, see `quick`.
+"""Faster sorting of waits. Traces do not change; see `fastpath.install`.
 
 Of all statements that can come next Thunder takes the one that it prefers, and asks each of them each time: among ranks
 those are hundreds of collectives, for each of thousands of statements. Here they are in a heap.

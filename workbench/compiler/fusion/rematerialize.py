@@ -41,7 +41,7 @@ _UNIT = 1 << 12
 
 
 _RELUCTANT = 1 << 24
-"""Capacity of a variable that shall not be saved: above any sum of real weights, below `cuts.INFINITE`."""
+"""Capacity of a variable that shall not be saved: above any sum of real weights, below `min_cut.INFINITE`."""
 
 
 type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]

@@ -591,7 +591,7 @@ dynamo_watched = ThreadPatches(
 )
 """Inside, a `Watcher` is told what Dynamo does in this thread, and stands in for it where a module is called.
 
-It can go once Dynamo traces like modules once; see `repeats.py`.
+It can go once Dynamo traces like modules once; see `compiler.frontend.module_reuse`.
 """
 
 

@@ -2,7 +2,7 @@
 
 Between the program as traced and the joint trace as claimed, Thunder goes over all statements some ten times. Here a
 run of layers in which each does to the one before what all others do is found, and all but two at each end of the run
-are left out; see `unfolded.py` for how their statements are written when it is done. Where anything is otherwise,
+are left out; see `expand_trace.py` for how their statements are written when it is done. Where anything is otherwise,
 nothing is left out.
 """
 

@@ -1,4 +1,4 @@
-"""Operators that Thunder does not know, or cannot differentiate, written with what it can: for FX graphs, as `lowered`.
+"""Decompositions of operators that Thunder does not know or cannot differentiate; see `lowering.overrides`.
 
 Elements come out as PyTorch's own operators make them, but for rounding where a sum is taken in another order.
 """

@@ -1,4 +1,4 @@
-"""Pools as PyTorch has them, written with those that Thunder knows: for FX graphs, as `lowered`.
+"""Pooling of FX graphs, decomposed into Thunder's pools; see `lowering.overrides`.
 
 Thunder refuses `ceil_mode`, and `count_include_pad=False`, also where they say nothing. Its `max_pool1d` multiplies by
 zero what it leaves out, so that padding and infinities come out as no number, and shares a gradient among equal

@@ -1,4 +1,4 @@
-"""What draws random numbers, drawn once as PyTorch draws it: for FX graphs, as `lowered`.
+"""Random operators of FX graphs that draw once, as PyTorch does; see `lowering.overrides`.
 
 Thunder takes dropouts of channels, alpha dropouts and `gumbel_softmax` from PyTorch as they are, and runs them once
 more for their gradient: that draws other numbers, so that gradients were not of what was computed. Draws into a
