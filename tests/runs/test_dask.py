@@ -36,8 +36,8 @@ def test_a_folder_whose_process_was_killed_is_gone_once_the_next_is_made(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     waits = """
 import sys
-from workbench.runs import elsewhere
-with elsewhere.folder() as made:
+from workbench.runs.sweep import dask_runs
+with dask_runs.folder() as made:
     print(made, flush=True)
     sys.stdin.read()
 """

@@ -450,8 +450,8 @@ def test_a_program_that_prints_without_end_keeps_only_the_last(tmp_path: Path) -
 def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(SLOW_BUILD), options=QUICK)
     script = (
-        "import sys, time; from pathlib import Path; from workbench.runs import jobs; "
-        "jobs.start(Path(sys.argv[1])); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from workbench.runs.process import run_control; "
+        "run_control.start(Path(sys.argv[1])); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script, str(folder)])
     try:
@@ -476,7 +476,7 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
 def test_another_process_can_cancel(tmp_path: Path) -> None:
     run = begin(tmp_path, SLOW_BUILD)
     until(run, lambda: "building" in run.output)
-    script = "import sys; from workbench.runs import store; store.open(sys.argv[1]).cancel()"
+    script = "import sys; from workbench.runs.process import run_store; run_store.open(sys.argv[1]).cancel()"
     subprocess.run([sys.executable, "-c", script, str(run.run_dir)], check=True)
     assert run.wait(120).state == "cancelled"
     assert_nothing_left(run)

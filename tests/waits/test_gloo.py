@@ -228,8 +228,8 @@ def test_cancel_ends_all_ranks(tmp_path: Path) -> None:
 def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
     asker = subprocess.Popen(
-        [sys.executable, "-c", "import sys, pathlib; from workbench.runs import jobs\n"
-         "jobs.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
+        [sys.executable, "-c", "import sys, pathlib; from workbench.runs.process import run_control\n"
+         "run_control.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
     )  # fmt: skip
     try:
         while not (folder / "rank1" / event_log.LOG_FILE).exists():

@@ -398,7 +398,7 @@ def test_names_do_not_hang_on_the_hashes_of_a_process() -> None:
     """Of this one and of others."""
     here = writing_stack()
     assert "update_aliases" in here
-    code = "from tests.compiler import test_layers; print(test_layers.writing_stack(), end='')"
+    code = "from tests.compiler.layers import test_layers; print(test_layers.writing_stack(), end='')"
     seeds = [seed for seed in "123" if seed != os.environ.get("PYTHONHASHSEED")]
     for seed in seeds[: amount(1, 2, 2)]:
         assert workbench_process(code, {**os.environ, "PYTHONHASHSEED": seed}) == here
