@@ -109,6 +109,7 @@ def test_a_run_tells_what_it_measured(finished: Run) -> None:
         "words": "bit for bit unmodified Thunder's",
         "max_error": told["accuracy"]["max_error"],
         "against": "thunder.jit and eager",
+        "why": "",
         "worst": told["accuracy"]["worst"],
         "worst_float64": told["accuracy"]["worst_float64"],
     }
