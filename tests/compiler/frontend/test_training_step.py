@@ -231,7 +231,9 @@ def test_a_step_is_held_to_unmodified_thunder_and_to_eager(bench: PartsBench) ->
     recorded = accuracy.first_step(stepper, 0)
     checked = accuracy.check(recorded, build, capture="parts")
     assert checked.ok
-    assert checked.against == "thunder.jit and eager"
+    # Thunder's interpreter does not take a step that calls backward.
+    assert checked.against == "thunderfx and eager"
+    assert checked.why
     names = {tensor.name for tensor in checked.tensors}
     assert {"output", "parameter(model.0.weight)", "optimizer.state[model.0.weight].exp_avg"} <= names
     recorded["parameter(model.0.weight)"].value.mul_(1.01)

@@ -451,8 +451,9 @@ def _backward(stock: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> None
 
 
 def _rehearse(stock: Any, patches: ThreadPatches) -> Any:
-    without_gpu = torch.compiler.disable(functools.partial(_backward, stock))
-    return dispatched(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches)
+    without_gpu = functools.partial(_backward, stock)
+    # Dynamo would follow the dispatch, and cannot guard the mode that the patches are in force with.
+    return torch.compiler.disable(dispatched(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches))
 
 
 _rehearsed = ThreadPatches("backward without a GPU", lambda: [Place(torch.Tensor, "backward", _rehearse)])
