@@ -385,7 +385,7 @@ def market_split() -> dict[str, Any]:
 
 def end_idle_solvers() -> None:
     """Have the next program solved in a process of its own."""
-    workbench.analysis.fit.milp_process._end_all()
+    workbench.analysis.fit.milp_process.end_idle()
 
 
 def test_a_solver_s_process_is_used_again_and_ends_when_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
