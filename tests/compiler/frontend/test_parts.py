@@ -278,7 +278,7 @@ def test_parts_are_held_to_unmodified_thunder_and_to_eager(mysterious: PartsBenc
     stepper = accuracy.Stepper(module, args, kwargs, mysterious.config.jit(module))
     checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture="parts")
     assert checked.ok
-    assert checked.against == "thunder.jit and eager"
+    assert checked.against == "thunderfx and eager"
 
 
 def test_a_changed_program_is_compiled_without_choices_and_says_so(speaks: PartsBench) -> None:
