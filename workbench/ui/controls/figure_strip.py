@@ -200,7 +200,7 @@ def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[st
         return [dict(_UNMEASURED)]
     value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, against)}
     if run.beside_load:
-        value["kind"] = f"{measured} beside other load"
+        value["kind"] = f"{measured}, busy CPU"
         value["tip"] = "; ".join(filter(None, (value.get("tip", ""), run.beside_load)))
     range_s = _interval(times["low_s"], times["high_s"])
     interval = {"text": range_s, "kind": measured, "tip": "95 % interval of the median"}
