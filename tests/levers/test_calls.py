@@ -268,9 +268,6 @@ def penalty(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tenso
 
 def compiled(way: str) -> Call:
     call: Call
-    if way == "unmodified":
-        call = thunder.jit(penalty)
-        return call
     if way == "dynamo":
         call = Config(program="penalty", executor="torch", device="cpu", choices={}, capture="dynamo").jit(penalty)
         return call
@@ -285,7 +282,7 @@ def compiled(way: str) -> Call:
 @pytest.mark.parametrize(
     "way",
     [
-        *("unmodified", "dynamo", "torch", "torch, recompute", "torch, offload", "torchcompile, weight 0"),
+        *("dynamo", "torch", "torch, recompute", "torch, offload", "torchcompile, weight 0"),
         *("torchcompile, every second fusion", "torchcompile, shared, offloaded"),
     ],
 )
