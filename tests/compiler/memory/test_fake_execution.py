@@ -17,6 +17,7 @@ import workbench
 from tests.amount import amount
 from tests.compiler.random_programs import RandomProgram, random_programs
 from workbench.compiler import api
+from workbench.compiler.lowering import installed
 from workbench.compiler.memory.fake_execution import Stepped, _HandOver, step
 from workbench.compiler.memory.grad_accumulation import accumulation_order
 from workbench.compiler.trace.stable_ids import is_statement
@@ -170,7 +171,7 @@ def test_what_dynamo_gives_back_beside_its_graph_has_a_gradient_too(name: str) -
 def measured_peak(program: Any, executor: str, choices: dict[str, str]) -> int:
     function, args, kwargs = program.build()
     hooks = api.Hooks(executor, choices)
-    jitted = thunder.jit(function, executors=hooks.executors(), transforms=hooks.transforms())
+    jitted = installed.jit(function, executors=hooks.executors(), transforms=hooks.transforms())
     stepper = Stepper(jitted, args, kwargs)
     stepper.step()
     return memory_meter.measure_peak(stepper).measured_peak_bytes

@@ -26,6 +26,7 @@ from tests.amount import amount
 from tests.strategies import RandomProgram, programs
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import Control, FusionOptions, region_executor
+from workbench.compiler.lowering import installed
 from workbench.compiler.trace.validate import validate
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ChoiceError, PlanError, ProgramError
@@ -73,7 +74,9 @@ def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[lis
     if executor == "torchcompile":
         executors = [Stock(), *executors]
     jitted = thunder.jit(function, executors=executors, transforms=[WholeNumbers()])
-    jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
+    # Values have the names of a plan where parameters are named by their paths.
+    with installed.installed():
+        jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
     sides = [thunder.last_traces(jitted), thunder.last_backward_traces(jitted)]
     # The very last forward trace without a backward is the one that torch types were put into.
     return [statements(side[-1]) for side in sides if side]
