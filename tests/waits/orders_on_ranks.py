@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import thunder
 import torch
 import torch.distributed as dist
 from thunder.common import transform_to_torch_types
@@ -29,6 +28,7 @@ from torch import Tensor, nn
 from tests.waits import forked
 from workbench.compiler import api
 from workbench.compiler.frontend import fake_process_group
+from workbench.compiler.lowering import installed
 from workbench.compiler.trace.validate import validate
 from workbench.levers.collectives import site_ids
 from workbench.levers.waits import Waits
@@ -86,7 +86,7 @@ class Reordered:
         hooks = api.Hooks("torch", {}, parallel=shared.parallel)
         first, *rest = hooks.transforms()
         group = fake_process_group.transforms(shared, torch.device("cpu"), dist.group.WORLD)
-        self.jitted = thunder.jit(module, executors=hooks.executors(), transforms=[first, *group, *rest])
+        self.jitted = installed.jit(module, executors=hooks.executors(), transforms=[first, *group, *rest])
         self._start = {name: tensor.detach().clone() for name, tensor in self._state()}
         self.jitted(*args)
         assert hooks.stage is not None
