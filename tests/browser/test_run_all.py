@@ -15,7 +15,7 @@ from tests.browser.harness import Lab
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(900)]
 
 CORES = 2
-TIMES = amount(1, 10, 10)
+TIMES = amount(1, 3, 10)
 UNRUN = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
     .filter(cell => cell.type === 'code' && !cell.executionCount).length"""
 

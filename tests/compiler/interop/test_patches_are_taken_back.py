@@ -9,10 +9,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import thunder
+import torch
 from thunder.core import symbol
 
 from workbench.compiler.fastpath import install
@@ -326,6 +328,23 @@ def test_patches_of_which_one_cannot_be_made_are_all_taken_back(tried: ThreadPat
         pass
     assert Owner().named(1) == ("stock", 1)
     assert broken.value is None
+
+
+def test_dynamo_follows_a_function_that_programs_call() -> None:
+    def get_answer() -> int:
+        return 1
+
+    holder = SimpleNamespace(get_answer=get_answer)
+    patches = ThreadPatches("traced", lambda: [function(holder, "get_answer", lambda: 2, traced=True)])
+    ThreadPatches.sets.remove(patches)
+
+    def compiled() -> float:
+        asked = holder.get_answer
+        return float(torch.compile(lambda x: x * asked(), backend="eager", fullgraph=True)(torch.ones(())))
+
+    with patches():
+        assert (compiled(), _in_a_thread(compiled)) == (2.0, 1.0)
+    assert compiled() == 1.0
 
 
 def test_nothing_is_replaced_where_nobody_compiles() -> None:

@@ -85,7 +85,7 @@ def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
 
 
 def test_a_step_s_interval_is_whole_in_the_strip(mount):
-    run: Any = SimpleNamespace(times={"step_s": 0.0581, "low_s": 0.0458, "high_s": 0.108}, against={})
+    run: Any = SimpleNamespace(times={"step_s": 0.0581, "low_s": 0.0458, "high_s": 0.108}, against={}, beside_load="")
     values = _step_time(run, "measured", Against("stock", None))
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcde"]
     page = mount("strip", {"figures": [{"key": "step", "title": "Step time", "values": values}, *others]}, CELL)
@@ -117,7 +117,7 @@ def test_each_figure_of_a_program_that_ranks_share_says_whole_that_it_is_predict
 @pytest.mark.parametrize("width", [372, 240])
 def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
     """A window 520 wide leaves a tab 372 pixels."""
-    run: Any = SimpleNamespace(times={"step_s": 0.095, "low_s": 0.0433, "high_s": 0.154}, against={})
+    run: Any = SimpleNamespace(times={"step_s": 0.095, "low_s": 0.0433, "high_s": 0.154}, against={}, beside_load="")
     figures = [{"key": "step", "title": "Step time", "values": _step_time(run, "measured", Against("stock", None))}]
     checked = [
         ("ok", "measured"),

@@ -527,7 +527,9 @@ It would give up the whole function, and of a training step that takes a backwar
 more than the optimizer. It can go once Dynamo has an option for it.
 """
 
-says_there_is_a_gpu = ThreadPatches("a GPU", lambda: [function(torch.cuda, "is_available", lambda: True)])
+says_there_is_a_gpu = ThreadPatches(
+    "a GPU", lambda: [function(torch.cuda, "is_available", lambda: True, traced=True)]
+)
 """Inside, PyTorch says that a GPU is there: Thunder asks it for one while its nvFuser executor is imported.
 
 It can go once that can be imported without a GPU.
@@ -543,7 +545,7 @@ recent_gpu = ThreadPatches(
     "a recent GPU",
     lambda: [
         function(sdpaex, "_fused_sdp_choice", _attention),
-        function(torch.cuda, "get_device_capability", lambda device=None: (9, 0)),
+        function(torch.cuda, "get_device_capability", lambda device=None: (9, 0), traced=True),
     ],
 )
 """Inside, attention takes the kernel that a recent GPU has, and a program that asks for its capability is told 9.0.

@@ -134,9 +134,18 @@ class ThreadPatches:
                         setattr(module, name, stock)
 
 
-def function(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> Place:
-    """A function that is replaced by `ours`, which is called as it is."""
-    return Place(owner, name, lambda stock, patches: dispatched(stock, ours, patches), everywhere)
+def function(
+    owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False, traced: bool = False
+) -> Place:
+    """Replace a function by `ours`.
+
+    Parameters
+    ----------
+    traced : bool
+        Whether programs call the function, so that Dynamo follows the dispatch.
+    """
+    dispatch = dispatched_in_dynamo if traced else dispatched
+    return Place(owner, name, lambda stock, patches: dispatch(stock, ours, patches), everywhere)
 
 
 def wrapped(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> Place:
@@ -163,6 +172,23 @@ def dispatched(stock: Callable[..., Any], ours: Callable[..., Any], patches: Thr
         if here.value is None:
             return stock(*args, **kwargs)
         return ours(*args, **kwargs)
+
+    return functools.update_wrapper(dispatch, stock)
+
+
+def dispatched_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Any:
+    """Make the same of a function that Dynamo follows while it traces a program.
+
+    Dynamo reads a thread's values as if no thread had set them. So it calls `is_inside` and keeps the answer.
+    """
+
+    def is_inside() -> bool:
+        return patches.here.value is not None
+
+    is_inside._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+    def dispatch(*args: Any, **kwargs: Any) -> Any:
+        return ours(*args, **kwargs) if is_inside() else stock(*args, **kwargs)
 
     return functools.update_wrapper(dispatch, stock)
 
