@@ -339,6 +339,7 @@ def test_dynamo_follows_a_function_that_programs_call() -> None:
     ThreadPatches.sets.remove(patches)
 
     def compiled() -> float:
+        torch._dynamo.reset()
         asked = holder.get_answer
         return float(torch.compile(lambda x: x * asked(), backend="eager", fullgraph=True)(torch.ones(())))
 
