@@ -1,9 +1,12 @@
 """Settings that every test runs under."""
 
+import atexit
 import gc
 import logging
 import os
+import shutil
 import sys
+import tempfile
 from typing import Any
 
 # Before torch is imported: as many threads as the smallest machine the tests run on has cores.
@@ -28,6 +31,11 @@ sys.dont_write_bytecode = False
 # What a test opens is traced, and not what another left on disk; `tests/compiler/driver/test_capture_cache.py` says
 # otherwise.
 os.environ["THUNDER_WORKBENCH_CACHE"] = "off"
+
+# Unmodified Thunder's step of a program is made once for all tests and processes of a session, as for a person's runs.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["THUNDER_WORKBENCH_REFERENCES"] = tempfile.mkdtemp(prefix="references-")
+    atexit.register(shutil.rmtree, os.environ["THUNDER_WORKBENCH_REFERENCES"], ignore_errors=True)
 
 # Inductor otherwise has each process that compiles start two others: one that imports PyTorch to try the vector
 # instructions that the processor says it has, and one to compile in beside it, which on two cores saves nothing. That

@@ -17,6 +17,7 @@ from workbench import Config, cli, doctor, load
 from workbench.cli import entry
 from workbench.errors import RunError
 from workbench.util.cuda_driver import Gpu, attached
+from workbench.util.disk_cache import REFERENCES
 
 FILE = """
 import torch
@@ -579,18 +580,29 @@ def test_a_sweeps_figures_have_units() -> None:
     assert (_cell("layers", 4), _cell("ok", True), _cell("step_s", None)) == ("4", "True", "")
 
 
-def test_the_cache_is_told_and_cleared(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_lists_and_removes_programs_and_references(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", str(tmp_path / "kept"))
+    monkeypatch.setenv("THUNDER_WORKBENCH_REFERENCES", str(tmp_path / "references"))
     assert call("plan", "mlp", "--executor", "torch")[0] == 0
     (kept,) = (tmp_path / "kept").iterdir()
+    REFERENCES.keep("key", "0", b"step")
     status, out, _ = call("cache", "--json")
     assert status == 0
     found = json.loads(out)
     assert (found["files"], found["total_bytes"]) == (1, kept.stat().st_size)
-    assert re.fullmatch(
-        r"1 program, \S+ KiB of at most 512 MiB, in \S+\n", call("cache")[1].replace("\n", " ").strip() + "\n"
-    )
-    assert call("cache", "--clear")[1].startswith("took away 1 program")
-    assert not list((tmp_path / "kept").iterdir())
+    assert (found["references"]["files"], found["references"]["total_bytes"]) == (1, 8)
+    words = call("cache")[1].replace("\n", " ")
+    assert re.search(r"1 program, \S+ KiB of at most 512 MiB, in \S+", words)
+    assert re.search(r"1 reference, 8 B of at most 2\.00 GiB, in \S+", words)
+    words = call("cache", "--clear")[1]
+    assert "removed 1 program," in words
+    assert "removed 1 reference," in words
+    assert not [*(tmp_path / "kept").iterdir(), *(tmp_path / "references").iterdir()]
     monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
-    assert call("cache")[1] == "THUNDER_WORKBENCH_CACHE is off: every program is traced when it is opened\n"
+    monkeypatch.setenv("THUNDER_WORKBENCH_REFERENCES", "off")
+    assert call("cache")[1] == (
+        "THUNDER_WORKBENCH_CACHE is off: every program is traced when it is opened\n"
+        "THUNDER_WORKBENCH_REFERENCES is off: every run computes its own reference\n"
+    )

@@ -241,7 +241,7 @@ def cubed() -> Parts:
 def test_where_unmodified_thunder_is_wrong_the_reference_is_eager_and_the_reason_is_told() -> None:
     checked = planned(cubed)
     assert (checked.ok, checked.against, checked.bitwise) == (True, "PyTorch eager", None)
-    assert "thunder.jit is wrong here: grad(args[0]) is off by" in checked.why
+    assert "thunderfx is wrong here: grad(args[0]) is off by" in checked.why
     assert checked.words == f"compared with PyTorch eager, as {checked.why}"
     # A step that is as wrong as Thunder is no reason to leave it out, and fails beside eager.
     wrong = outcome(cubed, thunder.jit)
@@ -256,10 +256,15 @@ def test_random_numbers_that_thunder_draws_again_for_a_gradient_are_compared_wit
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [lambda: nn.LSTM(4, 4), lambda: nn.ReflectionPad1d(1)], ids=["lstm", "pad"])
-def test_what_thunder_s_interpreter_does_not_take_is_compared_with_thunderfx(make: Callable[[], nn.Module]) -> None:
+@pytest.mark.parametrize(
+    ("make", "bitwise"),
+    [(lambda: nn.LSTM(4, 4), False), (lambda: nn.ReflectionPad1d(1), True), (lambda: nn.Linear(4, 4), True)],
+    ids=["lstm", "pad", "linear"],
+)
+def test_a_program_that_dynamo_traces_is_compared_with_thunderfx(make: Callable[[], nn.Module], bitwise: bool) -> None:
     checked = planned(module(make))
-    assert (checked.ok, checked.against, checked.bitwise) == (True, "thunderfx and eager", None)
+    assert (checked.ok, checked.against, checked.bitwise) == (True, "thunderfx and eager", bitwise)
+    assert checked.changed_kernels == () or not bitwise
     assert checked.why.startswith("thunder.jit refuses it (")
 
 

@@ -1,9 +1,9 @@
-"""`cache`: captured programs that are kept between processes."""
+"""`cache`: captured programs and reference steps that are kept between processes."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,33 +12,43 @@ from workbench.cli.output import print_json, print_line
 from workbench.cli.statuses import DONE
 from workbench.errors import ConfigError
 from workbench.summary import human_bytes
-from workbench.util import capture_store
+from workbench.util.disk_cache import CAPTURES, REFERENCES, Contents, DiskCache
 from workbench.util.paths import reason
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Take all of them away.")] = False, as_json: JsonOption = False
+    clear: Annotated[bool, typer.Option("--clear", help="Remove them.")] = False, as_json: JsonOption = False
 ) -> int:
-    """Say where captured programs are kept, so that opening one again costs no tracing, or take them away.
+    """Say where captured programs and reference steps are kept between processes, or remove them.
 
-    THUNDER_WORKBENCH_CACHE is the folder, or off. A program is taken from there only where the program, its functions,
-    its settings and all versions are as they were.
+    A captured program opens again without tracing. A reference step of unmodified Thunder is what later runs of the
+    same program are compared with. Each is used only where the program, its functions, its settings and all versions
+    are as they were. THUNDER_WORKBENCH_CACHE and THUNDER_WORKBENCH_REFERENCES are their folders, or off.
     """
-    try:
-        found = capture_store.clear() if clear else capture_store.contents()
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename or capture_store.folder()} cannot be taken away: {reason(error)}"
-        ) from error
+    found = {}
+    for kept in (CAPTURES, REFERENCES):
+        try:
+            found[kept.name] = kept.clear() if clear else kept.contents()
+        except OSError as error:
+            raise ConfigError(f"{error.filename or kept.folder()} cannot be removed: {reason(error)}") from error
     if as_json:
-        folder = None if found.folder is None else str(found.folder)
-        print_json(
-            {**dataclasses.asdict(found), "folder": folder, "most_bytes": capture_store.MOST_BYTES, "cleared": clear}
-        )
-    elif found.folder is None:
-        print_line(f"{capture_store.VARIABLE} is off: every program is traced when it is opened")
-    else:
-        programs = "1 program" if found.files == 1 else f"{found.files} programs"
-        size = f"{human_bytes(found.total_bytes)} of at most {human_bytes(capture_store.MOST_BYTES)}"
-        print_line(f"{'took away ' if clear else ''}{programs}, {size}, in {found.folder}")
+        captures = _as_json(CAPTURES, found[CAPTURES.name])
+        print_json({**captures, "cleared": clear, "references": _as_json(REFERENCES, found[REFERENCES.name])})
+        return DONE
+    for kept, noun, without in (
+        (CAPTURES, "program", "every program is traced when it is opened"),
+        (REFERENCES, "reference", "every run computes its own reference"),
+    ):
+        contents = found[kept.name]
+        if contents.folder is None:
+            print_line(f"{kept.variable} is off: {without}")
+            continue
+        count = f"{contents.files} {noun}{'' if contents.files == 1 else 's'}"
+        size = f"{human_bytes(contents.total_bytes)} of at most {human_bytes(kept.most_bytes)}"
+        print_line(f"{'removed ' if clear else ''}{count}, {size}, in {contents.folder}")
     return DONE
+
+
+def _as_json(kept: DiskCache, contents: Contents) -> dict[str, Any]:
+    folder = None if contents.folder is None else str(contents.folder)
+    return {**dataclasses.asdict(contents), "folder": folder, "most_bytes": kept.most_bytes}

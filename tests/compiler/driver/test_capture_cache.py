@@ -32,7 +32,8 @@ from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ChoiceError
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import identity
-from workbench.util import capture_store, paths
+from workbench.util import paths
+from workbench.util.disk_cache import CAPTURES
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +92,7 @@ class Model(torch.nn.Module):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(capture_store.VARIABLE, str(tmp_path / "kept"))
+    monkeypatch.setenv(CAPTURES.variable, str(tmp_path / "kept"))
     return tmp_path / "kept"
 
 
@@ -106,7 +107,7 @@ def kept_of_source(edited: Path) -> Path:
     """What is kept of `SOURCE`'s model, opened once."""
     folder = edited.with_name("kept")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(capture_store.VARIABLE, str(folder))
+        patch.setenv(CAPTURES.variable, str(folder))
         module = imported_as_edited(SOURCE, edited, patch)
         assert workbench.open(module.Model(), torch.ones(2, 3)).on_disk == "kept on disk"
     return folder
@@ -206,7 +207,7 @@ def test_another_process_finds_it(folder: Path, tmp_path: Path) -> None:
     first = [workbench.open(f"{model}:program"), workbench.open(module, *args, device="cpu", **kwargs)]
     assert [bench.on_disk for bench in first] == ["kept on disk"] * 2
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    again = workbench_process(code, {**os.environ, "PYTHONHASHSEED": seed, capture_store.VARIABLE: str(folder)})
+    again = workbench_process(code, {**os.environ, "PYTHONHASHSEED": seed, CAPTURES.variable: str(folder)})
     assert again.splitlines() == [f"from disk {bench.plan.peak_bytes}" for bench in first]
 
 
@@ -406,8 +407,8 @@ def test_a_file_cut_short_costs_no_more_than_tracing_and_is_told_once(folder: Pa
 def test_what_another_version_wrote_is_told_by_its_error(folder: Path) -> None:
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
-    key, part = kept.name.removesuffix(capture_store.SUFFIX).split("-")
-    capture_store.keep(key, part, b"no pickle")
+    key, part = kept.name.removesuffix(CAPTURES.suffix).split("-")
+    CAPTURES.keep(key, part, b"no pickle")
     assert "could not be read" in workbench.open("mlp", layers=1).on_disk
     assert workbench.open("mlp", layers=1).on_disk == "from disk"
 
@@ -452,7 +453,7 @@ def test_a_disk_that_can_be_read_alone_is_as_good(folder: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "utime", refused)
     monkeypatch.setattr(Path, "unlink", refused)
-    monkeypatch.setattr(capture_store.paths, "write", refused)
+    monkeypatch.setattr(paths, "write", refused)
     assert workbench.open("mlp", layers=1).on_disk == "from disk"
     kept.write_bytes(b"broken")
     again = workbench.open("mlp", layers=1)
@@ -493,7 +494,7 @@ be(2)
 
 
 def test_two_processes_that_open_a_program_at_once_both_have_it(folder: Path) -> None:
-    environment = {**os.environ, capture_store.VARIABLE: str(folder), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, CAPTURES.variable: str(folder), "OMP_NUM_THREADS": "1"}
     *both, after = workbench_process(AT_ONCE, environment).splitlines()
     peak = after.rpartition(" ")[2]
     assert after == f"from disk {peak}"
@@ -503,14 +504,14 @@ def test_two_processes_that_open_a_program_at_once_both_have_it(folder: Path) ->
 
 
 def test_what_was_left_unfinished_goes(folder: Path) -> None:
-    capture_store.keep("a", "0", b"content")
+    CAPTURES.keep("a", "0", b"content")
     new, old = (folder / f".workbench-{name}{paths.UNFINISHED}" for name in ("new", "old"))
     for path in (new, old):
         path.write_bytes(bytes(10))
     os.utime(old, (0, 0))
-    capture_store.keep("b", "0", b"content")
+    CAPTURES.keep("b", "0", b"content")
     assert (new.exists(), old.exists()) == (True, False)
-    capture_store.clear()
+    CAPTURES.clear()
     assert list(folder.iterdir()) == []
 
 
@@ -521,7 +522,7 @@ def test_a_full_disk_or_a_folder_of_others_costs_nothing_but_the_cache(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(capture_store.paths, "write", full)
+        patched.setattr(paths, "write", full)
         bench = workbench.open("mlp", layers=1)
         assert bench.on_disk == f"not kept on disk: {folder}: no space left on device"
         assert bench.plan.peak_bytes
@@ -532,24 +533,24 @@ def test_a_full_disk_or_a_folder_of_others_costs_nothing_but_the_cache(
 
 
 def test_off_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(capture_store.VARIABLE, "off")
+    monkeypatch.setenv(CAPTURES.variable, "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert workbench.open("mlp", layers=1).on_disk == f"not kept on disk: {capture_store.VARIABLE} is off"
+    assert workbench.open("mlp", layers=1).on_disk == f"not kept on disk: {CAPTURES.variable} is off"
     assert not (tmp_path / "cache").exists()
 
 
 def test_those_not_used_for_longest_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture_store, "MOST_BYTES", 33)
+    monkeypatch.setattr(CAPTURES, "most_bytes", 33)
     for at, key in enumerate("abc"):
-        capture_store.keep(key, "0", bytes(10))
-        os.utime(folder / f"{key}-0{capture_store.SUFFIX}", (at, at))
+        CAPTURES.keep(key, "0", bytes(10))
+        os.utime(folder / f"{key}-0{CAPTURES.suffix}", (at, at))
     assert [path.name[0] for path in sorted(folder.iterdir())] == ["b", "c"]
-    capture_store.read(folder / f"b-0{capture_store.SUFFIX}")
-    capture_store.keep("d", "0", bytes(10))
+    CAPTURES.read(folder / f"b-0{CAPTURES.suffix}")
+    CAPTURES.keep("d", "0", bytes(10))
     assert [path.name[0] for path in sorted(folder.iterdir())] == ["b", "d"]
-    assert dataclasses.astuple(capture_store.contents()) == (folder, 2, 28)
-    assert capture_store.clear().files == 2
-    assert dataclasses.astuple(capture_store.contents()) == (folder, 0, 0)
+    assert dataclasses.astuple(CAPTURES.contents()) == (folder, 2, 28)
+    assert CAPTURES.clear().files == 2
+    assert dataclasses.astuple(CAPTURES.contents()) == (folder, 0, 0)
 
 
 def test_a_witness_finds_its_function_where_it_stands(written: Any) -> None:

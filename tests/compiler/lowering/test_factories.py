@@ -14,7 +14,7 @@ import torch
 import workbench
 from tests.compiler.driver.test_capture_cache import workbench_process
 from workbench.errors import ProgramError
-from workbench.util import capture_store
+from workbench.util.disk_cache import CAPTURES
 
 Program = Callable[[torch.Tensor], torch.Tensor]
 
@@ -106,7 +106,7 @@ def test_they_are_found_again_on_disk(tmp_path: Path) -> None:
         bench = workbench.open(of_pairs.pairs, x, device="cpu", capture="dynamo")
         print(bench.on_disk, bench.plan.peak_bytes)
     """
-    environment = {**os.environ, capture_store.VARIABLE: str(tmp_path / "kept")}
+    environment = {**os.environ, CAPTURES.variable: str(tmp_path / "kept")}
     first, second = (workbench_process(code, environment) for _ in range(2))
     assert first.split()[:2] == ["kept", "on"]
     assert second.split()[:2] == ["from", "disk"]

@@ -50,7 +50,8 @@ from workbench.compiler.trace.lazy_value import Later
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import Program
 from workbench.programs.identity import OperatorWitness, UnknownError, Witness, told, witnesses
-from workbench.util import capture_store, paths
+from workbench.util import paths
+from workbench.util.disk_cache import CAPTURES
 
 if TYPE_CHECKING:
     from workbench.compiler.driver.capture import Capture
@@ -94,9 +95,9 @@ class Entry:
         inside : callable
             Gives what it is read in, where there is something to read.
         """
-        for path in capture_store.kept(self.key):
+        for path in CAPTURES.kept(self.key):
             try:
-                file = io.BytesIO(capture_store.read(path))
+                file = io.BytesIO(CAPTURES.read(path))
                 seen: tuple[Witness | OperatorWitness, ...] = pickle.load(file)
                 if all(witness.holds(self.kinds) for witness in seen):
                     with inside():
@@ -104,10 +105,10 @@ class Entry:
                     return found
             except OSError as error:
                 self.unread = f"{path}: {paths.reason(error)}"
-                capture_store.forget(path)
+                CAPTURES.forget(path)
             except Exception as error:  # noqa: BLE001  # what another version wrote may fail in any way
                 self.unread = f"{path}: {type(error).__name__}"
-                capture_store.forget(path)
+                CAPTURES.forget(path)
         return None
 
     def keep(self, captured: Capture, plan: Plan) -> str:
@@ -119,11 +120,11 @@ class Entry:
             pickle.dump(seen, file, protocol=5)
             _Pickler(file, protocol=5).dump(_state(captured, plan))
             part = hashlib.sha256(repr(sorted(map(repr, seen))).encode()).hexdigest()[:16]
-            capture_store.keep(self.key, part, file.getvalue())
+            CAPTURES.keep(self.key, part, file.getvalue())
         except UnknownError as error:
             return f"not kept on disk: {error}"
         except OSError as error:
-            return f"not kept on disk: {capture_store.folder()}: {paths.reason(error)}"
+            return f"not kept on disk: {CAPTURES.folder()}: {paths.reason(error)}"
         except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as error:
             return f"not kept on disk: it cannot be written ({error})"
         return f"kept on disk; what was there could not be read: {self.unread}" if self.unread else "kept on disk"
@@ -131,15 +132,15 @@ class Entry:
 
 def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> tuple[Entry | None, str]:
     """Where a program is kept; None with the reason where that cannot be told, or nothing is kept."""
-    if capture_store.folder() is None:
-        return None, f"not kept on disk: {capture_store.VARIABLE} is off"
+    if CAPTURES.folder() is None:
+        return None, f"not kept on disk: {CAPTURES.variable} is off"
     try:
         given = (program.callable, program.args, program.kwargs)
         shared = (ranks.count, str(ranks.parallel)) if ranks is not None else (1, "")
         digest, codes, kinds = told(given, program.name, _device(program), program.modes, executor, way, shared)
     except UnknownError as error:
         return None, f"not kept on disk: {error}"
-    key = hashlib.sha256(f"{digest} {_versions()} {settings()!r}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"{digest} {versions()} {settings()!r}".encode()).hexdigest()[:32]
     return Entry(key, codes, kinds), ""
 
 
@@ -149,7 +150,7 @@ def _device(program: Program) -> tuple[str, str]:
 
 
 @functools.cache
-def _versions() -> str:
+def versions() -> str:
     """All that makes one installation trace as another does."""
     libraries = Path(sysconfig.get_paths()["purelib"])
     # Whatever is installed, each under a name with its version; what people work on, or have elsewhere, by its files.

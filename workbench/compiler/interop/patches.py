@@ -527,9 +527,7 @@ It would give up the whole function, and of a training step that takes a backwar
 more than the optimizer. It can go once Dynamo has an option for it.
 """
 
-says_there_is_a_gpu = ThreadPatches(
-    "a GPU", lambda: [function(torch.cuda, "is_available", lambda: True, traced=True)]
-)
+says_there_is_a_gpu = ThreadPatches("a GPU", lambda: [function(torch.cuda, "is_available", lambda: True, traced=True)])
 """Inside, PyTorch says that a GPU is there: Thunder asks it for one while its nvFuser executor is imported.
 
 It can go once that can be imported without a GPU.

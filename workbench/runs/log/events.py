@@ -447,7 +447,7 @@ class TensorChecked(Event, TensorError):
 class AccuracyChecked(Event):
     """All tensors are compared; `worst` is the one that is nearest to its tolerance, or farthest beyond.
 
-    `bitwise`, `changed_kernels`, `unstable` and `why` are those of `workbench.runs.measure.accuracy.Accuracy`.
+    The other fields are those of `workbench.runs.measure.accuracy.Accuracy`.
     """
 
     __pydantic_config__ = _INFINITE
@@ -460,6 +460,7 @@ class AccuracyChecked(Event):
     bitwise: bool | None = None
     changed_kernels: list[str] | None = None
     unstable: bool = False
+    is_saved: bool = False
     why: str = ""
 
 

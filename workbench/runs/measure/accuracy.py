@@ -20,6 +20,7 @@ from workbench.interop.torch_private import TorchDispatchMode
 from workbench.programs.modes import restored
 from workbench.programs.tensors import held, state_of
 from workbench.runs.log.tensor_error import TensorError
+from workbench.runs.measure.saved_reference import Reference, SavedReferences
 from workbench.runs.measure.tensor_diff import (
     FLOOR,
     RELATIVE_TOLERANCE,
@@ -44,7 +45,9 @@ THUNDER = "thunder.jit"
 """The reference that is unmodified Thunder."""
 
 THUNDERFX = "thunderfx"
-"""The reference that is unmodified Thunder, where it takes the program by Dynamo alone."""
+"""The reference that is unmodified Thunder, which traces the program by Dynamo."""
+
+_THUNDERS = (THUNDER, THUNDERFX)
 
 STOCK = "stock plan"
 """The reference for random programs that unmodified Thunder does not take, or draws wrongly for."""
@@ -64,21 +67,23 @@ class Accuracy:
     max_error : float
         Largest absolute error.
     against : str
-        ``thunder.jit``, or ``thunder.jit and eager`` where nothing is random. Where `thunder.jit` does not take the
-        program it is ``thunderfx``; where unmodified Thunder does not take it at all, or is wrong, ``PyTorch eager``
-        or, for what is random, ``stock plan``.
+        ``thunder.jit`` or, for a program that Dynamo traces, ``thunderfx``; with `` and eager`` where nothing is
+        random. Where unmodified Thunder does not take the program at all, or is wrong, ``PyTorch eager`` or, for what
+        is random, ``stock plan``.
     tensors : tuple of TensorError
         Those against `FLOAT64`, too, where the program can run so; they count for `ok`, and not for `max_error`.
     bitwise : bool or None
-        Whether every bit of every tensor is what ``thunder.jit`` gives; None where that is not known.
+        Whether every bit of every tensor is what unmodified Thunder gives; None where that is not known.
     changed_kernels : tuple of str or None
         Names of the fusions and statements that run and that unmodified Thunder does not have. Where there are none,
         every bit has to be the same, unless unmodified Thunder's own differ from one run to the next; where there are
         some, `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` is allowed. None where they are not known.
     unstable : bool
         Whether every bit is that of all references, and these themselves are far from double precision.
+    is_saved : bool
+        Whether an earlier run of the program made unmodified Thunder's step.
     why : str
-        Why the reference is not ``thunder.jit``; empty where it is.
+        Why the reference is not the one that was tried first; empty where it is.
     """
 
     ok: bool
@@ -89,6 +94,7 @@ class Accuracy:
     bitwise: bool | None = None
     changed_kernels: tuple[str, ...] | None = None
     unstable: bool = False
+    is_saved: bool = False
     why: str = ""
 
     @property
@@ -96,7 +102,7 @@ class Accuracy:
         """What is allowed beside unmodified Thunder, as a share of the largest element, by data type; 0 is bitwise."""
         allowed: dict[str, float] = {}
         for tensor in self.tensors:
-            if tensor.against == THUNDER and tensor.dtype in _BY_NAME:
+            if tensor.against in _THUNDERS and tensor.dtype in _BY_NAME:
                 share = _BY_NAME[tensor.dtype] if tensor.tolerance > 0 else 0.0
                 allowed[tensor.dtype] = max(allowed.get(tensor.dtype, 0.0), share)
         return allowed
@@ -317,6 +323,7 @@ def check(
     capture: str = "interpreter",
     modes: Mapping[str, str] = MappingProxyType({}),
     draws_differ: Sequence[str] = (),
+    references: SavedReferences | None = None,
 ) -> Accuracy:
     """Compare a first step with those of unmodified Thunder and, where nothing is random, of eager PyTorch.
 
@@ -334,11 +341,13 @@ def check(
     on_tensor : callable, optional
         Called with each comparison when it is made.
     capture : {'dynamo', 'interpreter', 'parts'}
-        How the program came in, for a stock plan where unmodified Thunder cannot be compared with.
+        How the program came in: Thunder is asked to trace it in the same way first, and a stock plan does.
     modes : mapping of str to str, optional
         Of PyTorch, in force in each forward.
     draws_differ : sequence of str, optional
         As in `workbench.runs.process.request.RunRequest`.
+    references : SavedReferences, optional
+        Where unmodified Thunder's step is kept for later runs.
 
     Returns
     -------
@@ -364,29 +373,35 @@ def check(
     double = None if random else _in_double(build, cotangents, seed, modes)
     own_errors = {} if double is None else _own_errors(by_eager, double)
     least = least_tolerance(modes)
-    found = _reference(build, seed, start, capture, modes, random=random, draws_differ=draws_differ)
+    settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ))
+    key = references.key(by_eager, *settings) if references is not None else ""
+    found = references.load(key) if references is not None else None
+    if found is None:
+        found = _reference(build, seed, start, capture, modes, random=random, draws_differ=draws_differ)
+        if references is not None:
+            references.save(key, found)
     why = "; ".join(found.reasons)
-    if found.name in (THUNDER, THUNDERFX):
+    if found.name in _THUNDERS:
         # Random numbers are mostly not those of eager PyTorch; where all results are, they were the same.
         wrong = _wrong(found, recorded, by_eager, own_errors, least)
         why = "; ".join(filter(None, (why, wrong)))
         if wrong:
-            found, comparisons = _Reference("", {}, None, ()), {"eager": by_eager}
-    is_thunder = found.name == THUNDER
-    changed = None if kernels is None or not is_thunder else changed_kernels(kernels, found.jitted)
-    # What was compiled may hold a model's memory.
-    expected, found = found.recorded, dataclasses.replace(found, jitted=None)
+            found, comparisons = Reference("", {}, {}, ()), {"eager": by_eager}
+    is_thunder = found.name in _THUNDERS
+    changed = None if kernels is None or not is_thunder else changed_kernels(kernels, found.kernels)
+    expected = found.recorded
     if found.name:
         comparisons = {found.name: expected, **comparisons}
     differ = other_bits(recorded, expected) if is_thunder else frozenset[str]()
     exact, unsteady = changed == (), frozenset[str]()
     if exact and differ:
         # Some kernels of a GPU add up in the order in which their threads come.
-        unsteady = other_bits(first_step(_stepper(build, seed, modes, unmodified)[0], seed), expected)
+        again = _stepper(build, seed, modes, partial(unmodified, way=found.name))[0]
+        unsteady = other_bits(first_step(again, seed), expected)
 
     tensors: list[TensorError] = []
     for against, reference in comparisons.items():
-        demanded = exact and against == THUNDER
+        demanded = exact and against in _THUNDERS
         for error in compare(
             recorded,
             reference,
@@ -418,6 +433,7 @@ def check(
         bitwise=not differ if is_thunder else None,
         changed_kernels=changed,
         unstable=unstable,
+        is_saved=found.is_saved,
         why=why,
     )
 
@@ -428,11 +444,8 @@ def least_tolerance(modes: Mapping[str, str]) -> float:
     return max((RELATIVE_TOLERANCE[dtype] for dtype in dtypes), default=0.0)
 
 
-def changed_kernels(kernels: Mapping[str, str], stock: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the kernels that unmodified Thunder, stepped once, did not run."""
-    from workbench.compiler.planner import kernel_identity as exact
-
-    known = exact.kernels_of(stock)
+def changed_kernels(kernels: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the kernels that unmodified Thunder did not run."""
     return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in known))
 
 
@@ -456,26 +469,6 @@ def unmodified(callable_: Callable[..., Any], way: str = THUNDER) -> Callable[..
     return api.unmodified(callable_, ways=(way,))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Reference:
-    """What a step is held to beside eager PyTorch.
-
-    Attributes
-    ----------
-    name : str
-        Of what gave it; empty where there is nothing.
-    recorded : dict
-    jitted : callable or None
-    reasons : tuple of str
-        Why it is not ``thunder.jit``.
-    """
-
-    name: str
-    recorded: dict[str, Recorded]
-    jitted: Any
-    reasons: tuple[str, ...]
-
-
 def _reference(
     build: Callable[[], Parts],
     seed: int,
@@ -485,7 +478,7 @@ def _reference(
     *,
     random: bool,
     draws_differ: Sequence[str],
-) -> _Reference:
+) -> Reference:
     """Step a fresh program by Thunder as it is installed.
 
     A stock plan stands in for it where random numbers are drawn, which eager PyTorch does otherwise, and Thunder does
@@ -493,33 +486,35 @@ def _reference(
     """
     from workbench.compiler import api
     from workbench.compiler.driver.as_installed import is_about_memory, refusal
+    from workbench.compiler.planner.kernel_identity import kernels_of
 
-    ways: dict[str, Callable[..., Any]]
-    ways = {THUNDER: unmodified} if random else {THUNDER: unmodified, THUNDERFX: partial(unmodified, way=THUNDERFX)}
-    if random and draws_differ:
-        ways = {}
+    # The way that traces as the plan was traced takes the program, and a real model in half of the time.
+    ways: tuple[str, ...] = _THUNDERS if capture == "interpreter" else _THUNDERS[::-1]
+    if random:
+        ways = () if draws_differ else (THUNDER,)
     reasons = tuple(draws_differ) if random else ()
-    for name, compile_program in ways.items():
-        stepper, jitted = _stepper(build, seed, modes, compile_program)
+    for name in ways:
+        stepper, jitted = _stepper(build, seed, modes, partial(unmodified, way=name))
         if not _same_start(start, _start_of(stepper)):
             raise ProgramError(
                 "the program starts from other values each time it is built, so nothing can be compared; "
                 "draw all random values with torch's default generator, which is seeded"
             )
         try:
-            return _Reference(name, first_step(stepper, seed), jitted, reasons)
+            recorded = first_step(stepper, seed)
+            return Reference(name, recorded, kernels_of(jitted), reasons)
         except Exception as error:
             if is_about_memory(error):
                 raise
             reasons += getattr(jitted, "refusals", ()) or (refusal(name, error),)
     if not random:
-        return _Reference("", {}, None, reasons)
+        return Reference("", {}, {}, reasons)
     stepper, jitted = _stepper(build, seed, modes, partial(api.stock, capture=capture))
-    return _Reference(STOCK, first_step(stepper, seed), jitted, reasons)
+    return Reference(STOCK, first_step(stepper, seed), {}, reasons)
 
 
 def _wrong(
-    reference: _Reference,
+    reference: Reference,
     recorded: Mapping[str, Recorded],
     eager: Mapping[str, Recorded],
     own_errors: Mapping[str, float],

@@ -287,6 +287,7 @@ class Record:
             bitwise=checked.bitwise,
             changed_kernels=None if checked.changed_kernels is None else tuple(checked.changed_kernels),
             unstable=checked.unstable,
+            is_saved=checked.is_saved,
             why=checked.why,
         )
 

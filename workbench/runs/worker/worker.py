@@ -209,7 +209,7 @@ def _measure(
             if group is not None:
                 group.check(compile_program, build, log, options.seed)
             else:
-                _check(recorded, kernels_run, build, log, options.seed, asked)
+                _check(recorded, kernels_run, build, log, options.seed, asked, run_dir)
     if group is not None:
         group.leave()
 
@@ -445,8 +445,10 @@ def _check(
     log: event_log.EventLog,
     seed: int,
     asked: request.RunRequest,
+    run_dir: Path,
 ) -> None:
     from workbench.runs.measure import accuracy
+    from workbench.runs.measure.saved_reference import SavedReferences
 
     def on_tensor(error: TensorError) -> None:
         log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
@@ -460,6 +462,7 @@ def _check(
         capture=asked.capture,
         modes=_modes(asked),
         draws_differ=asked.draws_differ,
+        references=SavedReferences(run_dir, asked.program),
     )
     log.write(checked(outcome, log.now_s()))
 
@@ -480,6 +483,7 @@ def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
         bitwise=outcome.bitwise,
         changed_kernels=None if outcome.changed_kernels is None else list(outcome.changed_kernels),
         unstable=outcome.unstable,
+        is_saved=outcome.is_saved,
         why=outcome.why,
     )
 

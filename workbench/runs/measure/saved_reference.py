@@ -1,0 +1,145 @@
+"""Unmodified Thunder's first step of a program, kept on disk for later runs of the same program.
+
+Thunder compiles a real model in minutes where a plan takes seconds, and what it gives depends on no choice. So the
+first run of a program pays for it, and each run is compared with it all the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.runs.measure.tensor_diff import Recorded
+from workbench.util.disk_cache import REFERENCES
+
+FORMAT = 1
+_PART = "0"
+"""One file stands under a key."""
+
+_INSTALLED = tuple({sysconfig.get_paths()[place] for place in ("stdlib", "platstdlib", "purelib", "platlib")})
+_WORKBENCH = str(Path(__file__).parents[2])
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """A step that another one is compared with.
+
+    Attributes
+    ----------
+    name : str
+        Of what made it, such as ``thunder.jit``; empty where nothing took the program.
+    recorded : dict of str to Recorded
+        Outputs, gradients, and buffers and inputs that it wrote to.
+    kernels : dict of str to str
+        As `workbench.compiler.planner.kernel_identity.kernels_of` gives them.
+    reasons : tuple of str
+        Why other ways did not make it.
+    is_saved : bool
+        Whether an earlier run made it.
+    """
+
+    name: str
+    recorded: dict[str, Recorded]
+    kernels: dict[str, str]
+    reasons: tuple[str, ...]
+    is_saved: bool = False
+
+
+class SavedReferences:
+    """The references of one run's program.
+
+    A reference is found again only where all of this is equal: the files that the run builds its program from, the
+    sources that this process has imported from outside of installed packages, versions and threads, the machine's
+    processor and GPU, what the caller gives, and each bit of eager PyTorch's step.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's.
+    spec : mapping
+        The program's, for `workbench.programs.build`.
+    """
+
+    def __init__(self, folder: Path, spec: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._spec = spec
+
+    def key(self, eager: Mapping[str, Recorded], *settings: object) -> str:
+        """Where a program's reference is kept.
+
+        Parameters
+        ----------
+        eager : mapping of str to Recorded
+            Eager PyTorch's step.
+        *settings : object
+            All else that the reference depends on.
+        """
+        # Here and not above: a run that is not checked needs no compiler.
+        from workbench.compiler.driver.capture_cache import versions
+
+        digest = hashlib.blake2b(digest_size=16)
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+        facts = (FORMAT, versions(), gpu, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), settings)
+        digest.update(f"{facts!r}{json.dumps(self._spec, sort_keys=True, default=str)}".encode())
+        for path in sorted(self._folder.glob("program*")):
+            digest.update(f"{path.name}{path.stat().st_size}".encode())
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        for source in sorted(filter(None, map(_own_source, list(sys.modules.values())))):
+            digest.update(source.encode())
+            digest.update(Path(source).read_bytes())
+        for name, entry in eager.items():
+            digest.update(f"{name}{entry.kind}{entry.changed}".encode())
+            if entry.value is not None:
+                digest.update(f"{entry.value.dtype}{tuple(entry.value.shape)}".encode())
+                digest.update(_bytes_of(entry.value))
+        return digest.hexdigest()
+
+    def load(self, key: str) -> Reference | None:
+        """Read a reference; None where there is none, or it cannot be read."""
+        for path in REFERENCES.kept(key):
+            try:
+                found = torch.load(io.BytesIO(REFERENCES.read(path)), weights_only=True)
+                recorded = {name: Recorded(*entry) for name, entry in found["recorded"].items()}
+                return Reference(found["name"], recorded, found["kernels"], tuple(found["reasons"]), is_saved=True)
+            except Exception:  # noqa: BLE001  # a file of another version may fail in any way; it is made again
+                REFERENCES.forget(path)
+        return None
+
+    def save(self, key: str, reference: Reference) -> None:
+        """Keep a reference, if there is room; a disk that is full or read-only keeps none."""
+        values = (entry.value for entry in reference.recorded.values() if entry.value is not None)
+        if REFERENCES.folder() is None or sum(value.nbytes for value in values) > REFERENCES.most_bytes // 2:
+            return
+        file = io.BytesIO()
+        recorded = {name: (entry.kind, entry.value, entry.changed) for name, entry in reference.recorded.items()}
+        fields = {"name": reference.name, "kernels": reference.kernels, "reasons": list(reference.reasons)}
+        torch.save({**fields, "recorded": recorded}, file)
+        try:
+            REFERENCES.keep(key, _PART, file.getvalue())
+        except OSError:
+            return
+
+
+def _own_source(module: Any) -> str | None:
+    """The file of a module that is neither installed nor Python's own."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or file.startswith((*_INSTALLED, _WORKBENCH)) or not file.endswith(".py"):
+        return None
+    return file if os.path.isfile(file) else None
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

@@ -1,0 +1,183 @@
+"""Folders of what one process keeps for others: found by key, bounded in size, cleared at will.
+
+A folder knows nothing of what it keeps, and needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import stat
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from platformdirs import user_cache_dir
+
+from workbench.util import paths
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What is in a folder.
+
+    Attributes
+    ----------
+    folder : Path or None
+        None where nothing is kept.
+    files : int
+    total_bytes : int
+    """
+
+    folder: Path | None
+    files: int
+    total_bytes: int
+
+
+@dataclasses.dataclass
+class DiskCache:
+    """A folder of files that are found by key.
+
+    Attributes
+    ----------
+    variable : str
+        A variable of the environment: the folder, or ``off``.
+    name : str
+        The folder's name inside of the person's cache folder, where the environment says nothing.
+    suffix : str
+    most_bytes : int
+        Size of all files together. The files that were not used for longest go first.
+    """
+
+    variable: str
+    name: str
+    suffix: str
+    most_bytes: int
+
+    def folder(self) -> Path | None:
+        """Where captured programs are kept; None where the environment says ``off``."""
+        given = os.environ.get(self.variable, "")
+        if given.lower() == "off":
+            return None
+        return Path(given).expanduser() if given else Path(user_cache_dir("thunder-workbench"), self.name)
+
+    def _own(self) -> Path | None:
+        """The folder, if it is there and nobody else can write into it: what is read from there is taken as it is."""
+        place = self.folder()
+        try:
+            there = place.stat() if place is not None else None
+        except OSError:
+            return None
+        if there is None or not stat.S_ISDIR(there.st_mode) or there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return None
+        return place if there.st_uid == os.getuid() else None
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """When each file was last used, its bytes, and the file; the one used last comes last."""
+        found: list[tuple[float, int, Path]] = []
+        for path in place.glob(f"*{self.suffix}") if (place := self._own()) else ():
+            try:
+                there = path.lstat()
+            except OSError:  # another process took it away
+                continue
+            found.append((there.st_mtime, there.st_size, path))
+        return sorted(found)
+
+    def contents(self) -> Contents:
+        """How much is kept, and where."""
+        sizes = [size for _, size, _ in self._files()]
+        return Contents(self.folder(), len(sizes), sum(sizes))
+
+    def kept(self, key: str) -> Iterator[Path]:
+        """The files under a key, the one used last first."""
+        return (path for _, _, path in reversed(self._files()) if path.name.startswith(f"{key}-"))
+
+    def read(self, path: Path) -> bytes:
+        """What is in a file, which has been used by that.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read, is not as it was written, or others may have written it.
+        """
+        if not _is_own(path):
+            raise PermissionError(errno.EACCES, "it belongs to someone else, or others may write into it")
+        written = paths.read(path, self.most_bytes + _CHECK_BYTES)
+        content = written[_CHECK_BYTES:]
+        if written[:_CHECK_BYTES] != _check(content):
+            raise OSError(errno.EIO, "it is not as it was written")
+        with contextlib.suppress(OSError):  # on a disk that is read alone
+            os.utime(path)
+        return content
+
+    def forget(self, path: Path) -> None:
+        """Take a file away, if that can be."""
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+    def keep(self, key: str, part: str, content: bytes) -> None:
+        """Keep something under a key, and of what is kept there by its part alone; what does not fit any more goes.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written, or the folder is not this person's own.
+        """
+        place = self.folder()
+        if place is None or len(content) > self.most_bytes:
+            return
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._own() is None:
+            raise PermissionError(f"{place} belongs to someone else, or others may write into it")
+        target = place / f"{key}-{part}{self.suffix}"
+        if os.path.lexists(target) and not _is_own(target):
+            target.unlink()
+        paths.write(target, _check(content) + content, mode=0o600)
+        left = self.most_bytes
+        for _, size, path in reversed(self._files()):
+            left -= size
+            if left < 0:
+                self.forget(path)
+        for path in _unfinished(place):
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_mtime > _ABANDONED_S:
+                    path.unlink()
+
+    def clear(self) -> Contents:
+        """Take all of it away; what was there."""
+        before = self.contents()
+        for _, _, path in self._files():
+            path.unlink(missing_ok=True)
+        for path in _unfinished(place) if (place := self._own()) else ():
+            path.unlink(missing_ok=True)
+        return before
+
+
+CAPTURES = DiskCache("THUNDER_WORKBENCH_CACHE", "captures", ".capture", 512 << 20)
+"""Captured programs."""
+
+REFERENCES = DiskCache("THUNDER_WORKBENCH_REFERENCES", "references", ".reference", 2 << 30)
+"""First steps of unmodified Thunder, which runs are compared with."""
+
+_CHECK_BYTES = 4
+
+_ABANDONED_S = 3600.0
+"""Age of a file that is still unfinished, after which whoever wrote it is gone."""
+
+
+def _check(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECK_BYTES, "little")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file is this person's, and nobody else can write into it."""
+    there = path.lstat()
+    others_write = there.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(there.st_mode) and there.st_uid == os.getuid() and not others_write
+
+
+def _unfinished(place: Path) -> Iterator[Path]:
+    return place.glob(f".workbench-*{paths.UNFINISHED}")
