@@ -1,6 +1,6 @@
 """How much of the compile time is told apart, and how far the predicted peak is from the measured one, by program.
 
-`python -m pytest benchmarks/bench_attribution.py -s` prints the table of docs/runs.md; `-k torch-` takes a minute or
+`python -m pytest benchmarks/bench_attribution.py -s` prints `runs_attribution.csv`; `-k torch-` takes a minute or
 two, `-k torchcompile-` as long as Inductor takes for all of them.
 """
 

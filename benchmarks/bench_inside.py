@@ -1,7 +1,7 @@
 """Predicted and measured memory, statement by statement, over ops and the layouts of their operands.
 
-`python -m pytest benchmarks/bench_inside.py -s` prints every statement and every step whose prediction is off, which
-is the table of docs/memory.md; `-k NAME` takes one op. Each op runs forward and backward, with operands that lie row by
+`python -m pytest benchmarks/bench_inside.py -s` prints every statement and every step whose prediction is off:
+see docs/explanation/memory.md; `-k NAME` takes one op. Each op runs forward and backward, with operands that lie row by
 row, column by column, with gaps, as one row for many, and in bfloat16. It takes half an hour on two cores shared with
 other work.
 """

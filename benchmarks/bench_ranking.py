@@ -1,6 +1,6 @@
 """Whether the simulation ranks orders of collectives as measurement does, on gloo ranks with an artificially slow link.
 
-`python -m pytest benchmarks/bench_ranking.py -s` prints the table of docs/waits.md.
+`python -m pytest benchmarks/bench_ranking.py -s` prints the table of `waits_ranking.csv`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/gpu.md, and how long parts took elsewhere, made from the checks that are kept in benchmarks/results.
+"""Write docs/reference/gpu_check.md and the durations of parts from the checks in benchmarks/results.
 
 ``python -m benchmarks.gpu_page``, after ``gpu-check.json`` of a machine was put into ``benchmarks/results/MACHINE/``.
 """
@@ -15,7 +15,7 @@ from workbench.gpu_check.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "gpu.md"
+PAGE = ROOT / "docs" / "reference" / "gpu_check.md"
 ELSEWHERE = Path(workbench.__file__).parent / "gpu_check" / suite.ELSEWHERE_FILE
 
 HEAD = """\

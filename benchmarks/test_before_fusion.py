@@ -1,6 +1,6 @@
 """Collectives ordered before fusion on Llama-2-7B shapes: how many fusions that cuts off, and what it gains.
 
-`python -m pytest benchmarks/test_before_fusion.py -s` prints the table of docs/waits.md. WAITS_LAYERS takes another
+`python -m pytest benchmarks/test_before_fusion.py -s` prints `waits_before_fusion.csv`. WAITS_LAYERS takes another
 size.
 """
 

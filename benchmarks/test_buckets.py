@@ -1,6 +1,6 @@
 """Buckets of collectives on Llama-2-7B: what they save, what they copy, and how long it takes to make them.
 
-`python -m pytest benchmarks/test_buckets.py -s` prints the table of docs/waits.md. WAITS_LAYERS takes another size.
+`python -m pytest benchmarks/test_buckets.py -s` prints `waits_buckets.csv`. WAITS_LAYERS takes another size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Orders of collectives: the table of policies on Llama-2-7B, and how long applying one takes.
 
-`python -m pytest benchmarks/test_waits.py -s` prints the table of docs/waits.md. WAITS_LAYERS takes another size.
+`python -m pytest benchmarks/test_waits.py -s` prints `waits_orders.csv`. WAITS_LAYERS takes another size.
 """
 
 from __future__ import annotations

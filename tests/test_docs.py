@@ -22,7 +22,7 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout + told.stderr
     assert "WARNING" not in told.stderr
-    api = (tmp_path / "site" / "api.html").read_text()
+    api = (tmp_path / "site" / "reference" / "api.html").read_text()
     for name in (
         "workbench.bench.session.workbench.Workbench.choose",
         "workbench.core.config.Config.jit",

@@ -104,8 +104,8 @@ def test_every_command_that_takes_json_has_a_schema() -> None:
     assert isinstance(group, typer.core.TyperGroup)
     taking = {name for name, one in group.commands.items() if any("--json" in option.opts for option in one.params)}
     assert taking == {path.name.removesuffix(".schema.json") for path in SCHEMAS.iterdir()}
-    page = (SCHEMAS.parent / "json.md").read_text()
-    assert [name for name in taking if f"(schemas/{name}.schema.json)" not in page] == []
+    page = (SCHEMAS.parent / "reference" / "json.md").read_text()
+    assert [name for name in taking if f"(../schemas/{name}.schema.json)" not in page] == []
 
 
 def test_what_is_refused_says_so_in_each_schema(printed: Printed, tmp_path: Path) -> None:

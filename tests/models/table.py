@@ -1,4 +1,4 @@
-"""Tries every model of the zoo and writes docs/models.md: ``python -m tests.models.table``.
+"""Tries every model of the zoo and writes docs/reference/models.md: ``python -m tests.models.table``.
 
 Rows are kept in a file as they are made, so that a run that was ended goes on where it was; ``--again NAME…`` tries
 those anew.
@@ -23,7 +23,7 @@ from workbench.core.executor import why_no_nvfuser
 from workbench.errors import WorkbenchError
 
 CHOICES = 10
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 _WITHIN = 0.01
 """Share by which a measured peak may differ from the predicted."""
 

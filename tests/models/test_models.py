@@ -17,7 +17,7 @@ IN_SUITE = (
     *("gpt_bigcode", "convbert", "squeezenet", "xglm", "olmoe"),
     *("t5", "mamba2", "whisper", "lora"),
 )
-"""Those that differ most; `tests.models.table` tries them all, and docs/models.md is what came of it."""
+"""Those that differ most; `tests.models.table` tries them all, and docs/reference/models.md is what came of it."""
 IN_TEST = ("llama", "convnext")
 """Those of `make test`: of a language and of images; `make long` has all."""
 CHOICES = 5

@@ -146,7 +146,7 @@ Markdown(f"""
   loses updates where one value goes to two places and no fence stands between.
 - **Today the fences cost more than the sets.** Without those that protect nothing, Adam is {after["Adam"][2]} fusion instead of {before["Adam"][2]}, SGD
   {after["SGD"][2]} instead of {before["SGD"][2]}.
-- **Thunder's own switch is not the way:** `skip_inplace_alias_updates=True` drops all fences and loses updates through views; see docs/copies.md.
+- **Thunder's own switch is not the way:** `skip_inplace_alias_updates=True` drops all fences and loses updates through views; see docs/explanation/copies.md.
 - **On a CPU** cutting the step into {regions["outside"]} regions takes {beside["ratio"]:.1f} times as long as one region. Your GPU figures, 11.59 and 6.24 ms, were
   taken before there were fences, and want measuring again: `thunder-workbench gpu-check` does that where a GPU is attached.
 - Reproduce: `make notebooks NAMES=2_optimizer`, and the table of policies case by case: `python -m pytest tests/nvfuser/test_sets.py -k table`.
