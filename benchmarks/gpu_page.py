@@ -11,7 +11,10 @@ from typing import Any
 
 import workbench
 from workbench.gpu_check import page, suite
+from workbench.gpu_check.log import is_right
+from workbench.gpu_check.part import WRONG
 from workbench.gpu_check.parts import PARTS
+from workbench.summary import human_seconds
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -19,49 +22,34 @@ PAGE = ROOT / "docs" / "reference" / "gpu_check.md"
 ELSEWHERE = Path(workbench.__file__).parent / "gpu_check" / suite.ELSEWHERE_FILE
 
 HEAD = """\
-# On a GPU
+# GPU checks
 
-One command tells what there is to know about the workbench on a GPU, in order of worth:
+This page answers which checks `thunder-workbench gpu-check` makes on a GPU, and what they found.
+[Use a borrowed GPU](../howto/use_a_borrowed_gpu.md) has the steps.
 
 ```sh
-thunder-workbench gpu-check                    # 40 minutes at most, results in gpu-check/; or make gpu-check
-thunder-workbench gpu-check --minutes 10       # the same command goes on where the time was up, or it was killed
+thunder-workbench gpu-check                    # 40 minutes at most; results in gpu-check/
+thunder-workbench gpu-check --minutes 10       # the same command resumes an interrupted check
 thunder-workbench gpu-check --only main        # one part
-thunder-workbench gpu-check --retry            # what failed or was wrong, once more
+thunder-workbench gpu-check --retry            # repeat failed and wrong steps
 thunder-workbench gpu-check --rehearse         # without a GPU: every part, small, on the CPU or planned
 ```
 
-It needs no network and no browser. First comes what tells the most of each part, part by part; then the others, each
-part for its share of the time that is left; then what is left of the first parts. Each part is a process of its own
-with a limit of time, and each step is kept when it is done, in `PART.jsonl`; `gpu-check.json` and `gpu-check.md` are
-written whenever a part is left. A step that crashes its process or hangs is told of, and the next is begun. A step is
-wrong, and the exit status 1, where results differ from unmodified Thunder's, a predicted peak is more than 3 % off,
-or less than 95 % of the compile time is attributed.
-
-Below is what each check predicted and measured on its day. How near today's predictions come to what was measured on
-GPUs then, without a GPU, is in [memory.md](memory.md#on-cuda).
+The check needs no network and no browser. The most informative steps of each part come first. Each part is a process
+with a time limit, and each step is stored when it is done, in `PART.jsonl`. `gpu-check.json` and `gpu-check.md` are
+written after each part. A step that crashes or hangs is reported, and the next one starts. A step is wrong, and the
+exit status 1, if results differ from unmodified Thunder's, a predicted peak is more than 3 % off, or less than 95 % of
+the compile time is attributed.
 
 | part | what it does | at most |
 |---|---|---|
 """
 
-LENT = """\
-## On a machine lent for a quarter of an hour
+FOUND = """\
+## Results
 
-With Python 3.12 and PyTorch 2.11 for CUDA 13 on it, and no way to a package registry. `../shared/gpu/README.md` says
-what is in the kit; the packages named are those that a PyTorch alone does not bring, beside `rich`, `typer`,
-`psutil`, `scipy`, `cloudpickle`, `hypothesis` and `pytest`, which have to be there or be named, too.
-
-```sh
-# Before: once, in the project's root. It fills .gpu/, which goes along with the project.
-../shared/gpu/build_kit pydantic==2.14.3 pydantic-core==2.50.4 annotated-types==0.8.0 \\
-  typing-inspection==0.4.5 platformdirs==4.14.5
-# There, in the project's root: the kit is unpacked, and all is checked that the time allows.
-source .gpu/enter && python3 -m workbench.cli gpu-check --minutes 13 --out results
-```
-
-Where one command may not take so long, give it less, `--minutes 8`, and the same command once more: it goes on.
-`results/` holds all that was found; `results/runs/` the runs' own logs, which may be left behind.
+Each table has one check as it was on its day. All figures are in `gpu-check.json` of the machine's folder in
+`benchmarks/results`. [Memory](../explanation/memory.md#on-cuda) says how today's predictions compare with them.
 
 """
 
@@ -81,7 +69,30 @@ def text() -> str:
     results = kept()
     parts = "".join(f"| `{part.name}` | {part.does} | {part.limit_s / 60:g} min |\n" for part in PARTS)
     notice = "" if any(not result["rehearsal"] for result in results) else NOT_YET.format(how=page.HOW_TO_SEND) + "\n"
-    return HEAD + parts + "\n" + LENT + notice + page.page(results)
+    return HEAD + parts + "\n" + FOUND + notice + "\n".join(map(summary, results))
+
+
+def summary(result: dict[str, Any]) -> str:
+    """One check: the state of each part, then the steps that are not right."""
+    kind = "rehearsal, no GPU" if result["rehearsal"] else "GPU"
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    lines = [
+        f"## {result['machine']} ({kind}), {result['date']}",
+        "",
+        f"`{page.COMMAND}{' --rehearse' * result['rehearsal']}`, executor {result['executor']}; {versions}.",
+        "",
+        "| part | state | took | steps | not right |",
+        "|---|---|---|---|---|",
+    ]
+    wrong = []
+    for part in result["parts"].values():
+        faults = [step for step in part["steps"] if not is_right(step)]
+        wrong += [
+            f"- {part['title']}, **{step['step']}**: {step['error'] or step['figures'][WRONG]}" for step in faults
+        ]
+        took = human_seconds(part["seconds"]) if part["steps"] else ""
+        lines.append(f"| {part['title']} | {part['state']} | {took} | {len(part['steps'])} | {len(faults)} |")
+    return "\n".join([*lines, *([""] if wrong else []), *wrong]) + "\n"
 
 
 def elsewhere() -> str:
