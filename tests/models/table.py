@@ -29,7 +29,7 @@ _WITHIN = 0.01
 
 _COLUMNS = (
     "model",
-    "way in",
+    "front end",
     "statements",
     "sites",
     "to open, CPU s",
@@ -41,18 +41,16 @@ _COLUMNS = (
     "fusions",
 )
 _WHAT = f"""
-Written by `python -m tests.models.table` ({{versions}}): {{rows}} model classes with random weights and tiny shapes,
-forward, loss and backward on the CPU, {CHOICES} random choices each; **{{right}} of {{rows}} open, plan, run
-accurately,
-export and replay**, with a measured peak within 1 % of the predicted. Fusions are those of nvFuser's plan for a GPU
-that
-is not there. *Right*: the first step has the outputs and gradients of unmodified Thunder and of eager PyTorch.
-*Replayed*: the exported config gives the same plan. The shapes are in `tests/models/zoo.py`. `litgpt` is tried where it
-is installed beside the others by `pip install --no-deps`: it wants huggingface-hub before 1.4, and transformers 5
-wants 2.
+This page answers which models open, plan, run and replay. `python -m tests.models.table` writes it ({{versions}}).
+**{{right}} of {{rows}}** model classes open, plan, run accurately, export and replay, with a measured peak within 1 %
+of the predicted one. Each has random weights and tiny shapes, and runs forward, loss and backward on the CPU under
+{CHOICES} random choices. *Fusions* are those of nvFuser's plan for a planned GPU. *Right*: the first step has the
+outputs and gradients of unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the same plan.
+`tests/models/zoo.py` has the shapes. `litgpt` needs `pip install --no-deps`: it asks for huggingface-hub before 1.4,
+and transformers 5 for 2.
 """
 
-_ADVICE = "## What to give, and what cannot be opened"
+_ADVICE = "## Inputs to give, and models that cannot be opened"
 """How the part of the page begins that is written by hand, and stays."""
 
 
@@ -116,7 +114,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     others = [found for found in rows if found["reason"]]
     if others:
-        lines += ["", "## Not, or not in all", "", "| model | reason |", "|---|---|"]
+        lines += ["", "## Not opened, or not in all", "", "| model | reason |", "|---|---|"]
         for found in others:
             # Where a library lies, and where an object was, differ from run to run.
             reason = re.sub(r"\S*/site-packages/| at 0x[0-9a-f]+", "", " ".join(found["reason"].split()))
