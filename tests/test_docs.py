@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.ui.controls.help import TABS
+
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "notebooks" / "lessons" / "README.md"]
@@ -72,6 +74,28 @@ def test_files_that_pages_and_docstrings_name_are_there() -> None:
     ]
     of_thunder = "workbench/compiler/interop/patches.py: torch_autograd.py"
     assert [each for each in missing if each != of_thunder] == []
+
+
+def glossary() -> list[str]:
+    return re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+
+
+def test_the_glossary_has_forty_words_at_most() -> None:
+    assert 0 < len(glossary()) <= 40
+    assert glossary() == sorted(glossary())
+
+
+def test_every_tab_and_figure_on_the_screen_has_a_word_of_the_glossary() -> None:
+    strip = (ROOT / "workbench" / "ui" / "controls" / "figure_strip.py").read_text()
+    figures = re.findall(r'"title": "([^"]+)"', strip)
+    assert figures
+    known = tuple(word for term in glossary() for word in term.split())
+    unknown = [
+        label
+        for label in (*TABS, *figures)
+        if not any(word.startswith(known) for word in label.lower().split() if len(word) > 2)
+    ]
+    assert unknown == []
 
 
 @pytest.mark.slow
