@@ -135,7 +135,7 @@ Table(
 Lines(measured, title="Processor seconds of the first call, measured on the CPU", x="layers", y="s", log=True)
 
 # %% [markdown]
-# Deeper points need minutes each. [docs/explanation/runs.md](../../docs/explanation/runs.md) has the same to 64 layers with gradients, each point a cold process: 660 s with the patch,
+# Deeper points need minutes each. [docs/benchmarks.md](../../docs/benchmarks.md) has the same to 64 layers with gradients, each point a cold process: 660 s with the patch,
 # 34 s with a cut every 4 and sharing. `python -m pytest benchmarks/bench_depth.py -s` makes that table.
 #
 # ## Take it away
