@@ -3,12 +3,11 @@
 # %% [markdown]
 # # Reading a trace
 #
-# A compiler does not work on your Python. It works on a **trace**: a list of statements without branches, calls or
-# objects, each of which carries out one operation. Everything in the later lessons is a change of a trace; so first you
-# learn to read one.
+# A compiler does not work on your Python. It works on a **trace**: a list of statements, one operation each, without
+# branches, calls or objects. The later lessons all change a trace, so first you learn to read one.
 #
 # *Half an hour, no GPU. You know: PyTorch. You will be able to: find a line of your program in the trace, say which
-# memory a value lies in, and when that memory is given back.*
+# memory a value uses, and when that memory is freed.*
 #
 # In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
 # Answers are checked by tracing your programs, so anything that works is right.
@@ -23,8 +22,8 @@ from workbench.lessons import reading as lesson
 # %% [markdown]
 # ## An example
 #
-# Two lines, and what Thunder makes of them. Each statement has the line that it comes from above it, and the type and
-# shape of what it makes behind it. `del` drops a name that is not needed any more.
+# Two lines, and the trace that Thunder makes. Your line stands above each statement; the type and shape of the result
+# stand behind it. `del` drops a name that is no longer needed.
 
 
 # %%
@@ -86,7 +85,7 @@ q2.reveal()
 # Only the reshape computes nothing.
 # </details>
 #
-# How long does that memory live?
+# Now the lifetime of that memory.
 
 # %%
 q3 = lesson.given_back(bench)
@@ -108,7 +107,7 @@ q3.see(lambda: lessons.trace(bench.plan))
 # q3.lock("sum")
 # ```
 #
-# The sum over all elements reads `r`, which lies in the memory of `h`. Only after it no name is left that looks there.
+# The sum over all elements reads `r`, which shares the memory of `h`. After it, no name refers to that memory.
 # </details>
 #
 # ## Act: find a value
@@ -123,7 +122,7 @@ e1.check(...)  # a name in the trace, such as "t0"
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `bench.plan.graph.values.name` lists all names, and the trace above says what makes each.
+# `bench.plan.graph.values.name` lists all names, and the trace above shows the statement that makes each.
 # </details>
 # <details><summary>Solution</summary>
 #
@@ -138,7 +137,7 @@ e1.check(...)  # a name in the trace, such as "t0"
 #
 # ## Act: a shorter program
 #
-# The trace has what the text says, and no more wit than that.
+# The trace does what the text says, and nothing cleverer.
 
 # %%
 e2 = lesson.shorter(program, (x, w))
@@ -167,19 +166,19 @@ e2.check(...)  # e2.check(mine)
 # e2.check(mine)
 # ```
 #
-# `h * 2 + h` is `h * 3`, and the sum does not care about the shape, so that this is even two less.
+# `h * 2 + h` is `h * 3`. The sum does not depend on the shape, so the reshape goes too: two statements less.
 # </details>
 #
 # ## Reflect
 #
 # - The trace has no `if`. What happened to a branch of your program, if it had one?
-# - Why are names deleted as early as possible? What would happen to memory otherwise, and when would you notice?
+# - Why are names deleted as early as possible? What would happen to memory if they were not, and when would you notice?
 #
 # <details><summary>What we think</summary>
 #
-# A branch was taken or not while the program was traced, with the inputs that it was traced with. A trace is good for
-# inputs like those; for others Thunder traces again.
+# The branch was decided during tracing, with the inputs of the tracing. A trace is valid for inputs like those. For
+# others Thunder traces again.
 #
-# Every value would live until the function returns, and the peak of memory would be the sum of everything. Lesson 6 is
-# about just that.
+# Every value would live until the function returns, and the peak would be the sum of all values. Lesson 6 is about
+# that.
 # </details>

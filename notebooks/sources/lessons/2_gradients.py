@@ -3,12 +3,12 @@
 # %% [markdown]
 # # Gradients and the joint trace
 #
-# Training runs a program twice: forward, and then backward to the gradients. Thunder writes both down: each operation
-# has a rule that says what its backward is, and the rules of all operations, in reverse order, are the backward trace.
-# What the rules need of the forward has to be **kept** until then. That is what fills a GPU.
+# Training runs a program twice: forward, and then backward to the gradients. Thunder writes both down. Each operation
+# has a gradient rule, and the rules of all operations, in reverse order, are the backward trace. Values of the forward
+# that the rules need are **kept** until then. They fill a GPU.
 #
-# *Half an hour, no GPU. You know: the chain rule, and how to read a trace (lesson 1). You will be able to: say what a
-# forward keeps, and why, and write a function so that it keeps less.*
+# *Half an hour, no GPU. You know: the chain rule, and how to read a trace (lesson 1). You will be able to: say which
+# values a forward keeps, and why, and write a function so that it keeps fewer.*
 #
 # In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
 # Answers are checked by tracing your programs, so anything that works is right.
@@ -36,8 +36,8 @@ x = torch.randn(8, 16, requires_grad=True)
 lessons.picture(wb.open(example, x).plan, "exp(exp(x))")
 
 # %% [markdown]
-# The derivative of the exponential is the exponential itself: the rule needs the *result*. So both results are kept,
-# and `x` is not.
+# The derivative of the exponential is the exponential itself: the rule needs the *result*. Both results are therefore
+# kept, and `x` is not.
 #
 # ## Predict
 
@@ -114,7 +114,7 @@ e1.check(...)  # e1.check(mine)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which functions have a derivative that does not depend on where you are?
+# Some functions have the same derivative everywhere.
 # </details>
 # <details><summary>Solution</summary>
 #
@@ -143,7 +143,7 @@ e2.check(...)  # a function of x
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `y / (1 + y)` is half of one plus the hyperbolic tangent of something. Of what?
+# `y / (1 + y)` is half of: one plus the hyperbolic tangent of something.
 # </details>
 # <details><summary>Solution</summary>
 #
@@ -151,19 +151,18 @@ e2.check(...)  # a function of x
 # e2.check(lambda x: (torch.tanh(x / 2) / 2 + 0.5).sum())
 # ```
 #
-# tanh keeps its result, and what is done to that are products with constants and a sum.
+# tanh keeps its result. Products with constants and a sum keep nothing.
 # </details>
 #
 # ## Reflect
 #
-# - `torch.sin` keeps its input, though it could as well keep its result, couldn't it?
+# - `torch.sin` keeps its input. Could it keep its result instead?
 # - A compiler could search for the form of a function that keeps least. What makes that hard?
 #
 # <details><summary>What we think</summary>
 #
-# From the sine alone the cosine can be had only up to its sign: a rule that keeps the result needs a function that can
-# be turned around.
+# The sine gives the cosine only up to its sign. A rule that keeps the result needs a function that can be inverted.
 #
 # Two forms of a function are equal on paper and not in floating point: the compiler would change your numbers. The
-# workbench only offers what leaves them as they are: computing *the same* again instead of keeping it (lesson 6).
+# workbench only offers changes that leave them equal: computing *the same* again instead of keeping it (lesson 6).
 # </details>

@@ -3,9 +3,9 @@
 # %% [markdown]
 # # Fusion and partitioning
 #
-# A GPU spends most of its time on reading and writing memory, and not on arithmetic. So a compiler runs neighbouring
-# operations as one **fusion**: one kernel that reads its inputs once, computes everything, and writes what is needed
-# outside. Which operations go together is the **partition** of the trace.
+# A GPU spends most of its time on reading and writing memory, and not on arithmetic. A compiler therefore runs
+# neighbouring operations as one **fusion**: one kernel that reads its inputs once, computes everything, and writes only
+# the results that others read. The division of the trace into fusions is its **partition**.
 #
 # *Half an hour, no GPU. You know: how to read a trace (lesson 1). You will be able to: say where fusions begin and end,
 # and how many different ones have to be compiled.*
@@ -23,9 +23,8 @@ from workbench.lessons import fusing as lesson
 # %% [markdown]
 # ## An example
 #
-# Everything that computes element by element can be in a fusion. A matrix product has kernels of its own, made by
-# people who do nothing else, and stays outside. `torchcompile` is the executor that makes fusions on a CPU; here they
-# are only planned, and nothing is compiled.
+# Every elementwise operation can be in a fusion. A matrix product has specialized kernels and stays outside.
+# `torchcompile` is the executor that makes fusions on a CPU; here they are only planned, and nothing is compiled.
 
 
 # %%
@@ -86,10 +85,10 @@ q2.see(lambda: lessons.picture(bench.plan, "two fusions"))
 # q2.lock("cos", "add", "mul")
 # ```
 #
-# The cosine could run in either. Where it stands now, nothing has to be written for it and read again.
+# The cosine could run in either. In the second, its result is neither written nor read.
 # </details>
 #
-# ## Predict: fusions that are alike
+# ## Predict: equal fusions
 #
 # Models are made of equal blocks. Here are six:
 
@@ -121,13 +120,13 @@ q3.see(lambda: [fusion.holds for fusion in lesson.fusions(many.plan)])
 # q3.lock(3)
 # ```
 #
-# The first holds the start of a block, the last its end, and all between hold the end of one block and the start of the
-# next.
+# The first has the start of a block, the last has the end of one, and each fusion between has the end of one block and
+# the start of the next.
 # </details>
 #
 # ## Act: compile each once
 #
-# Thunder compiles every fusion for itself, like ones too:
+# Thunder compiles every fusion, equal ones too:
 
 # %%
 many.plan.counts["compilations"]
@@ -175,14 +174,14 @@ e2.check(...)  # e2.check(mine)
 #
 # ## Reflect
 #
-# - Two operations that could be in one fusion are not always better off in one. What might speak against it?
-# - The plan says how many fusions there are, and not how long they take. What would you have to do to know?
+# - Two operations that could be in one fusion are not always faster in one. Name a reason.
+# - The plan says how many fusions there are, and not how long they take. How would you find out?
 #
 # <details><summary>What we think</summary>
 #
-# A kernel with much inside needs more registers, and fewer of it run at once. And a value that two fusions compute each
-# for itself need not be kept, or computed twice: that is the subject of lesson 4.
+# A large kernel needs more registers, so fewer copies of it run at once. Lesson 4 is about another reason: values that
+# two fusions both need.
 #
-# Run it: `bench.run(wait=True)` compiles and measures. It needs a C++ compiler on a CPU, and some seconds a fusion,
-# which is why this lesson does not.
+# Run it: `bench.run(wait=True)` compiles and measures. On a CPU it needs a C++ compiler and some seconds for each
+# fusion, so this lesson leaves it out.
 # </details>

@@ -3,12 +3,12 @@
 # %% [markdown]
 # # Rematerialization as a minimum cut
 #
-# Two fusions, and values that cross from the one to the other. A value that crosses is written to memory and read
-# again. Or it does not cross: the reading fusion makes it anew from something else that does. Which is cheaper is a
-# question about **cuts**, and a compiler answers it with an algorithm for maximum flow.
+# Values cross from one fusion to another. Such a value is written to memory and read again. Or it does not cross: the
+# reading fusion recomputes it from another value that does. The cheapest set of crossing values is a minimum **cut**,
+# and a compiler finds it with an algorithm for maximum flow.
 #
-# *Half an hour, no GPU. You know: what a fusion is, and that a matrix product is none (lesson 3). You will be able to:
-# say what crosses between two fusions and why, and change it.*
+# *Half an hour, no GPU. You know: what a fusion is, and that a matrix product stays outside (lesson 3). You will be
+# able to: say which values cross between two fusions and why, and change it.*
 #
 # In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
 # Answers are checked by planning your choices and your programs, so anything that works is right.
@@ -37,8 +37,8 @@ x, y, w = (torch.randn(64, 64) for _ in range(3))
 bench = wb.open(program, x, y, w, executor="torchcompile")
 
 # %% [markdown]
-# The lines above the matrix product become one fusion, the line below it another. Taken at its word, the text hands `a`
-# and `b` from the first to the second. That is the plan with rematerialization switched off:
+# The lines above the matrix product become one fusion, the line below it another. As written, `a` and `b` cross from
+# the first to the second. This is the plan with rematerialization switched off:
 
 # %%
 lessons.trace(bench.plan_under({"remat.preset": "off"}))
@@ -48,16 +48,15 @@ lessons.trace(bench.plan_under({"remat.preset": "off"}))
 #
 # ## Predict: what crosses?
 #
-# Thunder may choose *any* set of values that separates what the first fusion is given from what the second one needs. A
-# set of values like that is a **cut**; what is behind the cut is computed again in the second fusion. Of all cuts it
-# takes one that costs least:
+# Thunder may choose *any* set of values that separates the arguments of the first fusion from the needs of the second.
+# Such a set is a **cut**; the second fusion recomputes everything behind it. Thunder takes a cut with the least cost:
 #
 # - a variable that the first fusion makes costs the bytes of **one of its elements**, 4 for float32, whatever its
 #   shape,
-# - an argument of the first fusion costs that times the **weight** of arguments, which is 0.5 unless chosen otherwise:
-#   it is in memory anyway, and only read.
+# - an argument of the first fusion costs that times the **weight** of arguments, 0.5 by default: it is in memory
+#   anyway, and only read.
 #
-# What does the cut that the text takes cost?
+# Predict the cost of the cut as written.
 
 # %%
 q1 = lesson.cost_without(bench)
@@ -98,8 +97,8 @@ q2.see(lambda: lessons.trace(bench.plan))
 # q2.lock("s")
 # ```
 #
-# From `s` alone both `a` and `b` can be made. The cut `{s}` costs 4, half of `{a, b}`; so does `{x, y}`: 2 × 4 × 0.5.
-# Where cuts tie, Thunder takes the one nearest to the reader.
+# `s` alone is enough to compute `a` and `b`. The cut `{s}` costs 4, half of `{a, b}`; so does `{x, y}`: 2 × 4 × 0.5. If
+# two cuts cost the same, Thunder takes the one nearer to the reader.
 # </details>
 #
 # Once your prediction is locked in you may open the app on the same plan (`bench` in a cell of its own) and click the
@@ -133,7 +132,8 @@ e1.check(...)
 #
 # ## Predict: shapes
 #
-# The measure counts the bytes of one element and not of the tensor. Here is the same program where that matters:
+# The cost counts the bytes of one element and not of the tensor. Here is the same program with shapes where that
+# matters:
 
 # %%
 column, row = torch.randn(64, 1), torch.randn(1, 64)
@@ -151,13 +151,13 @@ q3.reveal()
 # q3.lock("s")
 # ```
 #
-# The arguments cost 2 × 4 × 0.6, which is more than 4, though they are 32 times smaller. A measure that looked at
-# shapes would have taken them.
+# The arguments cost 2 × 4 × 0.6, which is more than 4, though they are 32 times smaller. A cost that counted shapes
+# would have chosen them.
 # </details>
 #
 # ## Act: cut by hand
 #
-# Each variable that crosses in the program's text has a site of its own:
+# Each variable that crosses in the program as written has a site of its own:
 
 # %%
 [(site.id, site.options, site.outcome) for site in bench.sites("remat") if ":" in site.id]
@@ -176,7 +176,7 @@ e2.check(...)
 # e2.check({"remat:program/sin": "save", "remat:program/cos": "save"})
 # ```
 #
-# A variable that has to be saved is a wall that no cut goes around: both are handed over.
+# A variable that must be saved belongs to every cut: both cross.
 # </details>
 #
 # ## Act: what may not be computed again
@@ -202,7 +202,7 @@ e3.check(...)  # e3.check(mine)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A variable that is written to memory for somebody else costs nothing more to hand over. Who might that be?
+# A variable that another statement reads from memory costs nothing more to hand over. Find such a reader.
 # </details>
 # <details><summary>Solution</summary>
 #
@@ -217,20 +217,20 @@ e3.check(...)  # e3.check(mine)
 # e3.check(mine)
 # ```
 #
-# The second matrix product reads `a` too, and it is no fusion. Returning `a` from the program does as well.
+# The second matrix product also reads `a`, and it is outside of the fusions. Returning `a` from the program works too.
 # </details>
 #
 # ## Reflect
 #
-# - The cut is made between *pairs* of fusions, one after another. What may go wrong in a chain of thirty fusions, if
-#   each of them finds it a little cheaper to compute a value again than to read it?
-# - Thunder counts bytes per element. Which two things would a better measure know about?
+# - Thunder cuts between *pairs* of fusions, one after another. Take a chain of thirty fusions, each of which finds
+#   recomputation a little cheaper than reading. What may go wrong?
+# - Thunder counts bytes per element. Name two things that a better cost would count.
 #
 # <details><summary>What we think</summary>
 #
-# Every fusion then contains all that came before it, so that no two are alike, and compilation takes ever longer: with
-# the weight at 0 that happens to a chain of residual additions (`wb.open("residual_chain", layers=8,
-# executor="torchcompile")`, then `remat.weight`, and look at the tab *Fusions*).
+# Every fusion then repeats everything before it. No two are equal, and compilation takes longer and longer. With weight
+# 0 this happens to a chain of residual additions (`wb.open("residual_chain", layers=8, executor="torchcompile")`, then
+# `remat.weight`, and look at the tab *Fusions*).
 #
-# The size of the tensors, and what it costs to make a value again: a sine is not an addition.
+# The size of the tensors, and the cost of recomputing a value: a sine costs more than an addition.
 # </details>

@@ -3,12 +3,12 @@
 # %% [markdown]
 # # Aliasing and writes in place
 #
-# Two names for the same memory are **aliases**. As long as nobody writes, nobody notices. Once somebody does, the order
-# of reads and writes is part of what the program means, and a compiler that reorders operations has to know every
-# alias, or it computes something else. These are the bugs that nobody finds, since nothing fails.
+# Two names for the same memory are **aliases**. Without writes they do no harm. With a write, the order of reads and
+# writes is part of the meaning of the program. A compiler that reorders operations must know every alias, or it
+# computes something else. Such bugs are hard to find, because nothing fails.
 #
 # *Half an hour, no GPU. You know: how to read a trace (lesson 1), what a fusion is (lesson 3). You will be able to: say
-# which values a write reaches, and which copies may run inside a fusion.*
+# which values a write changes, and which copies may run inside a fusion.*
 #
 # In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
 # Answers are checked by planning and running your programs, so anything that works is right.
@@ -24,8 +24,8 @@ from workbench.lessons import aliasing as lesson
 # ## An example
 #
 # A write in place becomes two statements in the trace: one computes the new content, and `copy_` puts it into the old
-# memory. Before it stands a **fence**, `update_aliases`: from here on, whoever reads one of these names reads what was
-# written.
+# memory. Before it stands a **fence**, `update_aliases`: from here on, a read of one of these names sees the new
+# content.
 
 
 # %%
@@ -37,7 +37,7 @@ def example(a):
 lessons.trace(wb.open(example, torch.zeros(4)).plan)
 
 # %% [markdown]
-# ## Predict: whom does a write reach?
+# ## Predict: which values does a write change?
 
 
 # %%
@@ -67,7 +67,7 @@ q1.see(lambda: lessons.trace(views.plan))
 # q1.lock("r", "t")
 # ```
 #
-# Views are other ways to look at the same memory. Look at the arguments of the fences: they list all that share it.
+# Views share one memory. The arguments of the fences list every value that shares it.
 # </details>
 #
 # ## Predict: a swap
@@ -95,12 +95,11 @@ q2.reveal()
 # q2.lock("what a held")
 # ```
 #
-# As it says. But look at the first line with the eyes of a compiler: a sum with zeros does nothing, and can go. Then
-# `t` is `a`.
+# The program does what it says. But to a compiler a sum with zeros does nothing and can go. Then `t` is `a`.
 # </details>
 #
-# The compiler behind `torch.compile` does drop it. Where the whole swap is one region, `b` ends up with what `b` held.
-# The workbench knows, and looks at each copy:
+# The compiler behind `torch.compile` does drop it. If the whole swap is one region, `b` ends with its own old content.
+# The workbench therefore checks each copy:
 
 # %%
 bench = wb.open(swap, a, b, executor="torchcompile")
@@ -123,7 +122,7 @@ q3.see(lambda: lessons.trace(bench.plan))
 # q3.lock(1)
 # ```
 #
-# The first may run in the region. The second has to wait until it is over: it is the `copy_` below the region.
+# The first may run in the region. The second must run after it: it is the `copy_` below the region.
 # </details>
 #
 # ## Act: which, and why?
@@ -142,7 +141,7 @@ e1.check(...)  # a site's id
 # e1.check("copies:swap/copy_.1")
 # ```
 #
-# The second of two equal statements in a place has `.1` behind its name.
+# The second of two equal statements in one place has `.1` behind its name.
 # </details>
 #
 # ## Act: a swap that cannot be misread
@@ -164,8 +163,8 @@ e2.check(...)  # e2.check(mine)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A clone moves data and computes nothing, so it can be dropped as well as a sum with zeros. An operation that changes
-# the numbers cannot. How do you get the old ones back? And which of the two copies needs it?
+# A clone moves data and computes nothing, so a compiler can drop it too. It cannot drop an operation that changes the
+# numbers. How do you get the old numbers back? Which of the two copies needs that?
 # </details>
 # <details><summary>Solution</summary>
 #
@@ -179,21 +178,20 @@ e2.check(...)  # e2.check(mine)
 # e2.check(mine)
 # ```
 #
-# Twice a number, halved again, is the number, to the last bit; and it takes that for both: each copy overwrites what
-# the other one is given. That it takes such a trick is the point: `copies:…` on `out` is the better answer, and the one
-# that the workbench gives by itself.
+# A number that is doubled and halved is the same number, to the last bit. Both copies need it, because each overwrites
+# the source of the other. The trick shows the point: `copies:…` on `out` is the better answer, and the workbench's own.
 # </details>
 #
 # ## Reflect
 #
 # - Why is such a wrong result worse than a crash?
-# - The workbench asks of each value "what is it made of for certain?", and not "which operations does the compiler
-#   drop?". Why that way round?
+# - The workbench asks for each value "does its operation certainly compute something new?", and not "does the compiler
+#   drop it?". Why?
 #
 # <details><summary>What we think</summary>
 #
-# Training goes on, and converges a little worse, or not at all, weeks later.
+# Training continues, and weeks later it converges worse or not at all.
 #
-# The list of what a compiler drops grows with every release and is nobody's promise. What is computed for certain
-# changes far less, and where in doubt, the copy stays out: slower, and right.
+# The list of dropped operations grows with every release and is not documented. The list of operations that certainly
+# compute changes far less. In doubt, the copy stays out: slower, and right.
 # </details>

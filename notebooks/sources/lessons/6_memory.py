@@ -3,12 +3,11 @@
 # %% [markdown]
 # # Recomputation and memory
 #
-# What the forward keeps for the backward grows with every layer. Instead of keeping a value one can compute it again
-# when the backward needs it: less memory, more arithmetic. Which values to choose is less simple than it looks, since
-# what is computed again needs something to start from.
+# The forward keeps more for the backward with every layer. A value can also be recomputed when the backward needs it:
+# less memory, more arithmetic. The choice of values is not simple, because recomputation needs something to start from.
 #
-# *Half an hour, no GPU. You know: what a forward keeps, and why (lesson 2). You will be able to: meet a given peak, and
-# say what it costs.*
+# *Half an hour, no GPU. You know: which values a forward keeps, and why (lesson 2). You will be able to: meet a given
+# peak, and say its cost.*
 #
 # In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
 # Answers are checked by planning your choices, so anything that works is right. All memory here is predicted, by
@@ -57,9 +56,8 @@ q1.see(lambda: lessons.picture(bench.plan, "what is kept, as arcs"))
 # q1.lock(17)
 # ```
 #
-# tanh and exp keep their results, six each. The sine keeps its input, which is what exp gives: already counted. A
-# product keeps what it is given: what the sine of the layer before gave, five times; the first is given `x`, an
-# argument.
+# tanh and exp keep their results, six each. The sine keeps its input, the result of exp: already counted. A product
+# keeps its input: five times the sine of the layer before; the first input is `x`, an argument.
 # </details>
 
 # %%
@@ -76,7 +74,7 @@ q2.reveal()
 # q2.lock("tanh")
 # ```
 #
-# exp starts from what tanh gave, the sine from what exp gave. tanh needs the product.
+# exp starts from the result of tanh, the sine from the result of exp. tanh needs the product.
 # </details>
 #
 # Now the other extreme: keep nothing at all.
@@ -101,13 +99,13 @@ q3.see(lambda: bench.effect(lesson.everything(bench)))
 # q3.lock("does not fall")
 # ```
 #
-# Saved bytes fall to nothing, and the peak stays where it is: it only comes at the start of the backward now, instead
-# of at the end of the forward.
+# Saved bytes fall to nothing, and the peak keeps its height. It moves from the end of the forward to the start of the
+# backward.
 # </details>
 #
 # ## Act: meet a peak
 #
-# Each value has a site. `bench.effects(id)` says what each of its options would do to the whole plan, and
+# Each value has a site. `bench.effects(id)` shows the effect of each option on the whole plan, and
 # `lesson.everything(bench)` is the choice that recomputes all of them:
 
 # %%
@@ -125,7 +123,7 @@ e1.check(...)  # e1.check(choices)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Keep something in every second layer, from which the rest can be made.
+# Keep one value in every second layer, and recompute the rest from it.
 # </details>
 # <details><summary>Solution</summary>
 #
@@ -136,7 +134,7 @@ e1.check(...)  # e1.check(choices)
 # e1.check(choices)
 # ```
 #
-# Checkpoints: two values are kept, and from each the next layers are computed again when the backward gets there.
+# Checkpoints: two values are kept, and the next layers are recomputed from them when the backward gets there.
 # </details>
 #
 # ## Act: without the price
@@ -155,22 +153,22 @@ e2.check(...)
 # e2.check({id: option for id, option in lesson.everything(bench).items() if "/tanh" not in id})
 # ```
 #
-# What tanh gives is kept in every layer, and everything else is one or two cheap steps from there. This is called
+# Every layer keeps the result of tanh, and everything else is one or two cheap steps from there. This is called
 # *selective* recomputation.
 # </details>
 #
 # ## Reflect
 #
-# - Checkpoints kept fewer values than the selective choice, and yet the peaks are about the same. Where is the memory
-#   in each case?
+# - Checkpoints kept fewer values than the selective choice, but the peaks are about equal. Where is the memory in each
+#   case?
 # - With a stated peak, which of your two answers would you take for a model whose layers are dominated by matrix
 #   products?
 #
 # <details><summary>What we think</summary>
 #
-# With checkpoints in what is computed again at a time, a whole stretch of layers; with the selective choice in what is
-# kept.
+# With checkpoints it is in the recomputed values of a whole stretch of layers. With the selective choice it is in the
+# kept values.
 #
-# The selective one: it computes nothing twice that takes time. Checkpoints can go lower, where that is not enough. Open
-# the app on the bench (`bench` in a cell of its own), turn arcs by clicks, and watch the curve in the tab *Memory*.
+# The selective one: it repeats nothing that takes time. If that is not enough, checkpoints can go lower. Open the app
+# on the bench (`bench` in a cell of its own), click arcs, and watch the curve in the tab *Memory*.
 # </details>

@@ -3,10 +3,10 @@
 # %% [markdown]
 # # Collectives and overlap
 #
-# A model that does not fit on one GPU is shared: each rank has a part of every weight, and gathers the whole of it from
-# the others when it is needed. Sending takes time. But a GPU can send and compute at once, so that communication costs
-# nothing as long as there is something to compute meanwhile. Whether there is depends on two things in the trace: where
-# a collective is **issued**, and where its result is **waited** for.
+# A model that does not fit on one GPU is shared. Each rank has a part of every weight, and gathers the complete weight
+# from the others when it is needed. Sending takes time. But a GPU can send and compute at once, so communication costs
+# nothing while there is something to compute. Two places in the trace decide that: where a collective is **issued**,
+# and where its result is **waited** for.
 #
 # *Half an hour, no GPU, and no other ranks: the plan is that of rank 0 of eight, and the streams are simulated. You
 # know: how to read a trace (lesson 1). You will be able to: say why communication is exposed, and hide it.*
@@ -40,8 +40,8 @@ bench = wb.open(Layers(), torch.randn(2048, 1024), ranks=8, parallel="fsdp")
 bench.machine.source
 
 # %% [markdown]
-# In the forward each weight is gathered: an `all_gather` that is issued, and a `wait` for its result. In the backward
-# each gradient is shared out: a `reduce_scatter`, and a `wait`.
+# The forward gathers each weight: it issues an `all_gather`, and has a `wait` for the result. The backward shares out
+# each gradient: a `reduce_scatter`, and a `wait`.
 #
 # ## Predict
 
@@ -62,11 +62,11 @@ q1.see(lambda: lessons.Text("\n".join(lessons.trace(bench.plan).splitlines()[:22
 # q1.lock("down")
 # ```
 #
-# In the order of the parameters' names. All waits stand before the first layer, too.
+# The gathers are in the order of the parameters' names. All waits also stand before the first layer.
 # </details>
 #
-# Here is what can be done about it. Each is one choice: `{"waits.wait": "late"}`, `{"waits.issue": "consumer"}`, both
-# of them, or `{"waits.gradients": "earliest"}`.
+# You can change this with the following choices: `{"waits.wait": "late"}`, `{"waits.issue": "consumer"}`, both of them,
+# or `{"waits.gradients": "earliest"}`.
 
 # %%
 q2 = lesson.what_helps(bench)
@@ -99,7 +99,7 @@ q2.see(
 # q2.lock("both", "gradients")
 # ```
 #
-# Order and waits have to change together.
+# Order and waits must change together.
 # </details>
 #
 # ## Act: hide it
@@ -118,11 +118,10 @@ e1.check(...)  # a dict of setting to option
 # e1.check({"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"})
 # ```
 #
-# What is left is the first gather and the last reduction: before the one and after the other there is nothing to
-# compute.
+# The first gather and the last reduction stay exposed: before the one and after the other there is nothing to compute.
 # </details>
 #
-# ## Act: and pay little memory for it
+# ## Act: hide it with little memory
 
 # %%
 e2 = lesson.few_in_flight(bench)
@@ -142,20 +141,19 @@ e2.check(...)
 # e2.check({"waits.issue": "in_flight(1)", "waits.wait": "late", "waits.gradients": "earliest"})
 # ```
 #
-# While a layer computes, the weight of the next one comes in, and no other.
+# While a layer computes, only the weight of the next one is in flight.
 # </details>
 #
 # ## Reflect
 #
-# - In which program is the first gather hidden, too?
-# - The simulation knows published rates and nothing of contention. Which of your conclusions hold all the same, and
-#   which would you measure?
+# - In which program is the first gather hidden too?
+# - The simulation uses published rates and no contention. Which of your conclusions hold anyway, and which would you
+#   measure?
 #
 # <details><summary>What we think</summary>
 #
-# One in which something runs before the first weight is needed: a step that follows another one, if gathers may begin
-# before the step does.
+# A program that runs something before it needs the first weight, such as a step after another step, if gathers may
+# begin early.
 #
-# The order of things holds: what is needed first should be sent first. By how much is for a run to say, on the machine
-# that it is for.
+# The order holds: send first what is needed first. Measure the gain with a run on the target machine.
 # </details>
