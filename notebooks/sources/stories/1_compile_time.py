@@ -3,9 +3,10 @@
 # %% [markdown]
 # # 1 · Compile time against depth
 #
-# **Reported** in nvFuser's issue 2916, *Cache misses for fusion definitions different by a few ops compiled one after another*. Recomputing the residual stream saves memory. A
-# patch of one line makes Thunder do it: the weight of a fusion's own arguments becomes 0 instead of one half. Then every fusion becomes different from the one before, and
-# compile time explodes with depth: 0.32 s with one layer, **1393 s with 128**.
+# **Reported** in nvFuser's issue 2916, *Cache misses for fusion definitions different by a few ops compiled one after
+# another*. Recomputing the residual stream saves memory. A patch of one line makes Thunder do it: the weight of a
+# fusion's own arguments becomes 0 instead of one half. Then every fusion differs from the one before, and compile time
+# explodes with depth: 0.32 s with one layer, **1393 s with 128**.
 
 # %%
 from workbench.ui.pages.notebook_tables import Lines, Table
@@ -14,9 +15,10 @@ reported_s = {1: 0.320, 2: 0.534, 4: 1.034, 8: 2.363, 16: 6.871, 32: 27.14, 64: 
 Lines({"reported, patched": reported_s}, title="Reported: seconds to compile on a GPU", x="layers", y="s", log=True)
 
 # %% [markdown]
-# Here it is seen on the plan, solved by a choice, and measured. What nvFuser would get is **planned** for a GPU that is not there. Compile
-# times are **measured on the CPU**, with torch.compile in nvFuser's place, on the same regions. About a minute and a half on two free cores, under 2 GB.
-# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
+# This story shows the problem on the plan, solves it by a choice, and measures the result. The fusions for nvFuser are
+# **planned** for a GPU that is not attached. Compile times are **measured on the CPU**, with torch.compile in nvFuser's
+# place, on the same regions. About a minute and a half on two free cores, under 2 GB. JupyterLab draws the stored
+# pictures once the notebook is trusted (command *Trust Notebook*) or run.
 #
 # ## Seen on the plan
 
@@ -49,8 +51,8 @@ Table(
 )
 
 # %% [markdown]
-# 3 of 65 fusions are unique in stock Thunder, and with the patch 65 of 65: the last one repeats all additions before it. On the graph, with four layers and the patch,
-# each purple box is a fusion and gets longer than the one above it:
+# In stock Thunder 3 of 65 fusions are unique, with the patch 65 of 65: the last one repeats all additions before it. On
+# the graph, with four layers and the patch, each purple box is a fusion, longer than the one above it:
 
 # %%
 small = wb.open("residual_chain", layers=4, device="planned", executor="nvfuser")
@@ -60,10 +62,11 @@ small
 # %% [markdown]
 # ## The choice
 #
-# Two things stop it, and it takes both. **Cut every k**: every k-th addition is saved, so that a recomputation never reaches further back. From then on the fusions repeat
-# with a period of k. **Sharing**: identical fusions are compiled once; stock Thunder builds a definition for each, and so compiles 65 times what has 3 forms.
+# Two choices together stop it. **Cut every k**: every k-th addition is saved, so a recomputation never reaches further
+# back, and the fusions repeat with a period of k. **Sharing**: identical fusions are compiled once. Stock Thunder
+# builds a definition for each, and so compiles 65 fusions of 3 forms.
 #
-# What k costs and saves, at 32 layers:
+# The effect of k at 32 layers:
 
 # %%
 by_k = {}
@@ -77,8 +80,9 @@ Table(
 # %% [markdown]
 # ## Predicted, then measured
 #
-# Predicted is the number of compilations. Measured are the seconds of the processor from the first call to its end, in one process, with an empty cache of Inductor's;
-# each point has matrices of a size of its own, so that no point finds the kernels of another. What Inductor does once in a process, a chain before does.
+# The number of compilations is predicted. The processor seconds of the first call are measured, in one process, with an
+# empty Inductor cache. Each point has its own matrix size, so that no point finds the kernels of another. A first
+# chain, which is not measured, takes Inductor's one-time work.
 
 # %%
 import os
@@ -135,8 +139,9 @@ Table(
 Lines(measured, title="Processor seconds of the first call, measured on the CPU", x="layers", y="s", log=True)
 
 # %% [markdown]
-# Deeper points need minutes each. [docs/benchmarks.md](../../docs/benchmarks.md) has the same to 64 layers with gradients, each point a cold process: 660 s with the patch,
-# 34 s with a cut every 4 and sharing. `python -m pytest benchmarks/bench_depth.py -s` makes that table.
+# Deeper points need minutes each. [docs/benchmarks.md](../../docs/benchmarks.md) has 64 layers with gradients in cold
+# processes: 660 s with the patch, 34 s with a cut every 4 and sharing. `python -m pytest benchmarks/bench_depth.py -s`
+# measures that.
 #
 # ## Take it away
 
@@ -149,7 +154,7 @@ print(text)
 print("proven to compute what the stock plan computes:", bench.plan.proof.proven)
 
 # %% [markdown]
-# ## What the authors would want to know
+# ## For the authors of the issue
 
 # %%
 from IPython.display import Markdown
@@ -157,11 +162,11 @@ from IPython.display import Markdown
 patch, cut = measured["the patch (weight 0)"], measured["weight 0, cut every 1, shared"]
 Markdown(f"""
 - **It is not a cache that misses:** with the patch {plans["the patch (weight 0)"].census.unique} of {plans["the patch (weight 0)"].census.count} fusions *are* different, the largest
-  of {plans["the patch (weight 0)"].census.largest} ops. nvFuser could not have shared them.
-- **The cure is in the partition.** With a cut every 4 there are {by_k[4][0]} forms at any depth, and compile time stops to grow. Even at 4 layers, with a cut after
+  of {plans["the patch (weight 0)"].census.largest} ops. nvFuser cannot share them.
+- **The fix is in the partition.** With a cut every 4 there are {by_k[4][0]} forms at any depth, and compile time hardly grows. Even at 4 layers, with a cut after
   each addition, the first call takes {cut[4]:.1f} s of CPU where the patch takes {patch[4]:.1f} s.
 - **Stock Thunder compiles each of its {plans["stock (weight 0.5)"].census.count} fusions,** though they have {plans["stock (weight 0.5)"].census.unique} forms. `sharing.identical=shared` compiles
   {plans["weight 0, cut every 4, shared"].counts["compilations"]} here instead of {plans["weight 0, cut every 4"].counts["compilations"]}.
-- Not known here: nvFuser's own seconds. Where a GPU is attached, `thunder-workbench gpu-check` measures this table with nvFuser.
+- Not known here: nvFuser's own seconds. With an attached GPU, `thunder-workbench gpu-check` measures them.
 - Reproduce: `make notebooks NAMES=1_compile`; to 64 layers: `python -m pytest benchmarks/bench_depth.py -s`.
 """)

@@ -13,11 +13,13 @@
 # | with Thunder as backend | 95.0 | 11.59 |
 # | with Thunder, 1110 reverted | 46.0 | 6.24 |
 #
-# The thread proposes to put a `set` only where user code calls `copy_`, and, more general, to track what is handed out and put it only where needed.
+# The thread proposes a `set` only where user code calls `copy_`. A more general proposal tracks returned values and
+# adds a `set` only where it is needed.
 #
-# What nvFuser would get is **planned**, for a GPU that is not there: its definitions are built and counted, nothing runs. What is **measured on the CPU**
-# is the same question for torch.compile's regions. About a minute and a half on two free cores, under 2 GB.
-# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
+# The fusions for nvFuser are **planned** for a GPU that is not attached: their definitions are built and counted, and
+# nothing runs. The same question for torch.compile's regions is **measured on the CPU**. About a minute and a half on
+# two free cores, under 2 GB. JupyterLab draws the stored pictures once the notebook is trusted (command *Trust
+# Notebook*) or run.
 
 # %%
 import workbench as wb
@@ -30,8 +32,9 @@ print(adam)
 # %% [markdown]
 # ## Seen on the graph
 #
-# One step of the real `torch.optim.Adam`, as Dynamo captures it. Each in-place write is a `copy_`, and before each stands an alias fence, which no fusion can
-# hold. So the step is cut to pieces. The fences came after the issue was written, and they now decide more than the `set`s.
+# One step of the real `torch.optim.Adam`, as Dynamo captures it. Each in-place write is a `copy_` with an alias fence
+# before it. No fusion can contain a fence, so the step is cut into pieces. The fences were added after the issue was
+# written, and now matter more than the `set`s.
 
 # %%
 adam
@@ -39,8 +42,8 @@ adam
 # %% [markdown]
 # ## The choices
 #
-# `copies.policy` says where a `set` stands, `copies.fences` whether fences stay where one name alone reaches the memory. What would compute something else is
-# refused with the reason, site by site.
+# `copies.policy` decides where a `set` stands. `copies.fences` decides whether a fence stays where a single name
+# reaches the memory. An option that would change a result is refused with the reason, site by site.
 
 # %%
 policies = {
@@ -74,10 +77,11 @@ Table(
 )
 
 # %% [markdown]
-# ## Why not simply never
+# ## Why not always without a set
 #
-# nvFuser writes an output into an input's memory by an alias, and keeps one alias per value. Where a value goes to two places, the second update would replace
-# the first without a word. Fences hide that, for they put the two copies into two fusions. Dropped, the workbench asks for the `set` there:
+# nvFuser writes an output into an input's memory by an alias, with one alias for each value. If a value goes to two
+# places, the second update silently replaces the first. Fences hide that, because they put the two copies into two
+# fusions. Without fences the workbench requires the `set`:
 
 # %%
 exhibit = wb.open("two_destinations", device="planned", executor="nvfuser")
@@ -89,8 +93,9 @@ for site in exhibit.sites("copies"):
 # %% [markdown]
 # ## Predicted, then measured
 #
-# nvFuser needs a GPU. torch.compile's regions ask the same question on a CPU: do copies run **inside** one region, or **outside**, where they cut the step to
-# pieces? Predicted are the regions, measured is the step, both ways interleaved in one process.
+# nvFuser needs a GPU. torch.compile's regions have the same question on a CPU: do copies run **inside** one region, or
+# **outside**, where they cut the step into pieces? The number of regions is predicted. The step is measured, both
+# variants interleaved in one process.
 
 # %%
 from workbench.runs.process.request import RunOptions
@@ -134,20 +139,20 @@ print(adam.export("adam.py").read_text())
 print("proven to compute what the stock plan computes:", adam.plan.proof.proven)
 
 # %% [markdown]
-# ## What the authors would want to know
+# ## For the authors of the issue
 
 # %%
 from IPython.display import Markdown
 
 before, after = counts["stock: a set on every copy"], counts["fences dropped, sets where needed"]
 Markdown(f"""
-- **Your last idea is the right one.** A `set` only where a value is an input of the fusion, is handed out too, or is aliased already, leaves {after["Adam"][0]}
-  of Adam's {before["Adam"][0]} sets, and refuses nothing that is right. "Only plain `copy_`" is as good for optimizers, and
-  loses updates where one value goes to two places and no fence stands between.
-- **Today the fences cost more than the sets.** Without those that protect nothing, Adam is {after["Adam"][2]} fusion instead of {before["Adam"][2]}, SGD
+- **Your last idea is the right one.** A `set` only where a value is an input of the fusion, is returned too, or is already aliased, leaves {after["Adam"][0]}
+  of Adam's {before["Adam"][0]} sets, and refuses no correct program. "Only plain `copy_`" is as good for optimizers, and
+  loses updates if one value goes to two places without a fence between.
+- **Today the fences cost more than the sets.** Without the fences that protect nothing, Adam is {after["Adam"][2]} fusion instead of {before["Adam"][2]}, SGD
   {after["SGD"][2]} instead of {before["SGD"][2]}.
 - **Thunder's own switch is not the way:** `skip_inplace_alias_updates=True` drops all fences and loses updates through views; see docs/explanation/copies.md.
 - **On a CPU** cutting the step into {regions["outside"]} regions takes {beside["ratio"]:.1f} times as long as one region. Your GPU figures, 11.59 and 6.24 ms, were
-  taken before there were fences, and want measuring again: `thunder-workbench gpu-check` does that where a GPU is attached.
+  taken before there were fences: `thunder-workbench gpu-check` measures them again on an attached GPU.
 - Reproduce: `make notebooks NAMES=2_optimizer`, and the table of policies case by case: `python -m pytest tests/nvfuser/test_sets.py -k table`.
 """)

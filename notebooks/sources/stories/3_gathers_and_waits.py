@@ -13,11 +13,13 @@
 # | main, three weeks later | 780.92 | 65.79 |
 # | and all-gathers in the order in which their results are used | 776.61 | 65.79 |
 #
-# Moving the waits alone made nothing faster. The reason found in the thread: "the order of allgathers was not following the order they were used".
+# Moving only the waits made nothing faster. The thread found the reason: "the order of allgathers was not following the
+# order they were used".
 #
-# Today's Thunder (0.2.7) has that order again. Here it is seen, put right, and trained. What is at 7B shapes is **planned** as rank 0 of 8,
-# its times **simulated** at published rates; what is **measured on the CPU** says so. About two minutes on two free cores, 2 GB.
-# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
+# Today's Thunder (0.2.7) has that order again. This story shows it, corrects it, and trains with the result. The 7B
+# shapes are **planned** as rank 0 of 8, with times **simulated** at published rates. Figures **measured on the CPU**
+# are marked. About two minutes on two free cores, 2 GB. JupyterLab draws the stored pictures once the notebook is
+# trusted (command *Trust Notebook*) or run.
 
 # %%
 import workbench as wb
@@ -60,8 +62,9 @@ print("issued first:", gathers[0].id)
 # %% [markdown]
 # ## The choice
 #
-# `waits.issue` says in which order collectives are issued, `waits.wait` where they are waited for, `waits.gradients` when gradients are sent. All of it
-# is legal only where no data dependence is broken, and every plan is proven to compute what the stock plan computes.
+# `waits.issue` says in which order collectives are issued, `waits.wait` where they are waited for, `waits.gradients`
+# when gradients are sent. An option is legal only if it keeps all data dependences, and every plan is proven to compute
+# what the stock plan computes.
 
 # %%
 orders = {
@@ -96,10 +99,11 @@ Table(
 )
 
 # %% [markdown]
-# The second row is the thread's first attempt: the stall of the forward stays, because what is needed first is still sent late. The third row is its fix.
-# The fourth does for the backward what the fix does for the forward. The last keeps the time and a fraction of the bytes.
+# The second row is the thread's first attempt: the stall of the forward stays, because the weight that is needed first
+# is still sent late. The third row is the thread's fix. The fourth row does the same for the backward. The last row
+# keeps the time with a fraction of the bytes.
 #
-# No order can be faster than the bound that follows from what computes and what is sent, so a search knows how far it still is from it:
+# Compute and communication give a lower bound for every order, so a search knows its distance from the best:
 
 # %%
 bench.machine = "H100"
@@ -111,9 +115,9 @@ print(f"{100 * found.over_bound:.2f} % above what no order beats; proven: {bench
 # %% [markdown]
 # ## Trained on two ranks
 #
-# The same choice on a small model, on two gloo processes: compiled, stepped, and trained for some steps beside unmodified Thunder's
-# FSDP and PyTorch's own `DistributedDataParallel`. **Measured on the CPU**, where the two ranks share cores and a loopback socket, so its times say nothing
-# of NCCL; what it shows is that the numbers are the same.
+# Two gloo processes compile the same choice for a small model and train some steps, beside unmodified Thunder's FSDP
+# and PyTorch's `DistributedDataParallel`. This is **measured on the CPU**, where the two ranks share cores and a
+# loopback socket. The times say nothing about NCCL; the run shows that the numbers are equal.
 
 # %%
 from workbench.runs.process.request import RunOptions
@@ -140,13 +144,13 @@ Table(
 # %% [markdown]
 # ## Take it away
 #
-# Under `torchrun`, `wb.load("waits.py").jit(model)` shares the model among the ranks that are there and keeps this order.
+# Under `torchrun`, `wb.load("waits.py").jit(model)` shares the model among the ranks and keeps this order.
 
 # %%
 print(bench.export("waits.py").read_text())
 
 # %% [markdown]
-# ## What the authors would want to know
+# ## For the authors of the pull request
 
 # %%
 from IPython.display import Markdown
@@ -156,18 +160,18 @@ h100 = {name: simulated["H100"][name] for name in names}
 
 
 def step_ms(name):
-    """Of a simulated step on H100s."""
+    """Milliseconds of a simulated step on H100s."""
     return 1e3 * h100[name].simulation.step_s
 
 
 Markdown(f"""
 - **The fix of 2024 is gone.** Since August 2025 nothing calls it, and {h100[names[0]].order.inversions} pairs of gathers are issued in
-  another order than they are used in, in only two layers. `waits.issue=consumer` brings that to {h100[names[2]].order.inversions}.
+  another order than they are used in, with only two layers. `waits.issue=consumer` brings that to {h100[names[2]].order.inversions}.
 - **Waits alone gain nothing, as you found:** the forward's stall is {1e3 * h100[names[0]].simulation.stall_s[0]:.1f} ms before and
   {1e3 * h100[names[1]].simulation.stall_s[0]:.1f} ms after; with the gathers in order it is {1e3 * h100[names[2]].simulation.stall_s[0]:.1f} ms.
-- **The backward has as much to gain:** sending gradients as soon as they are there takes the step from {step_ms(names[2]):.1f} to
-  {step_ms(names[3]):.1f} ms. Your gain was 4 of 781 ms; simulated times have no contention and no optimizer, so take the direction, not the size.
-- **Four gathers in flight are enough:** {h100[names[4]].simulation.ahead_peak_bytes / 1e9:.2f} GB on the way instead of
+- **The backward gains as much:** sending gradients at once takes the step from {step_ms(names[2]):.1f} to
+  {step_ms(names[3]):.1f} ms. Your gain was 4 of 781 ms; simulated times have no contention and no optimizer, so trust the direction and not the size.
+- **Four gathers in flight are enough:** {h100[names[4]].simulation.ahead_peak_bytes / 1e9:.2f} GB in flight instead of
   {h100[names[3]].simulation.ahead_peak_bytes / 1e9:.2f} GB, for {step_ms(names[4]):.1f} instead of {step_ms(names[3]):.1f} ms.
 - Reproduce: `make notebooks NAMES=3_gathers`; all 32 layers, with three machines: `python -m pytest benchmarks/test_waits.py -s`.
 """)

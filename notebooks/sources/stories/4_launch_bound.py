@@ -1,19 +1,20 @@
 """Story 4: launch-bound code, and a benchmark that deceives; an xFormers issue on fused sequence parallel kernels."""
 
 # %% [markdown]
-# # 4 · Launch-bound code, and a benchmark that deceives
+# # 4 · Launch-bound code, and a misleading benchmark
 #
-# **Reported** in xFormers' issue *Poor performance of sequence parallel fused kernels in real model training*: a column-parallel linear with 8k tokens, 8k features
-# and 8 ranks, where gathering and multiplying go in 8 chunks over several streams. In the timeline:
+# **Reported** in xFormers' issue *Poor performance of sequence parallel fused kernels in real model training*: a
+# column-parallel linear with 8k tokens, 8k features and 8 ranks gathers and multiplies in 8 chunks on several streams.
+# The timeline shows:
 #
 # - about **600 µs** on the host before the first CUDA call, and bubbles of about **100 µs** between calls;
 # - **2.9 ms** of host time, more than the kernels and copies take; all copies are done before the first product is issued, so nothing overlaps;
 # - the benchmark that came with it is **deceptive**: the host's work hides behind the device work of the test before it. With a sync in
 #   front, the fused variant is slower than the baseline.
 #
-# What is **simulated** runs nowhere: rates are the published ones of an H100, the launch times the reported ones. What is **measured on the CPU** says so.
-# Half a minute on two free cores, 1.5 GB.
-# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
+# **Simulated** figures use an H100's published rates and the reported launch times; nothing runs. Figures **measured on
+# the CPU** are marked. Half a minute on two free cores, 1.5 GB. JupyterLab draws the stored pictures once the notebook
+# is trusted (command *Trust Notebook*) or run.
 
 # %%
 import dataclasses
@@ -46,8 +47,8 @@ benches["chunked"]
 # %% [markdown]
 # ## Seen on the plan: launches against work
 #
-# A program is launch-bound when issuing takes the host as long as the device works, or longer. With 5 µs a launch neither variant is. With the reported
-# 100 µs the chunked one is, though its kernels are the same.
+# A program is launch-bound if issuing takes the host at least as long as the device works. With 5 µs a launch neither
+# variant is. With the reported 100 µs the chunked variant is, though its kernels are the same.
 
 
 # %%
@@ -80,11 +81,11 @@ Table(
 )
 
 # %% [markdown]
-# ## The benchmark that deceives
+# ## The misleading benchmark
 #
-# The same two variants on the CPU, with threads in the place of streams: chunks are issued, and the call returns. Timed without a sync, issuing is what is
-# timed. The workbench takes both numbers of every sample: until the call returns, and until the work is done, with a sync before and after, the variants
-# interleaved in an order drawn anew for each turn.
+# The same two variants run on the CPU, with threads instead of streams: chunks are issued, and the call returns.
+# Without a sync, only issuing is timed. The workbench takes two numbers of every sample: until the call returns, and
+# until the work is done, with a sync before and after. The variants are interleaved in a random order for each turn.
 
 # %%
 from workbench.programs.builtin.sequence_parallel import Deception
@@ -109,9 +110,10 @@ Table(
 print(ranking.words)
 
 # %% [markdown]
-# ## What helps: larger tensors
+# ## Remedy: larger tensors
 #
-# The thread names three remedies: larger tensors, fewer launches, CUDA graphs. Larger chunks, measured on the CPU; the total of rows stays the same:
+# The thread names three remedies: larger tensors, fewer launches, CUDA graphs. Here are larger chunks, measured on the
+# CPU, with the same total of rows:
 
 # %%
 ratios = {}
@@ -129,10 +131,10 @@ Lines(
 )
 
 # %% [markdown]
-# ## What helps: fewer launches
+# ## Remedy: fewer launches
 #
-# In Thunder the number of launches is the compiler's decision, and so a choice. An optimizer's step on small tensors is the plainest case: many statements, little
-# work. Planned for nvFuser, simulated with 5 µs a launch:
+# In Thunder the compiler decides the number of launches, so it is a choice. An optimizer's step on small tensors is the
+# simplest case: many statements, little work. Planned for nvFuser, simulated with 5 µs a launch:
 
 # %%
 adam = wb.open("torch_adam", parameters=2, size=64, device="planned", executor="nvfuser")
@@ -149,7 +151,7 @@ Table(
 # %% [markdown]
 # ## Take it away
 #
-# The first remedy is in the program, the second is a config:
+# The first remedy is a change of the program, the second is a config:
 
 # %%
 print(adam.export("fewer_launches.py").read_text())
@@ -168,7 +170,7 @@ except wb.RunError as error:
     print(error)
 
 # %% [markdown]
-# ## What the authors would want to know
+# ## For the authors of the issue
 
 # %%
 from IPython.display import Markdown
@@ -181,7 +183,7 @@ Markdown(f"""
 - **The benchmark flips on a CPU, too:** {ranking.words}.
 - **Larger tensors close the gap:** with {min(ratios)} rows a chunk takes {ratios[min(ratios)]:.1f} times as long as the whole, with {max(ratios)} rows
   {ratios[max(ratios)]:.1f} times.
-- **Fewer launches are a compiler's choice:** {stock["kernels"]} kernels of an Adam step become {fused["kernels"]}, simulated {stock["both ms"]:.2f} ms become
+- **Fewer launches are the compiler's choice:** {stock["kernels"]} kernels of an Adam step become {fused["kernels"]}, simulated {stock["both ms"]:.2f} ms become
   {fused["both ms"]:.3f} ms.
-- Reproduce: `make notebooks NAMES=4_launch`; the flip is held by `python -m pytest tests/runs/test_ranking.py`.
+- Reproduce: `make notebooks NAMES=4_launch`; `python -m pytest tests/runs/test_ranking.py` checks the flip.
 """)

@@ -3,16 +3,17 @@
 # %% [markdown]
 # # 5 · Saved tensors of a long-context model
 #
-# **Reported** in Lightning Thunder's issue [871](https://github.com/Lightning-AI/lightning-thunder/issues/871), *Recomputation of saved for backward
-# tensors*. For LitGPT's `longchat-7b-16k` compiled with Thunder, what is saved for the backward grows with every layer and is
-# **67 % of the total memory**. The thread asks for tools to do something about it *by hand* first, and leaves two things open:
+# **Reported** in Lightning Thunder's issue [871](https://github.com/Lightning-AI/lightning-thunder/issues/871),
+# *Recomputation of saved for backward tensors*. For LitGPT's `longchat-7b-16k` compiled with Thunder, the tensors saved
+# for the backward grow with every layer and are **67 % of the total memory**. The thread asks for tools to change this
+# *by hand* first, and leaves two questions open:
 #
 # - put recomputation in **before fusion** (the author's preference, though its effect "is difficult to estimate" there) or **after**;
 # - whether matrix products are better **offloaded** to the CPU than computed again.
 #
-# Everything at 7B shapes is **planned** for a GPU that is not there: predicted by arithmetic on the plan, nothing runs. The small model at the
-# end is **measured on the CPU**. About two minutes on two free cores, 2 GB.
-# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
+# Everything at 7B shapes is **planned** for a GPU that is not attached: predicted by arithmetic on the plan, and
+# nothing runs. The small model at the end is **measured on the CPU**. About two minutes on two free cores, 2 GB.
+# JupyterLab draws the stored pictures once the notebook is trusted (command *Trust Notebook*) or run.
 
 # %%
 import workbench as wb
@@ -56,20 +57,21 @@ Lines(
 )
 
 # %% [markdown]
-# The reported line. Peaks count parameters, inputs and gradients, and no optimizer, so the share is ours and not theirs. Without an optimizer the 32
-# layers already need more than 80 GB.
+# This is the reported growth. Peaks count parameters, inputs and gradients, and no optimizer, so the share differs from
+# the reported one. Even without an optimizer the 32 layers need more than 80 GB.
 #
-# ## Where it comes from
+# ## The source of the growth
 #
-# Forward statements run down the left, the backward up the right, and each arc is a tensor kept from one side to the other. Green is saved. What
-# is dashed, nvFuser's rematerialization recomputes already. Statements inside a purple box are one fusion.
+# Forward statements run down the left, the backward up the right, and each arc is a tensor kept from one side to the
+# other. Green is saved. A dashed arc is already recomputed by nvFuser's rematerialization. Statements inside a purple
+# box are one fusion.
 
 # %%
 bench = benches[2]
 bench
 
 # %% [markdown]
-# What is left of one layer, largest first:
+# The saved tensors of one layer, largest first:
 
 # %%
 kept = [site for site in bench.sites("saved") if "layers.0." in site.id and site.outcome == "save" and site.bytes > 1e6]
@@ -78,8 +80,8 @@ Table([{"saved": s.label, "MB": round(s.bytes / 1e6)} for s in sorted(kept, key=
 # %% [markdown]
 # ## Two ways to recompute, and offloading
 #
-# Elementwise work (norms, rotary embedding, SwiGLU) is cheap to repeat. Matrix products and attention are not, so they can be
-# kept, offloaded, or repeated as well. `saved.stage` says where recomputation is put in.
+# Elementwise work (norms, rotary embedding, SwiGLU) is cheap to repeat. Matrix products and attention are expensive;
+# they can be kept, offloaded, or repeated. `saved.stage` puts recomputation before or after fusion.
 
 
 # %%
@@ -125,8 +127,8 @@ Table(
 )
 
 # %% [markdown]
-# **Before fusion the saved bytes fall by two thirds, and the peak by a fifth.** This is the estimate that the author missed. What is alive at that
-# peak, by statement: what the backward computes again lies beside what is still saved.
+# **Before fusion the saved bytes fall by two thirds, and the peak by a fifth.** The author lacked this estimate. At
+# that peak, recomputed values are alive beside saved ones. By statement:
 
 # %%
 alive = planned["elementwise, before fusion"][3].alive_at_peak()
@@ -137,14 +139,14 @@ largest = sorted(by_statement.items(), key=lambda item: -item[1])[:6]
 Table([{"alive at the peak, 3 layers": name or "arguments", "GB": round(size / 1e9, 2)} for name, size in largest])
 
 # %% [markdown]
-# **After fusion** a whole fusion is repeated right where the backward needs it, and hands out what it did in the forward. That alone meets the
-# stated peak of 80 GB, and repeats no product: what is a view of one, as the slices of the projection that attention reads, keeps all of it and
-# stays saved.
+# **After fusion** a whole fusion is repeated right where the backward needs it, with the same outputs as in the
+# forward. That alone meets the stated peak of 80 GB, and repeats no product. A view of a product, such as the slices of
+# the projection that attention reads, keeps the whole product and stays saved.
 #
 # ## The same peak, chosen by `fit`
 #
-# `bench.fit` is given a peak and chooses save, recompute or offload for each tensor, for the least time. What the choice by hand reaches with two layers
-# is the peak that it is asked for. Steps are **predicted** from the published rates of an H100; the fit may leave every choice as any other.
+# `bench.fit` gets a peak and chooses save, recompute or offload for each tensor, for the least time. Here it gets the
+# peak that the choice by hand reaches with two layers. Steps are **predicted** from an H100's published rates.
 
 # %%
 by_hand = policies(bench)["elementwise, after fusion"]
@@ -176,12 +178,12 @@ bench.undo()
 bench.undo()
 
 # %% [markdown]
-# It says what holds the peak where it now is, what the next GiB less would cost, and the cheapest step each way.
+# The fit names what holds the peak, the cost of the next GiB less, and the cheapest step in each direction.
 #
 # ## Offload a matrix product, or compute it again?
 #
-# Published peaks of an H100 (989 TFLOP/s in bf16) on the one side, and PCIe as the plan assumes it on the other, for one projection of
-# the SwiGLU:
+# One projection of the SwiGLU, with an H100's published peak (989 TFLOP/s in bf16), and with PCIe as the plan assumes
+# it:
 
 # %%
 from workbench.analysis.cost.machines import H100
@@ -200,8 +202,9 @@ Table(
 # %% [markdown]
 # ## Predicted, then measured
 #
-# The same choice on a small model on the CPU, with PyTorch's own ops. There is nothing to fuse there, so it is a check of the memory
-# arithmetic and of the numbers, not of nvFuser. Each run is a process of its own, compared with unmodified Thunder at the same seed.
+# The same choice on a small model on the CPU, with PyTorch's own operators. Nothing is fused there, so this checks the
+# memory arithmetic and the numbers, not nvFuser. Each run is a process of its own, compared with unmodified Thunder at
+# the same seed.
 
 # %%
 from workbench.runs.process.request import RunOptions
@@ -229,8 +232,8 @@ print("bit for bit unmodified Thunder's:", after.accuracy.ok and after.accuracy.
 # %% [markdown]
 # ## Take it away
 #
-# A config is a Python file of literals. `config.jit(model)` replays it in training code without the workbench's app. Ids are module
-# paths, so the choices read like this:
+# A config is a Python file of literals. `config.jit(model)` replays it in training code without the workbench's app.
+# Ids contain module paths, so the choices are readable:
 
 # %%
 path = small.export("saved_tensors.py")
@@ -244,7 +247,7 @@ eager_loss, fast_loss = model(*inputs).item(), config.jit(model)(*inputs).item()
 print(f"loss of eager PyTorch {eager_loss:.6f}, with the config {fast_loss:.6f}")
 
 # %% [markdown]
-# ## What the authors would want to know
+# ## For the authors of the issue
 
 # %%
 from IPython.display import Markdown
@@ -254,12 +257,12 @@ Markdown(f"""
 - **Before or after fusion?** After. At 32 layers {before_fusion["saved_gb"]:.0f} GB stay saved before fusion and {after_fusion["saved_gb"]:.0f} GB after it, of
   {figures["stock"]["saved_gb"]:.0f}, but the peak is {before_fusion["peak_gb"]:.0f} GB before fusion and
   {after_fusion["peak_gb"]:.0f} GB after it, where stock Thunder needs {figures["stock"]["peak_gb"]:.0f} GB. Saved bytes are
-  the wrong measure to choose by.
+  the wrong measure for a choice.
 - **Offload or recompute products?** At 16k tokens recompute: one gate projection takes {again_ms:.1f} ms to repeat and {copy_ms:.1f} ms to copy out and
   back, and {figures["and matrix products offloaded"]["copy_s"]:.1f} s a step would have to hide behind compute for all of them. This is
-  of published rates; no GPU was attached.
+  from published rates; no GPU was attached.
 - **By hand or by search?** Under the peak that the choice by hand reaches with two layers, `fit` finds {1e3 * compared["by fit"][1]:.1f} ms a step instead of
-  {1e3 * compared["by hand"][1]:.1f} ms, predicted: it offloads what compute hides, and repeats nothing. At most {100 * fitted.gap:.0f} % are left to be had.
+  {1e3 * compared["by hand"][1]:.1f} ms, predicted: it offloads tensors whose copies compute hides, and repeats nothing. At most {100 * fitted.gap:.0f} % could still be gained.
 - **What it costs:** {after_fusion["again_tflop"]:.0f} TFLOP more a step, of {full(lambda plan: plan.flops, stock) / 1e12:.0f}. The next
   {after_fusion["peak_gb"] - figures["and matrix products, after fusion"]["peak_gb"]:.0f} GB cost
   {figures["and matrix products, after fusion"]["again_tflop"] - after_fusion["again_tflop"]:.0f} TFLOP.
