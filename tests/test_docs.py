@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+import typer
 
+from workbench.bench.session.multi_graph import PartsBench
+from workbench.bench.session.workbench import Workbench
+from workbench.cli.entry import app
 from workbench.ui.controls.help import TABS
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +80,55 @@ def test_files_that_pages_and_docstrings_name_are_there() -> None:
     ]
     of_thunder = "workbench/compiler/interop/patches.py: torch_autograd.py"
     assert [each for each in missing if each != of_thunder] == []
+
+
+def pages() -> list[Path]:
+    return sorted((ROOT / "docs").rglob("*.md"))
+
+
+def blocks(language: str) -> list[tuple[Path, str]]:
+    """Every code block of a language on the pages, without its indentation."""
+    pattern = re.compile(rf"^( *)```{language}\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+    texts = [*pages(), ROOT / "README.md"]
+    return [(page, textwrap.dedent(body)) for page in texts for _, body in pattern.findall(page.read_text())]
+
+
+def test_commands_on_the_pages_exist_with_their_options() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    unknown, seen = [], 0
+    for page, block in blocks("sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if not words or words[0] != "thunder-workbench":
+                continue
+            seen += 1
+            command = group.commands.get(words[1])
+            options = {name for each in command.params for name in each.opts} if command else set()
+            given = [word for word in words[2:] if word.startswith("--")]
+            unknown += [f"{page.name}: {line}"] if command is None or not options.issuperset(given) else []
+    assert seen > 20
+    assert unknown == []
+
+
+def test_names_of_a_bench_on_the_pages_exist() -> None:
+    texts = [*pages(), ROOT / "README.md"]
+    used = {(page.name, name) for page in texts for name in re.findall(r"(?<![.\w])bench\.([a-z_]+)", page.read_text())}
+    # `co_names` has the attributes that an instance gets when it is made.
+    known = {name for kind in (Workbench, PartsBench) for name in (*dir(kind), *kind.__init__.__code__.co_names)}
+    assert len(used) > 50
+    assert [(page, name) for page, name in sorted(used) if name not in known] == []
+
+
+def test_pages_but_the_reference_have_two_thousand_words_at_most() -> None:
+    free = ROOT / "docs" / "reference"
+    long = {page.name: len(page.read_text().split()) for page in pages() if free not in page.parents}
+    assert {name: words for name, words in long.items() if words > 2_000} == {}
+
+
+def test_pages_open_with_what_they_answer() -> None:
+    without = [page.name for page in pages() if not re.match(r"# .+\n\nThis page (answers|takes) ", page.read_text())]
+    assert without == ["index.md"]
 
 
 def glossary() -> list[str]:
