@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from workbench import errors
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
 from workbench.cli.entry import app
@@ -129,6 +130,13 @@ def test_pages_but_the_reference_have_two_thousand_words_at_most() -> None:
 def test_pages_open_with_what_they_answer() -> None:
     without = [page.name for page in pages() if not re.match(r"# .+\n\nThis page (answers|takes) ", page.read_text())]
     assert without == ["index.md"]
+
+
+def test_the_page_on_errors_has_every_error() -> None:
+    page = (ROOT / "docs" / "reference" / "troubleshooting.md").read_text()
+    bases = {"WorkbenchError", "WorkbenchWarning", "UnknownRunError"}
+    raised = {name for name in vars(errors) if name.endswith(("Error", "Warning"))} - bases
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == raised
 
 
 def glossary() -> list[str]:
