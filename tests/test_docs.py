@@ -67,7 +67,7 @@ def test_links_beside_the_pages_lead_to_files(page: Path) -> None:
     assert not missing
 
 
-NAMED = re.compile(r"`((?:[\w.-]+/)*[a-z_0-9]+\.(?:py|js))`")
+NAMED = re.compile(r"`((?:[\w.-]+/)*[a-z_0-9]+\.(?:py|js|csv))`")
 
 
 def test_files_that_pages_and_docstrings_name_are_there() -> None:
