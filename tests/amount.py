@@ -1,4 +1,4 @@
-"""How much a test that draws tries: few in `make test`, more in `make long` and so in CI, and many in a search."""
+"""Numbers of examples for property tests: few in `make test`, more in `make long` and in CI, many in a search."""
 
 import os
 
@@ -7,5 +7,5 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 
 def amount[T](few: T, more: T, many: T) -> T:
-    """What the profile in force tries."""
+    """Return the number for the active Hypothesis profile."""
     return {"ci": few, "long": more, "full": many}[PROFILE]

@@ -1,4 +1,4 @@
-"""Graphs written by hand, as small as the sentence they prove."""
+"""Hand-written graphs, as small as each test needs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def graph(
     inplace: Sequence[str] = (),
     origins: tuple[Origin, ...] = (),
 ) -> Graph:
-    """A graph of lines (name, inputs, outputs, frees), values separated by blanks.
+    """Build a graph from tuples (name, inputs, outputs, frees), each with names separated by spaces.
 
-    Values take 1 byte unless `sizes` says otherwise; those in `views` share the storage of the value named there.
-    Statements from `backward` on are the backward's. Each has the origin of its own index, as far as there are any.
+    Values take 1 byte, except those in `sizes`; those in `views` share the storage of the value named there. Statements
+    from `backward` on belong to the backward. Each statement has the origin of the same index, if there is one.
     """
     flags, views, sizes = flags or {}, views or {}, sizes or {}
     names: dict[str, int] = {name: i for i, name in enumerate(flags)}

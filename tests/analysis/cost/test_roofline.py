@@ -1,4 +1,4 @@
-"""Step times by arithmetic: measured where measured, fitted where not."""
+"""Predicted step times: measured times where there are any, the fitted roofline for the rest."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def with_flops(made: Graph, *flops: int) -> Graph:
     return dataclasses.replace(made, statements=statements)
 
 
-def test_a_measured_plan_is_predicted_as_it_was() -> None:
+def test_a_measured_plan_is_predicted_as_measured() -> None:
     made = with_flops(graph(LINES), 100, 0, 0)
     learned = calibrate(made, made.statements.name, [4.0, 1.0, 2.0], 10.0)
     found = predict_step(made, learned)
     assert learned.other_s == 3.0
     assert found.step_s == pytest.approx(10.0)
-    # The two equal statements are told apart by nothing, and take their mean.
+    # Nothing distinguishes the two equal statements, so both get their mean.
     assert found.seconds.tolist() == [4.0, 1.5, 1.5]
     assert found.measured_share == 1.0
 
@@ -38,21 +38,21 @@ def test_a_statement_that_runs_again_costs_again() -> None:
     assert predict_step(again, learned).step_s == pytest.approx(11.5)
 
 
-def test_what_was_not_measured_takes_what_the_fitted_roofline_says() -> None:
+def test_the_fitted_roofline_predicts_unmeasured_statements() -> None:
     learned = Calibration({}, Rates(flops_per_s=100.0, bytes_per_s=10.0, launch_s=0.5), other_s=1.0)
     found = predict_step(with_flops(graph(LINES[:1], sizes={"a": 5, "b": 5, "c": 10}), 50), learned)
     assert found.step_s == pytest.approx(1.0 + 0.5 + 20 / 10)
     assert found.measured_share == pytest.approx(1.0 / found.step_s)
 
 
-def test_rates_are_those_that_statements_reached() -> None:
+def test_fitted_rates_are_those_that_statements_reached() -> None:
     made = with_flops(graph(LINES, sizes={"d": 60, "e": 40}), 100, 0, 0)
     rates = calibrate(made, made.statements.name, [2.0, 1.0, 1.0], 4.0).rates
     assert rates.launch_s == 1.0
     assert rates.flops_per_s == pytest.approx(100.0)
 
 
-def test_names_and_numbers_of_fusions_make_no_difference_and_shapes_do() -> None:
+def test_fusion_names_and_numbers_do_not_matter_but_shapes_do() -> None:
     made = graph(
         [("Fusion0", "a", "b", ""), ("tanh", "a", "b", ""), ("Fusion1", "b", "c", ""), ("tanh", "b", "c", "")],
         parents={1: 0, 3: 2},
@@ -71,7 +71,7 @@ def test_times_of_another_program_are_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", "nvfuser"])
-def test_statements_cost_together_what_each_costs_alone(executor: str) -> None:
+def test_costs_of_statements_add_up(executor: str) -> None:
     import workbench
 
     bench = workbench.open("llama", device="planned", executor=executor, layers=2)
@@ -82,7 +82,7 @@ def test_statements_cost_together_what_each_costs_alone(executor: str) -> None:
 
 
 def _alone_s(made: Graph, row: int) -> float:
-    """Of one statement, written down as it is meant: bytes of values, each once, and operations."""
+    """Cost of one statement by the definition: bytes of each distinct value, and FLOPs."""
     statements, values = made.statements, made.values
     kinds = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
     if statements.parent[row] >= 0 or statements.flags[row] & StatementFlag.VIEW or statements.kind[row] in kinds:

@@ -1,4 +1,4 @@
-"""Traces broken at random, one way each, and run as they stand: what a proof must not let pass."""
+"""Random mutants of traces, with one change each, and functions that run them. A proof must refuse the harmful ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNSAID = ("python_del", "clear_mutable_collection")
 
 @dataclasses.dataclass
 class Step:
-    """A forward trace and its backward trace, if there is one, as lists of statements that may be changed."""
+    """A forward trace and its backward trace, if there is one, as editable lists of statements."""
 
     forward: list[BoundSymbol]
     backward: list[BoundSymbol] | None
@@ -41,22 +41,22 @@ class Step:
 
     @classmethod
     def of(cls, bench: Workbench) -> Step:
-        """A plan's."""
+        """Return the step of a bench's current plan."""
         split = bench.plan.split
         sides = [None if side is None else _kept(side) for side in (split.forward, split.backward)]
         assert sides[0] is not None
         return cls(sides[0], sides[1], (split.forward, split.backward))
 
     def copied(self) -> Step:
-        """The same statements, in lists of their own."""
+        """Return a step with the same statements in new lists."""
         return Step(list(self.forward), None if self.backward is None else list(self.backward), self._traces)
 
     def sides(self) -> list[list[BoundSymbol]]:
-        """Forward, and backward."""
+        """The statement lists: forward, then backward."""
         return [self.forward] if self.backward is None else [self.forward, self.backward]
 
     def traces(self) -> tuple[TraceCtx, TraceCtx | None]:
-        """As traces."""
+        """Return the statements as traces."""
         made: list[TraceCtx | None] = []
         for trace, statements in zip(self._traces, (self.forward, self.backward), strict=True):
             if trace is None or statements is None:
@@ -70,7 +70,7 @@ class Step:
         return made[0], made[1]
 
     def graph(self, bench: Workbench) -> Graph:
-        """As the tables that are proven."""
+        """Return the graph tables that the prover compares."""
         return read_execution(*self.traces(), bench._captured.stage)
 
 
@@ -82,7 +82,7 @@ def _kept(trace: TraceCtx) -> list[BoundSymbol]:
 
 
 def run(step: Step, arguments: Mapping[str, torch.Tensor], seed: int) -> list[Any]:
-    """All that a step leaves: outputs, gradients, its arguments, and the state of the generator."""
+    """Run a step. Return all its results: outputs, gradients, arguments, and the state of the random generator."""
     torch.manual_seed(seed)
     own: dict[str, Any] = _copied(arguments)
     names = dict(own)
@@ -95,7 +95,7 @@ def run(step: Step, arguments: Mapping[str, torch.Tensor], seed: int) -> list[An
             outcome, (saved, others) = returned
             outputs = outcome["flat_output"]
             found = [leaf.clone() for leaf in _leaves(outputs)]
-            # No output's gradient is that of another.
+            # Each output gets a gradient of its own.
             cotangents = [_cotangent(o, i) for i, o in enumerate(outputs)]
             given = {"saved_for_backward": [list(saved), list(others)], "cotangents": cotangents}
             gradients = _executed(step.backward, dict(given))
@@ -109,7 +109,7 @@ def _cotangent(output: torch.Tensor, place: int) -> torch.Tensor:
 
 
 def _copied(arguments: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Fresh arguments; those that share a storage share one again."""
+    """Return fresh arguments. Arguments that share a storage share one in the copy too."""
     storages: dict[int, torch.Tensor] = {}
     made: dict[str, Any] = {}
     for name, tensor in arguments.items():
@@ -151,7 +151,7 @@ def _execute(bsym: BoundSymbol, names: dict[str, Any]) -> None:
 
 
 def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether two runs left the same, bit by bit."""
+    """Return whether two runs gave bitwise equal results."""
     if len(one) != len(other):
         return False
     for a, b in zip(one, other, strict=True):
@@ -164,12 +164,12 @@ def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return True
 
 
-# Breaking.
+# Mutations.
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A statement, or a member of a fusion, that may be changed."""
+    """A statement, or a member of a fusion, that a mutation may change."""
 
     statements: list[BoundSymbol]
     at: int
@@ -177,12 +177,12 @@ class Place:
 
     @property
     def bsym(self) -> BoundSymbol:
-        """The statement."""
+        """The statement at this place."""
         whole = self.statements[self.at]
         return whole if self.member < 0 else whole.subsymbols[self.member]
 
     def put(self, *instead: BoundSymbol) -> None:
-        """Others in its place."""
+        """Replace the statement by others."""
         if self.member < 0:
             self.statements[self.at : self.at + 1] = instead
             return
@@ -192,12 +192,12 @@ class Place:
         self.statements[self.at] = whole.from_bsym(subsymbols=members)
 
     def group(self) -> list[BoundSymbol]:
-        """The statements among which it stands, in order."""
+        """The list of statements that contains this one."""
         return list(self.statements if self.member < 0 else self.statements[self.at].subsymbols)
 
 
 def places(step: Step) -> list[Place]:
-    """All that may be changed."""
+    """Return all places that a mutation may change."""
     found = []
     for statements in step.sides():
         for at, bsym in enumerate(statements):
@@ -219,7 +219,7 @@ def _like(one: TensorProxy, other: TensorProxy) -> bool:
 
 
 def _instead(bsym: BoundSymbol, place: int, proxy: Any) -> BoundSymbol:
-    """The statement with another value at one place among its arguments."""
+    """Return the statement with another value at one argument position."""
     flat, spec = tree_flatten((bsym.args, bsym.kwargs))
     flat = list(flat)
     flat[place] = proxy
@@ -228,7 +228,7 @@ def _instead(bsym: BoundSymbol, place: int, proxy: Any) -> BoundSymbol:
 
 
 def _alone(changed: BoundSymbol, before: BoundSymbol) -> BoundSymbol:
-    """What a composite is made of has to change with it."""
+    """Return the changed statement with the same change in its subsymbols."""
     if not changed.subsymbols:
         return changed
     swap = {
@@ -242,7 +242,7 @@ def _alone(changed: BoundSymbol, before: BoundSymbol) -> BoundSymbol:
 
 
 def _known_before(step: Step, place: Place) -> list[TensorProxy]:
-    """Tensors that a statement could read instead."""
+    """Return the tensors that the statement could read instead."""
     known: dict[str, TensorProxy] = {}
     whole = place.statements[place.at]
     if place.member >= 0:
@@ -256,7 +256,7 @@ def _known_before(step: Step, place: Place) -> list[TensorProxy]:
 
 
 def other_operand(step: Step, rng: random.Random) -> bool:
-    """A statement reads, or writes, another tensor: another alias, a wrong clone, what was saved for another."""
+    """Make a statement read or write another tensor: another alias, a wrong clone, another saved value."""
     place = rng.choice(places(step))
     flat = tree_flatten((place.bsym.args, place.bsym.kwargs))[0]
     at = [i for i, leaf in enumerate(flat) if isinstance(leaf, TensorProxy)]
@@ -271,7 +271,7 @@ def other_operand(step: Step, rng: random.Random) -> bool:
 
 
 def swapped_operands(step: Step, rng: random.Random) -> bool:
-    """Two arguments the other way round."""
+    """Swap two arguments."""
     fitting = [
         place
         for place in places(step)
@@ -290,7 +290,7 @@ def swapped_operands(step: Step, rng: random.Random) -> bool:
 
 
 def other_constant(step: Step, rng: random.Random) -> bool:
-    """A number is another one."""
+    """Change a constant."""
     fitting = []
     for place in places(step):
         for i, leaf in enumerate(tree_flatten((place.bsym.args, place.bsym.kwargs))[0]):
@@ -304,7 +304,7 @@ def other_constant(step: Step, rng: random.Random) -> bool:
 
 
 def moved(step: Step, rng: random.Random) -> bool:
-    """A statement earlier or later: a copy, a fence, a read, a draw."""
+    """Move a statement earlier or later: a copy, a fence, a read, a random draw."""
     kinds: Sequence[Callable[[BoundSymbol], bool]] = (
         _writes,
         lambda b: bool(_tensors(b)),
@@ -342,7 +342,7 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def dropped(step: Step, rng: random.Random) -> bool:
-    """A copy, or a fence, is gone; what read its result reads what it was to write into."""
+    """Delete a copy or a fence. Its readers read the copy's destination instead."""
     fitting = [place for place in places(step) if place.bsym.sym.name in ("copy_", "update_aliases")]
     if not fitting:
         return False
@@ -361,7 +361,7 @@ def dropped(step: Step, rng: random.Random) -> bool:
 
 
 def drawn_again(step: Step, rng: random.Random) -> bool:
-    """Random numbers are drawn once more, for one of their readers."""
+    """Draw random numbers once more, for one of their readers."""
     draws = [p for p in places(step) if p.bsym.sym.name == "uniform" and p.member < 0]
     fitting = [(p, o) for p in draws for o in p.bsym.flat_proxy_outs]
     if not fitting:
@@ -384,7 +384,7 @@ def drawn_again(step: Step, rng: random.Random) -> bool:
 
 
 def other_ends(step: Step, rng: random.Random) -> bool:
-    """Two of what is returned, or handed on to the backward, change places."""
+    """Swap two outputs, or two values that the forward passes to the backward."""
     statements = rng.choice(step.sides())
     returned = statements[-1]
     flat = tree_flatten((returned.args, returned.kwargs))[0]
@@ -410,7 +410,7 @@ MUTATIONS: tuple[Callable[[Step, random.Random], bool], ...] = (
 
 
 def mutants(step: Step, rng: random.Random, count: int) -> Iterator[tuple[str, Step]]:
-    """Steps with one thing wrong each, and what it is."""
+    """Yield mutants with one change each, and the name of the mutation."""
     made = 0
     for _ in range(20 * count):
         changed = step.copied()

@@ -1,4 +1,4 @@
-"""Small plans written down line by line, with what each statement computes: for the proof that two are equal."""
+"""Small plans in text form, with the computation of each statement, for tests of the equivalence proof."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _KINDS = {"copy_": Kind.COPY, "update_aliases": Kind.FENCE, "wait": Kind.WAIT}
 
 
 def plan(text: str, kinds: Mapping[str, str] | None = None, *, executor: str = "") -> Graph:
-    """A graph of lines such as ``t = tanh($x)``, a ``$`` before each value that is read.
+    """Build a graph from lines such as ``t = tanh($x)``. A ``$`` marks each value that is read.
 
-    ``v in 0 = view($t, 4)`` lives in the memory of the first value read, ``a, b in -,~0 = …`` both in one of their own.
-    ``r in 0 = expand($t, (4, 4)) from 4;4,4;0,1;0`` only moves elements: from there.
-    ``take x, w`` names the arguments, ``return y`` ends the forward; then ``hand t, x`` (or ``hand t as u``) says what
-    goes on to the backward, ``cotangent dy`` what it is given, and ``gradients g, -`` what it returns. Values are
-    ``float32[4]@cpu`` unless `kinds` says otherwise.
+    ``v in 0 = view($t, 4)`` gives the result the memory of the first value read. ``a, b in -,~0 = …`` gives each result
+    a memory of its own. ``r in 0 = expand($t, (4, 4)) from 4;4,4;0,1;0`` only moves elements, by the index map after
+    ``from``. ``take x, w`` names the arguments, and ``return y`` ends the forward. After that, ``hand t, x`` (or ``hand
+    t as u``) names what the forward passes to the backward, ``cotangent dy`` the incoming gradient, and ``gradients g,
+    -`` the results of the backward. Values are ``float32[4]@cpu`` unless `kinds` gives another type.
     """
     known: dict[str, int] = {}
     flags: list[int] = []

@@ -1,4 +1,4 @@
-"""An order in which nothing passed what it depends on or changes: what is taken for one is proven by values, too."""
+"""`commutes` accepts an order only if no statement passes one that it depends on or changes; the prover agrees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDERS = {
 
 
 def shuffled(of: Graph, drawn: random.Random, moves: int) -> np.ndarray:
-    """The rows with a few statements moved a little, each within its side."""
+    """Return the rows with a few statements moved a little within their side."""
     top = top_rows(of).tolist()
     for _ in range(moves):
         at = drawn.randrange(len(top))
@@ -38,7 +38,7 @@ def shuffled(of: Graph, drawn: random.Random, moves: int) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ORDERS)
-def test_what_commutes_is_proven_and_what_is_not_proven_does_not(program: str) -> None:
+def test_orders_that_commute_are_proven_and_some_orders_do_not_commute(program: str) -> None:
     of = wb.open(program, **ORDERS[program]).stock_plan.graph
     prover, drawn, found = Prover(of), random.Random(3), [0, 0]
     for _ in range(TRIES):
@@ -51,7 +51,7 @@ def test_what_commutes_is_proven_and_what_is_not_proven_does_not(program: str) -
 
 
 def kinds(of: Graph, given: dict[str, Kind], flags: dict[str, StatementFlag] | None = None) -> Graph:
-    """A graph by hand with other kinds and flags of statements, by name."""
+    """Return a hand-made graph with other kinds and flags for the named statements."""
     statements = of.statements
     kind, flag = statements.kind.copy(), statements.flags.copy()
     for row, name in enumerate(statements.name):
@@ -64,7 +64,7 @@ INPUT = {"x": ValueFlag.ARGUMENT | ValueFlag.TENSOR, "y": ValueFlag.ARGUMENT | V
 
 
 def order(of: Graph, names: str) -> bool:
-    """Whether statements in the order given compute the same."""
+    """Return whether the statements commute into the given order."""
     return commutes(of, np.asarray([of.statements.name.index(name) for name in names.split()]))
 
 
@@ -74,7 +74,7 @@ def test_a_value_is_made_before_it_is_read() -> None:
     assert not order(of, "c a b")
 
 
-def test_nothing_passes_a_write_of_what_it_reads_under_whatever_name() -> None:
+def test_no_statement_passes_a_write_of_a_value_it_reads_through_any_alias() -> None:
     lines = [
         ("view", "x", "v", ""),
         ("read", "v", "p", ""),
@@ -88,14 +88,14 @@ def test_nothing_passes_a_write_of_what_it_reads_under_whatever_name() -> None:
     assert not order(of, "view read late write z")
 
 
-def test_draws_come_in_their_order() -> None:
+def test_random_draws_keep_their_order() -> None:
     of = graph([("a", "x", "p", ""), ("b", "x", "q", ""), ("c", "x", "r", "")], flags=INPUT)
     drawing = kinds(of, {}, {"a": StatementFlag.RANDOM, "b": StatementFlag.RANDOM})
     assert order(drawing, "c a b")
     assert not order(drawing, "b a c")
 
 
-def test_what_is_sent_is_not_written_until_it_is_waited_for() -> None:
+def test_a_sent_value_is_not_written_before_the_wait() -> None:
     lines = [("issue", "x", "f", ""), ("wait", "f", "g", ""), ("write", "x", "w", ""), ("other", "y", "r", "")]
     of = graph(lines, flags=INPUT, views={"w": "x", "g": "f"})
     of = kinds(of, {"issue": Kind.COLLECTIVE, "wait": Kind.WAIT}, {"write": StatementFlag.INPLACE})
@@ -104,13 +104,13 @@ def test_what_is_sent_is_not_written_until_it_is_waited_for() -> None:
     assert not order(of, "write issue wait other")
 
 
-def test_collectives_that_nothing_waits_for_come_in_their_order() -> None:
+def test_collectives_without_a_wait_keep_their_order() -> None:
     of = kinds(graph([("a", "x", "p", ""), ("b", "y", "q", "")], flags=INPUT), dict.fromkeys("ab", Kind.COLLECTIVE))
     assert order(of, "a b")
     assert not order(of, "b a")
 
 
-def test_members_go_with_their_fusion_and_nothing_to_the_other_side() -> None:
+def test_members_stay_with_their_fusion_and_on_their_side() -> None:
     lines = [("a", "x", "p", ""), ("m", "x", "p", ""), ("b", "y", "q", ""), ("c", "y", "r", "")]
     of = graph(lines, flags=INPUT, parents={1: 0}, backward=3)
     assert order(of, "b a m c")
@@ -119,7 +119,7 @@ def test_members_go_with_their_fusion_and_nothing_to_the_other_side() -> None:
     assert not commutes(of, np.asarray([0, 1, 2, 2]))
 
 
-def test_a_write_of_what_has_no_memory_is_not_told() -> None:
+def test_a_write_to_a_value_without_memory_is_not_provable() -> None:
     of = graph([("a", "x", "p", ""), ("b", "y", "q", "")], flags=INPUT)
     of = dataclasses.replace(of, values=dataclasses.replace(of.values, storage=np.full(len(of.values), -1, np.int32)))
     assert order(of, "b a")

@@ -1,4 +1,4 @@
-"""Plans written by hand: equal ones are proven, others refused with the statement that differs; each rule is held."""
+"""The prover accepts equal hand-written plans and names the differing statement of others. Each rule has a case."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
     "fence": (
         plan("take a, b, x\nf, h in 0,1 = update_aliases(($a, $b))\nc in 1 = copy_($x, $f)\nreturn x"),
         plan("take a, b, x\nc in 1 = copy_($x, $a)\nreturn x"),
-        # Its outputs the wrong way round.
+        # Swapped outputs.
         plan("take a, b, x\nf, h in 0,1 = update_aliases(($a, $b))\nc in 1 = copy_($x, $h)\nreturn x"),
     ),
     "shallow copy": (
@@ -247,7 +247,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
     "cast there and back": (
         plan("take x\nwide = to($x, torch.float32)\nback = to($wide, torch.float16)\ny = tanh($back)\nreturn y", HALF),
         plan("take x\ny = tanh($x)\nreturn y", HALF),
-        # Through a type that holds less: bfloat16 has fewer digits.
+        # Through a type with less precision: bfloat16 has fewer digits.
         plan(
             "take x\nnarrow = to($x, torch.bfloat16)\nback = to($narrow, torch.float16)\ny = tanh($back)\nreturn y",
             HALF | {"narrow": "bfloat16[4]@cpu"},
@@ -260,7 +260,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
             executor="nvfuser",
         ),
         plan("take x\nh = to($x, torch.float16)\nreturn h", {"h": "float16[4]@cpu"}, executor="nvfuser"),
-        # The type in between is no floating point type: what follows the point is gone.
+        # Through an integer type, which drops the fraction.
         plan(
             "take x\nb = to($x, torch.int32)\nh = to($b, torch.float16)\nreturn h",
             {"b": "int32[4]@cpu", "h": "float16[4]@cpu"},
@@ -275,7 +275,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
     "reduction in place": (
         plan("take x\nt = neg($x)\nr = all_reduce($t, sum, group 0, True, False)\nw = wait($r)\nreturn w"),
         plan("take x\nt = neg($x)\nr in 0 = all_reduce($t, sum, group 0, True, True)\nw in 0 = wait($r)\nreturn w"),
-        # What was sent is returned, which by then is overwritten.
+        # The result of an in-place all-reduce overwrites the value that was sent, and that value is returned.
         plan("take x\nt = neg($x)\nr in 0 = all_reduce($t, max, group 0, True, True)\nw in 0 = wait($r)\nreturn w"),
     ),
     "offload": (
@@ -287,7 +287,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
 
 
 @pytest.mark.parametrize("case", EQUAL)
-def test_what_is_equal_is_proven_without_any_rule(case: str) -> None:
+def test_equal_plans_are_proven_without_any_rule(case: str) -> None:
     stock, other = map(plan, EQUAL[case])
     for one, another in ((stock, other), (other, stock)):
         proof = prove(one, another)
@@ -296,7 +296,7 @@ def test_what_is_equal_is_proven_without_any_rule(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_what_differs_is_refused_in_words(case: str) -> None:
+def test_different_plans_are_refused_with_a_message(case: str) -> None:
     stock, other, words = DIFFERENT[case]
     proof = prove(plan(stock), plan(other))
     assert not proof.proven
@@ -304,13 +304,13 @@ def test_what_differs_is_refused_in_words(case: str) -> None:
     assert not prove(plan(other), plan(stock)).proven
 
 
-def test_every_rule_has_its_test_and_its_reason() -> None:
+def test_every_rule_has_a_test_and_a_reason() -> None:
     assert set(BY_RULE) == set(RULES)
     assert all(rule.name == name and rule.allows and rule.reason for name, rule in RULES.items())
 
 
-def test_the_documentation_has_the_rules_as_they_are() -> None:
-    text = (Path(workbench.__file__).parent.parent / "docs" / "explanation" / "proof.md").read_text()
+def test_the_documentation_lists_the_rules_of_the_code() -> None:
+    text = (Path(workbench.__file__).parent.parent / "docs" / "proof.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| rule |")]
     assert rows == [f"| {rule.name} | {rule.allows} | {rule.reason} |" for rule in RULES.values()]
 
@@ -327,19 +327,19 @@ def test_a_rule_is_applied_and_named_and_a_near_miss_is_refused(name: str) -> No
 
 
 @pytest.mark.parametrize("name", BY_RULE)
-def test_a_rule_that_both_plans_need_alike_is_not_named(name: str) -> None:
+def test_a_rule_that_both_plans_need_is_not_named(name: str) -> None:
     for one in BY_RULE[name][:2]:
         assert prove(one, one).rules == ()
 
 
-def test_a_cast_on_the_way_counts_where_nvfuser_is_not_at_work() -> None:
+def test_a_cast_counts_outside_nvfuser_fusions() -> None:
     stock, applied, _ = BY_RULE["cast on the way"]
     plain = [dataclasses.replace(g.statements, executor=("",) * len(g.statements)) for g in (stock, applied)]
     one, other = (dataclasses.replace(g, statements=s) for g, s in zip((stock, applied), plain, strict=True))
     assert not prove(one, other).proven
 
 
-def test_a_write_through_a_view_of_a_view_is_one_into_those_elements() -> None:
+def test_a_write_through_nested_views_reaches_the_same_elements() -> None:
     one, other = (plan(text, {**SQUARE, "w": "float32[2]@cpu"}) for text in (WRITTEN_IN_PARTS, WRITTEN_AT_ONCE))
     assert prove(one, other).rules == ("moved elements",)
     elsewhere = plan(WRITTEN_AT_ONCE.replace(";1;6", ";1;5"), {**SQUARE, "w": "float32[2]@cpu"})
@@ -347,7 +347,7 @@ def test_a_write_through_a_view_of_a_view_is_one_into_those_elements() -> None:
 
 
 def random_view(tensor: torch.Tensor, random: Random) -> torch.Tensor:
-    """A view of a tensor, or a reshape that has to copy."""
+    """Return a view of a tensor, or a reshape that has to copy."""
     dim = random.randrange(tensor.dim())
     length = tensor.shape[dim]
     return random.choice(
@@ -366,7 +366,7 @@ def random_view(tensor: torch.Tensor, random: Random) -> torch.Tensor:
     )()
 
 
-def test_views_of_views_take_the_elements_that_pytorch_takes() -> None:
+def test_nested_views_select_the_elements_that_pytorch_selects() -> None:
     random, composed = Random(0), 0
     for _ in range(400):
         whole = torch.arange(24).reshape(random.choice(((24,), (4, 6), (2, 3, 4), (1, 24), (2, 1, 12))))
@@ -387,21 +387,21 @@ def test_views_of_views_take_the_elements_that_pytorch_takes() -> None:
     assert composed > 1000
 
 
-def test_what_was_sent_and_overwritten_is_not_what_it_was() -> None:
+def test_an_overwritten_sent_value_differs_from_the_original() -> None:
     sent = "take x\nt = neg($x)\nr = all_reduce($t, sum, group 0, True, False)\nw = wait($r)\ny = add($w, $t)\nreturn y"
     assert not prove(
         plan(sent), plan(sent.replace("r =", "r in 0 =").replace("False", "True").replace("w =", "w in 0 ="))
     ).proven
 
 
-def test_the_first_statement_that_differs_is_named_by_the_persons_own_line() -> None:
+def test_the_message_names_the_users_line_of_the_first_difference() -> None:
     proof = prove(plan(STEP), plan(STEP.replace("p = mul($dy, $w)", "p = mul($w, $w)")))
     assert proof.source == "plan.py:7  p = mul($w, $w)"
     assert proof.statement == 2
     assert proof.message == "plan.py:7  p = mul($w, $w): mul reads w where the stock plan reads dy"
 
 
-def test_a_graph_that_does_not_say_what_it_computes_is_not_proven() -> None:
+def test_a_graph_without_computations_is_not_proven() -> None:
     stock = plan(STEP)
     silent = dataclasses.replace(stock.statements, computes=("",) * len(stock.statements))
     assert not prove(stock, dataclasses.replace(stock, statements=silent)).proven
@@ -409,7 +409,7 @@ def test_a_graph_that_does_not_say_what_it_computes_is_not_proven() -> None:
     assert not prove(both, both).proven
 
 
-def test_a_graph_keeps_what_is_proven_of_it_through_json() -> None:
+def test_a_graph_keeps_its_computations_through_json() -> None:
     stock = plan(BUCKET, GATHERED)
     again = Graph.from_json(stock.to_json())
     assert again.ends == stock.ends

@@ -1,4 +1,4 @@
-"""The proof can fail: plans broken at random, told from harmless ones by running them, are all refused."""
+"""The proof refuses every random mutant of a plan whose run gives another result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEED = 5
 
 
 def writes(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Writes in place, through views too, between reads and draws."""
+    """Write in place, also through views, between reads and random draws."""
     old = a.clone()
     a[0].add_(w)
     a.mul_(b)
@@ -34,7 +34,7 @@ def writes(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Ten
 
 
 def draws(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Several draws, and several saved tensors of one shape."""
+    """Draw several times, and save several tensors of one shape."""
     one = F.dropout(torch.tanh(x * w), 0.5)
     other = F.dropout(torch.sigmoid(one - w), 0.25)
     return torch.sin(one) * other - torch.exp(-other) * 0.5
@@ -61,7 +61,7 @@ OWN = {"writes": written, "draws": drawn}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program under an executor, with one option chosen wherever it is legal."""
+    """A program and executor, with one option chosen at every site where it is legal."""
 
     program: str
     executor: str
@@ -102,7 +102,7 @@ EACH = 160 if FULL else 25
 
 
 def outcomes(case: Case, count: int) -> Counter[tuple[str, str, str]]:
-    """How many mutants of a plan changed what it leaves or not, and whether they were proven; by mutation."""
+    """Count mutants by mutation, by whether their results changed, and by whether they were proven."""
     bench = case.bench()
     step, prover = Step.of(bench), Prover(bench.stock_plan.graph)
     known = bench._captured.stage.arguments
@@ -130,7 +130,7 @@ def outcomes(case: Case, count: int) -> Counter[tuple[str, str, str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(3600 if FULL else 300)
 @pytest.mark.parametrize("case", ALL if FULL else QUICK, ids=str)
-def test_what_changes_a_result_is_refused(case: Case) -> None:
+def test_mutants_with_other_results_are_refused(case: Case) -> None:
     found = outcomes(case, EACH)
     print(case, sorted(found.items()))
     passed = {key: count for key, count in found.items() if key[1:] == ("changes", "proven")}
@@ -140,7 +140,7 @@ def test_what_changes_a_result_is_refused(case: Case) -> None:
     assert sum(found.values()) == EACH
 
 
-def test_every_way_to_break_a_plan_is_tried() -> None:
+def test_every_mutation_is_tried() -> None:
     tried = {mutation.__name__ for mutation in MUTATIONS}
     assert tried == {
         "other_operand",

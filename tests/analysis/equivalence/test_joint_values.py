@@ -1,4 +1,4 @@
-"""The joint trace computes what the program's own trace does: both taken apart to primitives and numbered by value."""
+"""The joint trace computes the same as the program's own trace: both are decomposed and value-numbered."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CHANGED = {
     "swapped operands": "sub",
     "another operand": "mul",
 }
-"""What is changed in a joint trace, and what the message must name."""
+"""Changes to a joint trace, with the text that the message must contain."""
 SEEDS = (*range(7001, 7007), 7008, 7009)
-"""Of random programs that Thunder takes and that return something."""
+"""Seeds of random programs that Thunder accepts and that return something."""
 BUILT_IN = ("batch_norm", "dropout_mlp", "residual_chain", "swap")
 
 
@@ -32,20 +32,20 @@ def lost(bench: Workbench, joint: TraceCtx | None = None) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_of_a_built_in_program(name: str) -> None:
+def test_the_joint_trace_of_a_builtin_program_loses_nothing(name: str) -> None:
     assert lost(workbench.open(name, device="cpu", executor="torch")) == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_of_a_random_program(seed: int) -> None:
+def test_the_joint_trace_of_a_random_program_loses_nothing(seed: int) -> None:
     function, args, kwargs = drawn_program("torch", seed).build()
     bench = workbench.open(function, *args, device="cpu", executor="torch", capture="interpreter", **kwargs)
     assert lost(bench) == ""
 
 
-def test_of_a_program_whose_dropout_is_drawn_again() -> None:
-    """That it is drawn again in the backward is told of elsewhere; the forward is the program's."""
+def test_the_joint_trace_of_recomputed_dropout_loses_nothing() -> None:
+    """Another check reports the second draw in the backward. The forward is the program's."""
     assert lost(workbench.open("checkpoint_dropout", device="cpu", executor="torch")) == ""
 
 
@@ -59,7 +59,7 @@ def pooled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.max_pool2d(x * w, 2) + 1
 
 
-def test_an_op_that_an_executor_brings_for_a_composite_is_taken_for_it() -> None:
+def test_an_executors_op_counts_as_the_composite_it_replaces() -> None:
     x = torch.rand(1, 2, 4, 4, requires_grad=True)
     bench = workbench.open(pooled, x, torch.rand(4), device="cpu", executor="torch")
     joint = bench._captured.stage.joint
@@ -68,7 +68,7 @@ def test_an_op_that_an_executor_brings_for_a_composite_is_taken_for_it() -> None
 
 
 @pytest.mark.parametrize("change", CHANGED)
-def test_a_joint_trace_that_computes_something_else_is_found(change: str) -> None:
+def test_a_joint_trace_with_another_result_is_found(change: str) -> None:
     bench = workbench.open(written_and_read, torch.ones(3), torch.ones(3), device="cpu", executor="torch")
     assert lost(bench) == ""
     captured = bench._captured

@@ -1,4 +1,6 @@
-"""`analysis.choice` against every combination there is, weighed exactly, whatever statements and transfers take."""
+"""`analysis.choice` against all combinations of options, computed exactly, for any duration of statements and
+transfers.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def tower(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 class Small:
-    """A program's graph, all options for its storages, and what they weigh, each worked out once for all tests."""
+    """A program's graph, all options for its storages, and their costs, computed once for all tests."""
 
     def __init__(self, program: Callable[..., torch.Tensor]) -> None:
         arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
@@ -86,7 +88,7 @@ def small(request: pytest.FixtureRequest) -> Small:
 @pytest.mark.slow
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10**6))
-def test_no_combination_is_quicker_under_any_limit(small: Small, seed: int) -> None:
+def test_no_combination_is_faster_under_any_limit(small: Small, seed: int) -> None:
     rates = small.rates(seed)
     other, chooser = small.chooser(rates), small.chooser(rates)
     points = [other.point(options) for options in small.everything]
@@ -99,13 +101,13 @@ def test_no_combination_is_quicker_under_any_limit(small: Small, seed: int) -> N
         assert found is not None
         assert found.peak_bytes <= limit
         assert found.added_s == pytest.approx(best, abs=1e-9)
-        # What is proven of fractions, and what fitting has proven of whole choices since.
+        # The bound of the LP relaxation, and the bound that the search over integer choices has proven since.
         assert small.chooser(rates).bound(limit).added_s <= chooser.bound(limit).added_s + 1e-9 <= best + 2e-6
 
 
 @pytest.mark.parametrize("small", [residual], indirect=True)
 def test_recomputing_and_offloading_together_beat_either_alone(small: Small) -> None:
-    # The compute of forward or backward hides the transfer of one storage, not of two.
+    # The compute time of forward or backward hides the transfer of one storage, not of two.
     seconds = np.full(len(small.work.graph.statements), 0.1)
     rates = Rates(seconds=seconds, offload_bytes_per_s=16384 / 0.8, hides=True)
     every = small.chooser(rates)
@@ -124,7 +126,7 @@ def viewed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return (y.reshape(16, 256) @ w.repeat(16, 1)).sum() + (y * 2).exp().tanh().sum()
 
 
-def test_plans_have_the_peak_that_arithmetic_says_whatever_is_mixed() -> None:
+def test_mixed_plans_have_the_predicted_peak() -> None:
     arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
     bench = workbench.open(viewed, *arguments, device="cpu", executor="torch", capture="interpreter")
     fitter = Fitter(bench, bench._captured, H100)
@@ -146,8 +148,8 @@ def alike(xs: list[torch.Tensor], w: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.slow
-def test_what_the_solver_lets_go_of_a_limit_is_asked_for_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of gigabytes HiGHS lets kilobytes go, and these storages differ by a few: it says again and again that it fits.
+def test_the_solver_tolerance_does_not_break_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On gigabytes HiGHS tolerates kilobytes, and these storages differ by a few: it keeps accepting too large plans.
     draw = np.random.default_rng(3)
     with torch.device("meta"):
         xs = [torch.empty(2**24 + 128 * int(more), requires_grad=True) for more in draw.integers(0, 40, 14)]
@@ -174,7 +176,7 @@ def test_what_the_solver_lets_go_of_a_limit_is_asked_for_beside_it(monkeypatch: 
         assert len(solved) <= 10
 
 
-def test_what_the_solver_prints_is_kept_from_standard_output(
+def test_solver_output_does_not_reach_standard_output(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     printing = "import os; os.write(1, b'HighsMipSolverData'); asked.send(0)"
@@ -191,7 +193,7 @@ def test_what_the_solver_prints_is_kept_from_standard_output(
 
 
 class Counted:
-    """Bytes that are alive at least, as the bound's program has them, under whole options."""
+    """A lower bound on the live bytes, as the bound's program counts them, for integer options."""
 
     def __init__(self, stage: Stage, ahead: int) -> None:
         work = stage.recomputer
@@ -206,7 +208,7 @@ class Counted:
         self.stock, self._bytes = self.exactly({}).peaks, work.graph.storages.bytes
 
     def least(self, options: Mapping[int, str]) -> Any:
-        """At each place."""
+        """Return the lower bound at each place."""
         absent = {storage: np.zeros(len(self.stock), bool) for storage in {*options, *self.presence.beside}}
         present = self.presence.present(options)
         for storage in options:
@@ -228,7 +230,7 @@ class Counted:
 @settings(max_examples=amount(12, 60, 600), suppress_health_check=list(HealthCheck), deadline=None)
 @example(seed=15770, ahead=0)
 @given(seed=st.integers(0, 10**6), ahead=st.sampled_from((0, 1, 4)))
-def test_no_options_have_fewer_bytes_alive_anywhere_than_the_bound_counts_on(seed: int, ahead: int) -> None:
+def test_no_options_need_fewer_live_bytes_than_the_bound(seed: int, ahead: int) -> None:
     program = drawn(Random(seed), draws=seed % 3 == 0, writes=seed % 2 == 0, most_lines=10)
     function, arguments, _ = program.build()
     try:

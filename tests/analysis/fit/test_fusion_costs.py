@@ -1,4 +1,4 @@
-"""What recomputation costs where statements are fused: by plans, by what fusions read and write, and at least."""
+"""Cost of recomputation where statements are fused: by plans, by reads and writes of fusions, and by lower bounds."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def fitter(request: pytest.FixtureRequest) -> Fitter:
 
 
 def every(fitter: Fitter) -> list[dict[int, str]]:
-    """All there is to choose from, where that is not too much to plan."""
+    """Return all combinations of options, for programs small enough to plan each."""
     variables = fitter.chooser._variables
     assert 2 <= len(variables) <= 8
     return [dict(made) for n in range(len(variables) + 1) for made in itertools.combinations(variables, n)]
 
 
-def test_a_point_takes_what_its_plan_computes_more_than_stock(fitter: Fitter) -> None:
+def test_a_point_costs_the_extra_time_of_its_plan(fitter: Fitter) -> None:
     limit = (fitter.least()[1].peak_bytes + fitter.before.peak_bytes) // 2
     point, plan = fitter.within(limit)
     assert point.options
@@ -75,7 +75,7 @@ def test_a_point_takes_what_its_plan_computes_more_than_stock(fitter: Fitter) ->
     assert fitter.step_s == pytest.approx(took[1])
 
 
-def test_no_combination_beats_the_bound_and_what_is_found_is_nearly_the_best(fitter: Fitter) -> None:
+def test_no_combination_beats_the_bound_and_the_result_is_near_the_best(fitter: Fitter) -> None:
     limits = np.linspace(fitter.least()[1].peak_bytes, fitter.before.peak_bytes, 5).astype(int).tolist()
     found = [fitter.within(limit)[0] for limit in limits]
     points = [fitter.chooser.point(options) for options in every(fitter)]
@@ -84,11 +84,11 @@ def test_no_combination_beats_the_bound_and_what_is_found_is_nearly_the_best(fit
         assert fitter.chooser.bound(limit).added_s <= best + 1e-12
         assert point.added_s <= best + 0.02 * fitter.step_s
     assert any(point.options for point in found)
-    # Whatever was weighed, for a limit or not, counts.
+    # Points weighed with and without a limit both count.
     assert fitter.chooser.least().peak_bytes == min(point.peak_bytes for point in points)
 
 
-def test_fusions_are_predicted_nearer_than_statements_alone(fitter: Fitter) -> None:
+def test_the_fusion_model_predicts_better_than_single_statements(fitter: Fitter) -> None:
     chooser, stage = fitter.chooser, fitter._stage
     cost = costs(stage.graph, SLOW, 1)
     alone_s = cost.compute_s + cost.host_s
@@ -101,7 +101,7 @@ def test_fusions_are_predicted_nearer_than_statements_alone(fitter: Fitter) -> N
     assert by_fusion < by_statement
 
 
-def test_what_is_made_again_takes_along_what_fusions_make_again() -> None:
+def test_recomputed_storages_include_those_that_fusions_recompute() -> None:
     bench = opened("scaled")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
     remade = fusion_costs.remade(fitter._stage.recomputer, fitter.before.graph)
@@ -116,7 +116,7 @@ def test_what_is_made_again_takes_along_what_fusions_make_again() -> None:
         assert point.saved_bytes <= fitter.chooser.point(without).saved_bytes
 
 
-def test_views_that_a_fusion_hands_on_take_no_time() -> None:
+def test_views_that_a_fusion_returns_take_no_time() -> None:
     bench = opened("scaled")
     graph = bench.plan.graph
     statements, values = graph.statements, graph.values
@@ -124,7 +124,7 @@ def test_views_that_a_fusion_hands_on_take_no_time() -> None:
     read = statements.inputs[row]
     given = next(v for v in read.tolist() if values.flags[v] & ValueFlag.ARGUMENT and values.storage[v] >= 0)
     before_s = costs(graph, SLOW, 1).compute_s[row]
-    # One of what it makes becomes a view of what it is given.
+    # One of its results becomes a view of one of its inputs.
     made = int(statements.outputs[row][0])
     values.storage[made], kept = values.storage[given], values.storage[made]
     try:
@@ -133,7 +133,7 @@ def test_views_that_a_fusion_hands_on_take_no_time() -> None:
         values.storage[made] = kept
 
 
-def test_a_step_shorter_than_the_one_that_saves_everything_can_be_met() -> None:
+def test_a_limit_below_the_stock_step_time_can_be_met() -> None:
     bench = opened("scaled")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
     quickest_s = min(fitter.chooser.point(options).added_s for options in every(fitter))
@@ -145,7 +145,7 @@ def test_a_step_shorter_than_the_one_that_saves_everything_can_be_met() -> None:
         fitter.within_time(fitter.step_s + 2 * quickest_s)
 
 
-def test_where_all_fits_as_it_is_what_is_quicker_is_found_all_the_same(fitter: Fitter) -> None:
+def test_a_faster_plan_is_found_even_under_the_stock_peak(fitter: Fitter) -> None:
     stock = fitter.before.peak_bytes
     found, plan = fitter.within(stock)
     points = [fitter.chooser.point(options) for options in every(fitter)]
@@ -154,8 +154,8 @@ def test_where_all_fits_as_it_is_what_is_quicker_is_found_all_the_same(fitter: F
     assert plan.peak_bytes <= stock
 
 
-def test_of_a_llama_activations_made_again_are_quicker_and_lower_than_what_is_saved() -> None:
-    """Of SiLU nvFuser writes what the backward reads, beside the gate that it reads too."""
+def test_recomputed_llama_activations_are_faster_and_smaller_than_saved_ones() -> None:
+    """For SiLU, nvFuser writes a value that the backward reads, although the backward reads the gate too."""
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=2)
     curve = bench.curve(points=4).wait()
     last = curve.points[-1]
@@ -169,16 +169,16 @@ def test_of_a_llama_activations_made_again_are_quicker_and_lower_than_what_is_sa
 
 @pytest.fixture(scope="module")
 def large() -> Fitter:
-    """A Llama of a 7B model's shapes, of few layers, on a GPU that hides transfers."""
+    """Return the fitter of a reduced Llama with a 7B model's shapes, on a GPU that hides transfers."""
     shapes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "sequence": 4096, "dtype": "bfloat16"}
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=4, **shapes)
     return Fitter(bench, bench._captured, bench.machine)
 
 
-def test_a_guide_says_what_it_takes_to_make_again_what_fusions_made_again_for_others(large: Fitter) -> None:
+def test_a_guide_counts_what_must_be_recomputed_for_others(large: Fitter) -> None:
     chooser = large.chooser
     nearer = chooser._guides[1]()
-    # A layer's norm is made again of the stream, which is made again of all layers before it.
+    # A layer's norm is recomputed from the residual stream, which is recomputed from all layers before it.
     norms = {s: o for s, o in nearer._variables if o == "recompute" and "norm/mul" in large._site_of[s].id}
     planned = chooser._as_guided(nearer, nearer.point(norms))
     assert planned.options.keys() - norms.keys() <= chooser._remade
@@ -186,30 +186,28 @@ def test_a_guide_says_what_it_takes_to_make_again_what_fusions_made_again_for_ot
     assert nearer.added_s(norms) > 1e-4 * large.step_s
 
 
-def test_the_first_guide_frees_as_much_at_each_place_as_the_plan_that_it_stands_for(large: Fitter) -> None:
+def test_the_first_guide_frees_as_many_bytes_as_its_plan_at_each_place(large: Fitter) -> None:
     chooser, guide = large.chooser, large.chooser._guides[0]()
     assert guide.stands_for is not None
     inner = [(s, o) for s, o in guide._variables if guide._bytes[s] >= 1 << 27]
     assert {o for _, o in inner} == {"recompute", "offload"}
-    # The product beside the gate is saved by the execution graph alone.
+    # Only the execution graph saves the product beside the gate.
     assert any(s not in large._free for s, _ in inner)
     backward = slice(chooser._places.first_backward, None)
     for storage, option in inner:
         planned = chooser._evaluate(chooser._with_read(guide.stands_for({storage: option}), chooser._remade))[1]
         said = (guide._stock_peaks - guide._evaluate({storage: option})[1])[backward]
         freed = (chooser._stock_peaks - planned)[backward]
-        # Where it is made again, or is back, a fusion is longer or shorter than its statements.
+        # Fusions that recompute a value or read it back run longer or shorter than their statements.
         assert np.mean(np.abs(said - freed) > guide._bytes[storage] // 4) < 0.05
 
 
 @pytest.mark.parametrize(("share", "added_s"), [(0.86, 1e-6), (0.82, 1e-6), (0.8, 2e-4)])
-def test_of_a_large_model_what_takes_little_is_found_in_a_few_plans_whatever_was_asked_before(
-    large: Fitter, share: float, added_s: float
-) -> None:
+def test_a_cheap_plan_of_a_large_model_is_found_after_few_plans(large: Fitter, share: float, added_s: float) -> None:
     limit = int(share * large.before.peak_bytes)
     fresh = Fitter(large._bench, large._captured, large.machine)
     found, plan = fresh.within(limit)
-    # A slice that is saved keeps its projection: of a limit of 7.1 GB one choice frees 0.1 GB.
+    # A saved slice keeps its projection alive: one choice frees 0.1 GB of a limit of 7.1 GB.
     assert 0.975 * limit <= plan.peak_bytes <= limit
     assert found.added_s <= added_s
     assert len(fresh.chooser._known) <= 20
@@ -217,7 +215,7 @@ def test_of_a_large_model_what_takes_little_is_found_in_a_few_plans_whatever_was
     assert later.added_s == pytest.approx(found.added_s, abs=1e-3 * large.step_s)
 
 
-def test_what_is_not_needed_is_taken_back_at_once(large: Fitter) -> None:
+def test_unneeded_choices_are_undone_at_once(large: Fitter) -> None:
     chooser = large.chooser
     all_away = chooser.point({s: o for s, o in chooser._variables if o == "offload"})
     limit, known = (all_away.peak_bytes + large.before.peak_bytes) // 2, len(chooser._known)
@@ -227,7 +225,7 @@ def test_what_is_not_needed_is_taken_back_at_once(large: Fitter) -> None:
     assert len(chooser._known) - known <= 4
 
 
-def test_corrected_there_is_as_much_more_at_each_place_whatever_is_chosen(large: Fitter) -> None:
+def test_the_corrected_guide_adds_the_same_bytes_for_any_choices(large: Fitter) -> None:
     nearer = large.chooser._guides[1]()
     corrected = nearer.corrected(large.chooser._stock_peaks - nearer._stock_peaks)
     assert corrected.stock.peak_bytes == large.before.peak_bytes
@@ -237,8 +235,8 @@ def test_corrected_there_is_as_much_more_at_each_place_whatever_is_chosen(large:
     assert corrected.bound(large.before.peak_bytes).added_s <= 0
 
 
-def test_the_least_peak_is_no_higher_than_where_any_guide_has_its_own() -> None:
-    """What a guide has alive is no bound of plans: of GPT-2 the least was 3.48 MB where 2.77 were known before."""
+def test_the_least_peak_is_not_above_the_least_of_any_guide() -> None:
+    """A guide's live bytes do not bound plans: for GPT-2 the fit's least was 3.48 MB, though 2.77 MB was known."""
     model, args = built("gpt2")
     bench = workbench.open(model, *args, device="cpu", executor="torchcompile_aten")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))

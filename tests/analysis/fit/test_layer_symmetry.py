@@ -1,4 +1,4 @@
-"""Identical layers modelled once: what is proven of them holds for all choices, and what is found is as quick."""
+"""Identical layers modelled once: the bound holds for all choices, and the plan found is as fast."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ WIDTH = 64
 
 
 def layered(seed: int, layers: int, *, same: bool = False) -> tuple[Program, NDArray[np.float64]]:
-    """Choices in layers that share what they run again, and their bytes; rows of memory first.
+    """Return random choices in layers that share recomputed statements, and their bytes, one row per place in memory.
 
-    Unless all are the same, some differ in costs, bytes or what they share, and each is away over a range of its own,
-    and of two choices one can be made.
+    Unless `same`, some layers differ in costs, bytes or shared statements. Each choice frees its bytes over a range of
+    its own, and at most one of each layer's first two choices can be made.
     """
     draw = np.random.default_rng(seed)
     costs, sizes = (np.tile(draw.permutation(6)[:EACH] + 1.0, layers) for _ in range(2))
@@ -68,7 +68,7 @@ def layered(seed: int, layers: int, *, same: bool = False) -> tuple[Program, NDA
 
 
 def least(program: Program) -> float:
-    """What solves it costs; infinite where nothing does."""
+    """Return the cost of the best solution; infinite without one."""
     solved = milp(
         program.costs,
         constraints=[LinearConstraint(program.matrix, -np.inf, program.limits)],
@@ -80,7 +80,7 @@ def least(program: Program) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), layers=st.integers(2, 6))
-def test_no_choices_cost_less_than_what_is_proven_with_layers_as_one(seed: int, layers: int) -> None:
+def test_no_choices_cost_less_than_the_bound_of_folded_layers(seed: int, layers: int) -> None:
     program, sizes = layered(seed, layers)
     one = folded(program, PLACES, sizes)
     assert (one.program.costs[one.of] <= program.costs).all()
@@ -88,7 +88,7 @@ def test_no_choices_cost_less_than_what_is_proven_with_layers_as_one(seed: int, 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_of_layers_that_are_one_as_the_other_one_is_left_and_costs_what_all_do(seed: int) -> None:
+def test_folding_isomorphic_layers_keeps_one_layer_with_the_cost_of_all(seed: int) -> None:
     program, sizes = layered(seed, 5, same=True)
     one = folded(program, PLACES, sizes)
     assert len(one.program.costs) == EACH + 1
@@ -97,7 +97,7 @@ def test_of_layers_that_are_one_as_the_other_one_is_left_and_costs_what_all_do(s
 
 @settings(max_examples=60, deadline=None)
 @given(groups=st.lists(st.sets(st.integers(0, 9), min_size=2), min_size=1, max_size=12, unique_by=frozenset))
-def test_groups_hold_to_all_their_numbers_by_the_groups_inside_of_them(groups: list[set[int]]) -> None:
+def test_groups_constrain_their_totals_by_the_groups_inside_them(groups: list[set[int]]) -> None:
     named = [tuple(sorted(group)) for group in groups]
     within = lp_bound._nested(named)
 
@@ -107,13 +107,13 @@ def test_groups_hold_to_all_their_numbers_by_the_groups_inside_of_them(groups: l
     assert all(numbers(group) == set(group) for group in named)
 
 
-def test_groups_inside_of_each_other_take_a_row_or_two_each() -> None:
+def test_nested_groups_take_one_or_two_rows_each() -> None:
     within = lp_bound._nested([tuple(range(length)) for length in range(2, 40)])
     assert sum(map(len, within.values())) == 2 * 38
 
 
 class Block(nn.Module):
-    """Saves what differs in bytes from line to line."""
+    """A block that saves values of different sizes on each line."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Block(nn.Module):
 
 
 class Tower(nn.Module):
-    """Blocks of these inner widths; the last and the first share their weights, or one stands in eval."""
+    """Blocks with these inner widths. The first and the last may share their weights, or one may be in eval mode."""
 
     def __init__(self, inner: Sequence[int], *, shared: bool = False, dropping: bool = False) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def chooser(program: Tower) -> Chooser:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_answers_are_as_good_as_of_all_layers_one_by_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folded_answers_are_as_good_as_those_of_all_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     once = chooser(PROGRAMS[name])
     limits = np.linspace(once.least().peak_bytes, once.stock.peak_bytes, 3).astype(int).tolist()[:-1]
     found = [once.fit(limit) for limit in limits]
@@ -175,7 +175,7 @@ def test_answers_are_as_good_as_of_all_layers_one_by_one(name: str, monkeypatch:
         assert once._relaxation.under(limit).bound().added_s <= once.bound(limit).added_s + 1e-12
 
 
-def test_of_identical_layers_the_best_is_proven_without_a_program_of_all_their_choices(
+def test_the_best_plan_of_identical_layers_is_proven_on_the_folded_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fitting = chooser(PROGRAMS["alike"])

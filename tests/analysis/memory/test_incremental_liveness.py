@@ -1,4 +1,4 @@
-"""`analysis.incremental` against the predictor that goes through every statement, on whatever is chosen."""
+"""`analysis.incremental` agrees with the predictor that walks every statement, for random choices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PROGRAMS: dict[str, Callable[[], workbench.Workbench]] = {
     "program", [pytest.param(name, marks=[pytest.mark.slow] * (name == "fsdp_llama")) for name in PROGRAMS]
 )
 @pytest.mark.parametrize("along", [True, False], ids=["along", "saved"])
-def test_what_choices_change_is_what_the_whole_schedule_says(program: str, along: bool) -> None:
+def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along: bool) -> None:
     stage = PROGRAMS[program]()._captured.stage
     work, graph = stage.recomputer, stage.graph
     places = Places(work, stage.predictor)
@@ -74,7 +74,7 @@ def test_what_choices_change_is_what_the_whole_schedule_says(program: str, along
     assert told >= 25
 
 
-def test_what_the_backward_makes_itself_is_left_to_the_predictor() -> None:
+def test_backward_rewrites_are_left_to_the_full_predictor() -> None:
     stage = PROGRAMS["views"]()._captured.stage
     schedule = stage.recomputer.edit((), along=True).schedule(stage.graph)
     incremental = Incremental(stage.predictor, schedule)

@@ -1,4 +1,4 @@
-"""Memory by arithmetic, on graphs small enough to count by hand."""
+"""Predicted memory of graphs that are small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_inputs_and_outputs_of_a_statement_are_alive_at_once() -> None:
     assert (found.peak_bytes, found.peak_statement, found.baseline_bytes) == (12, 1, 1)
 
 
-def test_what_a_statement_allocates_in_passing_counts_inside_it_only() -> None:
+def test_transient_memory_counts_only_inside_its_statement() -> None:
     chain = graph([("a", "x", "y", "")], flags={"x": ARGUMENT, "y": OUTPUT}, transient={"a": 100})
     assert live(chain) == [2]
     assert inside(chain) == [102]
@@ -44,13 +44,13 @@ def test_a_view_keeps_its_storage_alive_and_takes_nothing() -> None:
     assert live(viewed) == [11, 11, 2]
 
 
-def test_an_output_that_nobody_reads_is_alive_inside_its_statement_only() -> None:
+def test_an_unread_output_is_alive_only_inside_its_statement() -> None:
     unused = graph([("a", "x", "y u", "u")], flags={"x": ARGUMENT, "y": OUTPUT}, sizes={"u": 10})
     assert live(unused) == [2]
     assert inside(unused) == [12]
 
 
-def test_arguments_outputs_and_gradients_are_held_by_the_caller() -> None:
+def test_the_caller_holds_arguments_outputs_and_gradients() -> None:
     step = graph(
         [("a", "x", "y", ""), ("b", "y g", "d", "y g x")],
         backward=1,
@@ -61,7 +61,7 @@ def test_arguments_outputs_and_gradients_are_held_by_the_caller() -> None:
     assert inside(step) == [11, 1111]
 
 
-def test_storages_that_arguments_share_count_once() -> None:
+def test_arguments_that_share_a_storage_count_once() -> None:
     tied = graph(
         [("a", "x w", "y", "")], flags={"x": ARGUMENT, "w": ARGUMENT, "y": OUTPUT}, views={"w": "x"}, sizes={"x": 8}
     )
@@ -79,12 +79,12 @@ def test_members_of_a_fusion_repeat_the_fusion() -> None:
     assert timeline(fused).peak_bytes == 2
 
 
-def test_without_statements_the_peak_is_the_baseline() -> None:
+def test_the_peak_without_statements_is_the_baseline() -> None:
     found = timeline(graph([], flags={"x": ARGUMENT}, sizes={"x": 7}))
     assert (found.peak_bytes, found.peak_statement, found.baseline_bytes) == (7, -1, 7)
 
 
-def test_what_is_alive_adds_up_to_the_peak_and_is_told_with_its_source() -> None:
+def test_live_values_add_up_to_the_peak_and_name_their_source() -> None:
     step = graph(
         [("a", "x", "t", ""), ("view", "t", "v", "t"), ("b", "v x", "y", "v")],
         flags={"x": ARGUMENT, "y": OUTPUT},
@@ -136,18 +136,18 @@ def test_a_joint_graph_is_split_and_freed_as_thunder_does() -> None:
     assert found.flops == 6
 
 
-def test_a_clone_stands_for_the_original_in_the_backward() -> None:
+def test_a_clone_replaces_the_original_in_the_backward() -> None:
     again = Schedule.of(range(len(JOINT.statements)), {4: [1]})
     found = Predictor(JOINT).predict(again)
     assert [int(again.order[entry]) for entry in found.entries] == [0, 1, 2, 1, 4, 5, 6]
-    # u is computed again from t, which is saved as before.
+    # u is recomputed from t, which is still saved.
     assert names(found.saved.tolist()) == ["t", "x"]
     assert found.saved_bytes == 10
     assert found.timeline.live_bytes.tolist() == [11, 111, 1011, 2111, 1111, 1011, 1002]
     assert found.flops == 7
 
 
-def test_a_clone_of_inputs_too_saves_nothing_but_arguments() -> None:
+def test_a_clone_of_inputs_too_saves_only_arguments() -> None:
     found = Predictor(JOINT).predict(Schedule.of(range(len(JOINT.statements)), {4: [0, 1]}))
     assert names(found.saved.tolist()) == ["x"]
     assert found.saved_bytes == 0
@@ -207,7 +207,7 @@ def test_a_write_into_an_argument_runs_though_nobody_reads_it() -> None:
     assert (found.first_backward, found.entries.tolist()) == (2, [0, 1])
 
 
-def test_gradients_are_copied_one_after_another_once_the_last_statement_has_run() -> None:
+def test_gradients_are_copied_one_by_one_after_the_last_statement() -> None:
     made = graph(
         [("a", "x", "g h", ""), ("view", "h", "v", "")],
         flags={"x": ARGUMENT, "g": GRADIENT, "v": GRADIENT},
@@ -222,7 +222,8 @@ def test_gradients_are_copied_one_after_another_once_the_last_statement_has_run(
         copying_bytes=(13, 20, 0),
     )
     found = timeline(dataclasses.replace(made, ends=ends))
-    # 15 bytes are held. The first copy comes, and its gradient goes; the second comes, and its gradient is given too.
+    # 15 bytes are held. The first copy is made and its gradient is freed; then the second, and its gradient is
+    # returned.
     assert found.after_bytes == 15 + max(13, 10 - 10 + 20)
     assert (found.peak_bytes, found.peak_statement) == (found.after_bytes, 2)
     assert {value.name for value in alive_at(made, 2)} == {"x", "g", "v"}

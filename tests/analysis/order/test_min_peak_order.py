@@ -1,4 +1,4 @@
-"""The order with the least peak: the least there is on small graphs, as trying every order finds it."""
+"""The order with the least peak: on small graphs the best of all orders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IN_OUT = {"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT}
 
 
 def drawn(seed: int, count: int = 7) -> Graph:
-    """A random program: a forward and a backward with views, writes in place, transient memory."""
+    """Return a random graph: a forward and a backward with views, in-place writes and transient memory."""
     draw = random.Random(seed)
     values, views, sizes, transient, lines = ["x", "w"], {}, {"x": 3, "w": 2}, {}, []
     inplace = []
@@ -68,7 +68,7 @@ def drawn(seed: int, count: int = 7) -> Graph:
 
 
 def orders(half: Half) -> Iterator[list[int]]:
-    """Every order of a half."""
+    """Yield every legal order of one half."""
 
     def further(order: list[int], done: int) -> Iterator[list[int]]:
         if len(order) == len(half.rows):
@@ -81,7 +81,7 @@ def orders(half: Half) -> Iterator[list[int]]:
 
 
 def is_legal(half: Half, order: list[int]) -> bool:
-    """Whether each statement stands after those that must stand before it, and none is lost."""
+    """Return whether each statement follows its predecessors and none is missing."""
     done = 0
     for one in order:
         if half.before[one] & ~done:
@@ -91,7 +91,7 @@ def is_legal(half: Half, order: list[int]) -> bool:
 
 
 def side_peak(made: Graph, half: Half, order: list[int]) -> int:
-    """The most bytes alive in the half's statements, as the timeline of the graph in that order has it."""
+    """Return the largest number of live bytes in the half's statements, by the timeline of the reordered graph."""
     top = top_rows(made).copy()
     start = int(np.searchsorted(top, half.rows[0]))
     top[start : start + len(order)] = half.rows[order]
@@ -100,7 +100,7 @@ def side_peak(made: Graph, half: Half, order: list[int]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_order_at_all_peaks_lower_than_the_one_found(seed: int) -> None:
+def test_no_order_has_a_lower_peak_than_the_one_found(seed: int) -> None:
     made = drawn(seed)
     for side in (FORWARD, BACKWARD):
         half = half_of(made, side)
@@ -109,12 +109,12 @@ def test_no_order_at_all_peaks_lower_than_the_one_found(seed: int) -> None:
         every = {tuple(order): side_peak(made, half, order) for order in orders(half)}
         found = least_peak(half)
         assert every[tuple(found)] == min(every.values())
-        # The search's own arithmetic is that of the timeline in every order, but for what is alive throughout.
+        # The search counts bytes like the timeline in every order, except for values that are alive throughout.
         assert len({peak - half.peak_bytes(order) for order, peak in every.items()}) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_gives_nothing_comes_after_all_before_it_and_before_all_after_it(seed: int) -> None:
+def test_a_statement_without_results_keeps_its_place_among_all_others(seed: int) -> None:
     draw, lines, values, fixed = random.Random(seed), [], ["x"], []
     for place in range(60):
         makes = "" if draw.random() < 0.4 else f"v{place}"
@@ -129,18 +129,18 @@ def test_what_gives_nothing_comes_after_all_before_it_and_before_all_after_it(se
     for place in fixed:
         assert everything[place] == (1 << place) - 1
         assert all(everything[later] >> place & 1 for later in range(place + 1, len(lines)))
-    # Between two such statements each is told of once; by each of them all before it would be a thousand.
+    # The predecessors of such a statement are stored once between two of them. All pairs would be a thousand entries.
     assert sum(map(len, held.before_of)) <= 4 * len(lines)
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_beam_finds_an_order_that_is_legal(seed: int) -> None:
+def test_a_beam_search_finds_a_legal_order(seed: int) -> None:
     half = half_of(drawn(seed, count=9), FORWARD)
     assert is_legal(half, _beam(half))
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_group_goes_as_late_or_as_early_as_what_it_waits_for_allows(seed: int) -> None:
+def test_a_group_moves_as_late_or_early_as_its_dependencies_allow(seed: int) -> None:
     draw = random.Random(seed)
     half = half_of(drawn(seed, count=9), FORWARD)
     stock = in_place(half)
@@ -151,7 +151,7 @@ def test_a_group_goes_as_late_or_as_early_as_what_it_waits_for_allows(seed: int)
         assert is_legal(half, moved)
         assert [one for one in moved if one not in members] == rest
     for one in members:
-        # Between a member and what it waits for, or what waits for it, stand other members alone.
+        # Only other members stand between a member and its dependency, or between it and its dependent.
         if half.before_of[one]:
             last = max(map(sooner.index, half.before_of[one]))
             assert members >= set(sooner[last + 1 : sooner.index(one)])
@@ -161,7 +161,7 @@ def test_a_group_goes_as_late_or_as_early_as_what_it_waits_for_allows(seed: int)
     assert late(half, stock, ()) == early(half, stock, ()) == stock
 
 
-def test_a_group_stands_late_where_going_late_would_move_nothing() -> None:
+def test_a_group_is_late_if_moving_it_late_changes_nothing() -> None:
     draw, found = random.Random(0), set()
     for seed in range(40):
         held = held_of(drawn(seed, 9), FORWARD)
@@ -183,7 +183,7 @@ def test_a_plan_never_peaks_higher_than_stock(seed: int) -> None:
 
 
 def two_branches() -> Graph:
-    """Two large values, each of which comes down to a small one: made one after the other they are never both there."""
+    """Two large values, each reduced to a small one. One after the other, they are never alive at the same time."""
     return graph(
         [
             ("big", "x", "a", ""),
@@ -197,20 +197,20 @@ def two_branches() -> Graph:
     )
 
 
-def test_what_frees_memory_runs_before_what_takes_more() -> None:
+def test_statements_that_free_memory_run_before_those_that_allocate() -> None:
     found = order_of(two_branches(), least_peak, [FORWARD])
     assert found.order.tolist() in ([0, 2, 1, 3, 4], [1, 3, 0, 2, 4])
     assert (found.stock_peak_bytes, found.peak_bytes, found.moved) == (202, 103, 1)
 
 
-def test_draws_keep_their_order() -> None:
+def test_random_draws_keep_their_order() -> None:
     made = two_branches()
     made.statements.flags[[1, 2]] = StatementFlag.RANDOM
     found = order_of(made, least_peak, [FORWARD])
     assert found.order.tolist().index(1) < found.order.tolist().index(2)
 
 
-def test_what_is_written_in_place_is_read_before_and_after_as_it_was() -> None:
+def test_reads_stay_on_their_side_of_an_in_place_write() -> None:
     made = graph(
         [
             ("read", "x", "a", ""),
@@ -229,7 +229,7 @@ def test_what_is_written_in_place_is_read_before_and_after_as_it_was() -> None:
     ]
 
 
-def test_what_is_recomputed_waits_for_its_first_reader() -> None:
+def test_a_recomputed_value_waits_for_its_first_reader() -> None:
     made = graph(
         [
             ("again", "x", "a", ""),
@@ -247,7 +247,7 @@ def test_what_is_recomputed_waits_for_its_first_reader() -> None:
 
 
 def trained() -> Graph:
-    """A backward of two layers, the gradients of both weights last, then an update and its state's, both in place."""
+    """A backward of two layers with the gradients of both weights last; then an in-place update of weight and state."""
     return graph(
         [
             ("dx", "g w2", "d1", ""),
@@ -269,7 +269,7 @@ def trained() -> Graph:
     )
 
 
-def test_what_finishes_a_gradient_runs_as_soon_as_there_is_what_it_reads() -> None:
+def test_statements_that_finish_a_gradient_run_as_soon_as_possible() -> None:
     half = half_of(trained(), BACKWARD)
     assert order_groups.gradients(trained(), half) == [2]
     # The other layer's gradient leads to an update as well.
