@@ -1,4 +1,4 @@
-"""`bench.worth`: choices are weighed as the plan would have them, estimates marked, an unmoved peak explained."""
+"""`bench.worth`: gains equal those of the plan, estimates are marked, and an unmoved peak is explained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bench() -> Workbench:
 
 @pytest.fixture(autouse=True)
 def known_rates(monkeypatch):
-    """Rates of a machine that need not be measured."""
+    """Give the machine known rates, so that nothing has to be measured."""
     monkeypatch.setattr(measured_rates, "machine_of", lambda name, ranks=1: workbench.analysis.cost.machines.H100)
 
 
@@ -36,7 +36,7 @@ def choices_of(bench: Workbench) -> list[dict[str, str]]:
     return [choice for site in bench.sites() for choice in options_of([site])]
 
 
-def test_what_is_not_marked_as_estimated_is_what_the_plan_has(bench):
+def test_gains_without_an_estimate_mark_equal_the_plans(bench):
     worth = bench.worth()
     found = {tuple(choice.items()): worth.quick(choice) for choice in choices_of(bench)}
     exact = {key: gain for key, gain in found.items() if gain is not None and not gain.estimated}
@@ -50,7 +50,7 @@ def test_what_is_not_marked_as_estimated_is_what_the_plan_has(bench):
     assert all(gain.estimated for key, gain in found.items() if gain is not None and key[0][1] == "offload")
 
 
-def test_a_choice_that_leaves_the_peak_says_what_holds_it(bench):
+def test_a_choice_that_leaves_the_peak_names_what_holds_it(bench):
     worth = bench.worth()
     gains = [gain for choice in choices_of(bench) if (gain := worth.quick(choice)) is not None]
     assert {bool(gain.why) for gain in gains} == {True, False}
@@ -63,7 +63,7 @@ def test_a_choice_that_leaves_the_peak_says_what_holds_it(bench):
             assert "test_choice_ranking.py:" in gain.why
 
 
-def test_a_ranking_makes_plans_only_of_what_arithmetic_cannot_tell(bench, monkeypatch):
+def test_a_ranking_plans_only_what_arithmetic_cannot_predict(bench, monkeypatch):
     worth, planned = bench.worth(), []
     exact = worth.exact
     monkeypatch.setattr(worth, "exact", lambda choices: planned.append(choices) or exact(choices))

@@ -1,4 +1,4 @@
-"""Cuts between fusions, weighed against compilations: exact, beaten by nothing, and kept to by a fit."""
+"""Cuts between fusions against compilations: exact figures, no dominated rows, and limits that a fit keeps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def table(made: Workbench) -> Cuts:
 
 
 def weighed(bench: Workbench, choices: dict[str, str]) -> Cut:
-    """By a plan of its own."""
+    """Return the cut that a plan of these choices gives."""
     plan = bench.plan_under({**choices, **SHARED})
     return Cut(
         compilations=plan.census.unique,
@@ -64,14 +64,14 @@ def weighed(bench: Workbench, choices: dict[str, str]) -> Cut:
     )
 
 
-def test_each_is_what_its_plan_comes_to_and_is_proven(made: Workbench, table: Cuts) -> None:
+def test_each_cut_equals_its_plan_and_is_proven(made: Workbench, table: Cuts) -> None:
     for cut in table.every:
         assert cut == weighed(made, dict(cut.choices))
         assert made.plan_under(cut.choices).proof.proven
         assert not made.plan_under(cut.choices).unmatched
 
 
-def test_none_is_beaten_by_another_or_by_a_choice_alone(made: Workbench, table: Cuts) -> None:
+def test_no_cut_is_dominated_by_another_or_by_a_single_choice(made: Workbench, table: Cuts) -> None:
     assert len(table) > 1
     assert not any(beaten(a, b) for a, b in itertools.permutations(table, 2))
     alone = (*_PRESETS, *_kinds(made.plan.sites, {}))
@@ -89,7 +89,7 @@ def test_none_is_beaten_by_another_or_by_a_choice_alone(made: Workbench, table: 
         pytest.param("dropout_mlp", {"layers": 2}, marks=pytest.mark.slow),
     ],
 )
-def test_of_all_combinations_of_a_small_program_none_is_better(name: str, settings: dict[str, object]) -> None:
+def test_no_combination_of_a_small_program_beats_the_table(name: str, settings: dict[str, object]) -> None:
     small = opened(name, **settings)
     table = small.cuts()
     kinds = _kinds(small.plan.sites, {})
@@ -109,13 +109,13 @@ def test_of_all_combinations_of_a_small_program_none_is_better(name: str, settin
     assert tried > 9
 
 
-def test_of_the_patch_that_makes_all_fusions_different_nothing_is_left(chain: Workbench) -> None:
+def test_the_patch_that_makes_all_fusions_differ_is_dominated(chain: Workbench) -> None:
     patch, stock = weighed(chain, {"remat.weight": "0.0"}), weighed(chain, {})
     assert patch.compilations > stock.compilations
     assert any(beaten(patch, cut) and cut.compilations <= stock.compilations for cut in chain.cuts())
 
 
-def test_beside_choices_by_hand_only_others_are_weighed(bench: Workbench) -> None:
+def test_only_further_cuts_are_weighed_beside_choices_by_hand(bench: Workbench) -> None:
     id = "remat:layers.0/add"
     bench.choose({"remat.weight": "1.0", id: "save"})
     table = bench.cuts()
@@ -127,14 +127,14 @@ def test_beside_choices_by_hand_only_others_are_weighed(bench: Workbench) -> Non
     assert bench.choices == {"remat.weight": "1.0", id: "save"}
 
 
-def test_what_is_the_same_in_all_layers_is_named_once() -> None:
+def test_a_choice_equal_in_all_layers_is_named_once() -> None:
     choices = {f"remat:layers.{n}.mlp/silu": "recompute" for n in range(4)}
     assert in_words({"remat.weight": "0.0", **choices}) == "remat.weight=0.0; recompute layers.*.mlp/silu (4)"
     assert kind_of("remat:residual_chain/add.3") == kind_of("remat:residual_chain/add") == "remat:residual_chain/add"
     assert kind_of("remat:h.1.attn/mul.2") != kind_of("remat:h.1.attn/mul.1")
 
 
-def test_a_table_reads_as_one(table: Cuts) -> None:
+def test_a_table_has_a_readable_text(table: Cuts) -> None:
     lines = repr(table).splitlines()
     assert lines[0].split() == ["compilations", "largest", "peak", "saved", "step", "choices"]
     assert lines[1].endswith("as Thunder cuts")
@@ -144,13 +144,13 @@ def test_a_table_reads_as_one(table: Cuts) -> None:
     assert document["predicted"] is True
 
 
-def test_where_nothing_is_fused_there_is_nothing_to_cut() -> None:
+def test_cuts_of_a_program_without_fusions_are_refused() -> None:
     bench = workbench.open("mlp", device="planned", executor="torch", layers=1)
     with pytest.raises(PlanError, match="nothing of mlp is fused by the executor torch: there is nothing to cut"):
         bench.cuts()
 
 
-def test_a_fit_keeps_to_a_number_of_compilations(bench: Workbench, table: Cuts) -> None:
+def test_a_fit_keeps_a_limit_on_compilations(bench: Workbench, table: Cuts) -> None:
     few = min(cut.step_s for cut in table if cut.compilations <= table.stock.compilations)
     found = bench.fit(compilations=table.stock.compilations)
     assert bench.plan.counts["compilations"] == found.compilations <= table.stock.compilations
@@ -160,7 +160,7 @@ def test_a_fit_keeps_to_a_number_of_compilations(bench: Workbench, table: Cuts) 
     assert f"{found.compilations} compilations (before: {found.before_compilations})" in repr(found)
 
 
-def test_under_a_peak_a_fit_keeps_to_a_number_of_compilations() -> None:
+def test_a_fit_keeps_limits_on_peak_and_compilations() -> None:
     bench = opened("llama", layers=1)
     limit = round(0.95 * bench.plan.peak_bytes)
     most = bench.plan.census.unique + 1
@@ -170,7 +170,7 @@ def test_under_a_peak_a_fit_keeps_to_a_number_of_compilations() -> None:
     assert bench.plan.proof.proven
 
 
-def test_fewer_compilations_than_there_can_be_are_refused_with_the_fewest(bench: Workbench, table: Cuts) -> None:
+def test_a_limit_below_the_fewest_compilations_is_refused_with_the_fewest(bench: Workbench, table: Cuts) -> None:
     fewest = min(cut.compilations for cut in table)
     words = f"no plan of llama with {fewest - 1} compilations or less was found; the fewest are {fewest}$"
     with pytest.raises(PlanError, match=words):
@@ -182,12 +182,12 @@ def test_fewer_compilations_than_there_can_be_are_refused_with_the_fewest(bench:
 
 
 @pytest.mark.parametrize("given", [0, -1, 2.5, "6", True])
-def test_what_is_no_number_of_compilations_is_refused(made: Workbench, given: object) -> None:
+def test_an_invalid_number_of_compilations_is_refused(made: Workbench, given: object) -> None:
     with pytest.raises(ChoiceError, match="compilations is a whole number above zero"):
         made.fit(compilations=given)  # type: ignore[arg-type]
 
 
-def test_with_cuts_no_step_is_longer() -> None:
+def test_cuts_never_make_a_step_longer() -> None:
     bench = opened("dropout_mlp", layers=2)
     without = Among(bench, bench._captured, bench.machine, using=("recompute",))
     cutting = Among(bench, bench._captured, bench.machine, using=("recompute", "cuts"), after=without)
@@ -227,7 +227,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_the_fusions_tab_weighs_cuts_and_takes_one(bench: Workbench, table: Cuts) -> None:
+def test_the_fusions_tab_weighs_cuts_and_applies_one(bench: Workbench, table: Cuts) -> None:
     tab, said = tab_of(bench)
     assert tab.cuts["rows"] == []
     tab._handle_custom_msg({"type": "cuts"}, [])
@@ -240,13 +240,13 @@ def test_the_fusions_tab_weighs_cuts_and_takes_one(bench: Workbench, table: Cuts
     assert bench.choices == dict(table.every[1].choices)
     assert bench.pinned == {}
     assert [row["chosen"] for row in tab.cuts["rows"]] == [at == 1 for at in range(len(table.every))]
-    # Made by hand, they are what others stand beside.
+    # Cuts made by hand become the choices that others are weighed beside.
     bench.choose({"remat.weight": "1.0"})
     tab.show_plan([""] * len(bench.plan.graph.statements), {})
     assert tab.cuts["rows"] == []
 
 
-def test_beside_other_work_the_same_table_comes_with_how_far_it_is(chain: Workbench) -> None:
+def test_weighing_in_the_background_gives_the_same_table_and_reports_progress(chain: Workbench) -> None:
     weighing = chain.weigh_cuts()
     seen: list[tuple[int, int]] = []
     weighing.observe(lambda: seen.append((weighing.done, weighing.most)))
@@ -262,7 +262,7 @@ def test_beside_other_work_the_same_table_comes_with_how_far_it_is(chain: Workbe
     assert repr(weighing) == f"{whole.planned} plans weighed, done, by {chain.machine.name}'s rates\n{whole!r}"
 
 
-def test_a_weighing_that_is_cancelled_keeps_what_it_has_found(chain: Workbench) -> None:
+def test_a_cancelled_weighing_keeps_what_it_has_found(chain: Workbench) -> None:
     weighing = chain.weigh_cuts()
     weighing.observe(lambda: weighing.cancel() if weighing.done >= 4 else None)
     table = weighing.wait().table
@@ -276,14 +276,14 @@ def test_a_weighing_that_is_cancelled_keeps_what_it_has_found(chain: Workbench) 
         assert cut.figures[:3] == (plan.counts["compilations"], plan.peak_bytes, plan.saved_bytes)
 
 
-def test_where_nothing_is_fused_a_weighing_says_so() -> None:
+def test_a_weighing_of_a_program_without_fusions_fails_with_the_reason() -> None:
     weighing = workbench.open("mlp", device="planned", executor="torch", layers=1).weigh_cuts()
     with pytest.raises(PlanError, match="there is nothing to cut"):
         weighing.wait()
     assert (weighing.state, weighing.table, weighing.done) == ("failed", None, 0)
 
 
-def test_in_the_tab_a_weighing_is_cancelled_and_a_newer_one_ends_an_older(bench: Workbench, table: Cuts) -> None:
+def test_the_tab_cancels_a_weighing_and_a_newer_one_ends_an_older_one(bench: Workbench, table: Cuts) -> None:
     tab, said = tab_of(bench)
     tab._handle_custom_msg({"type": "cuts"}, [])
     until(lambda: tab.cuts["done"] > 2)
@@ -309,7 +309,7 @@ def test_in_the_tab_a_weighing_is_cancelled_and_a_newer_one_ends_an_older(bench:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="interrupts by a timer")
-def test_what_ctrl_c_interrupts_leaves_nothing_broken(chain: Workbench) -> None:
+def test_an_interrupted_cut_search_leaves_nothing_broken(chain: Workbench) -> None:
     began = time.perf_counter()
     whole = chain.cuts()
     took_s, interrupted = time.perf_counter() - began, 0
@@ -334,10 +334,10 @@ def test_what_ctrl_c_interrupts_leaves_nothing_broken(chain: Workbench) -> None:
     assert chain.cuts() == whole
 
 
-def test_of_cuts_that_cannot_win_few_plans_are_made(bench: Workbench) -> None:
+def test_cuts_that_cannot_win_take_few_plans(bench: Workbench) -> None:
     limit = round(0.92 * bench.plan.peak_bytes)
     hopeless, whole = (Fitter(bench, bench._captured, bench.machine) for _ in range(2))
-    # By what the first plans of each guide have shown, nothing adds less than nothing by as much.
+    # The first plans of each guide show that no choice saves that much time.
     hopeless.find(limit, hard=False, below_s=-1.0)
     best = whole.find(limit, hard=False)
     assert best is not None
@@ -345,7 +345,7 @@ def test_of_cuts_that_cannot_win_few_plans_are_made(bench: Workbench) -> None:
     assert len(hopeless.chooser._known) < len(whole.chooser._known)
 
 
-def test_a_curve_has_a_line_for_what_cuts_add() -> None:
+def test_a_curve_has_a_line_for_cuts() -> None:
     bench = opened("dropout_mlp", layers=2)
     curve = bench.curve(points=2, using=("recompute", "cuts"), each=True).wait()
     assert [line.name for line in curve.lines] == ["recompute", "with cuts"]
@@ -359,7 +359,7 @@ def test_a_curve_has_a_line_for_what_cuts_add() -> None:
     assert curve.explained(moved.choices).choices == moved.choices
 
 
-def test_cuts_beside_choices_that_changed_meanwhile_are_not_shown(bench: Workbench) -> None:
+def test_cuts_beside_outdated_choices_are_not_shown(bench: Workbench) -> None:
     tab, said = tab_of(bench)
     tab._handle_custom_msg({"type": "cuts"}, [])
     weighing = tab._weighing

@@ -1,4 +1,4 @@
-"""`bench.fit`: a stated peak is met, in the least time, by ordinary choices; or the least that can be met is told."""
+"""`bench.fit` meets a stated peak in the least time by ordinary choices, or reports the least peak that can be met."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def opened() -> Workbench:
 
 @pytest.fixture
 def tall(opened: Workbench) -> Workbench:
-    """A program of which much can be freed, with nothing chosen."""
+    """A program with much memory to free, with nothing chosen."""
     while opened.can_undo:
         opened.undo()
     return opened
@@ -95,7 +95,7 @@ def chooser_of(bench: Workbench, *, hides: bool) -> Chooser:
 
 
 @pytest.mark.parametrize("hides", [False, True])
-def test_no_choice_of_all_there_are_is_quicker(bench: Workbench, hides: bool) -> None:
+def test_no_combination_of_choices_is_faster(bench: Workbench, hides: bool) -> None:
     chooser = chooser_of(bench, hides=hides)
     options = {storage: [SAVE] for storage, _ in chooser._variables}
     for storage, option in chooser._variables:
@@ -116,7 +116,7 @@ def test_no_choice_of_all_there_are_is_quicker(bench: Workbench, hides: bool) ->
         assert chooser.bound(limit).added_s <= best + 1e-9
 
 
-def test_the_plan_is_within_the_limit_and_tighter_ones_cost_more(bench: Workbench) -> None:
+def test_the_plan_is_within_the_limit_and_tighter_limits_cost_more(bench: Workbench) -> None:
     stock, added, met = bench.plan.peak_bytes, [], 0
     for limit in range(stock, stock // 2, -2048):
         try:
@@ -146,7 +146,7 @@ def test_fusions_are_planned_until_they_are_within_the_limit() -> None:
 
 
 @pytest.mark.slow
-def test_with_fusions_a_peak_is_met_that_recomputing_everything_is_far_above() -> None:
+def test_a_fit_of_fusions_meets_a_peak_that_recomputing_everything_does_not() -> None:
     arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
     bench = workbench.open(blocks, *arguments, device="cpu", executor="torchcompile", capture="interpreter")
     fitter = Fitter(bench, bench._captured, H100, using=("recompute",))
@@ -166,7 +166,7 @@ def test_with_fusions_a_peak_is_met_that_recomputing_everything_is_far_above() -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("using", [(RECOMPUTE, OFFLOAD), (RECOMPUTE,)])
-def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, using: tuple[str, ...]) -> None:
+def test_each_of_many_budgets_keeps_the_promises_of_fit(tall: Workbench, using: tuple[str, ...]) -> None:
     fitter = Fitter(tall, tall._captured, H100, using=using)
     everything = fitter.chooser.point({s: o for s, o in fitter.chooser._variables if o == RECOMPUTE})
     lowest, stock = fitter.least()[1].peak_bytes, tall.plan.peak_bytes
@@ -174,7 +174,7 @@ def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, using: tu
     limits = np.linspace(lowest, stock, 12).astype(int).tolist()
     found = []
     for limit in limits:
-        # Each as if nothing else had been asked.
+        # Each budget is answered as if it were the first.
         alone = Fitter(tall, tall._captured, H100, using=using)
         found.append(alone.within(limit))
     points = [(plan.peak_bytes, point.added_s) for point, plan in found]
@@ -186,7 +186,7 @@ def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, using: tu
     for limit in limits:
         fitter.within(limit)
     for limit, (peak_bytes, added_s) in zip(limits, points, strict=True):
-        # Further below than 1 % only where nothing that was weighed for any of the budgets is quicker.
+        # A plan is over 1 % below the limit only if no plan weighed for any budget is faster.
         best = fitter.chooser.known(limit)
         assert best is not None
         assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + SOLVED_TO)
@@ -194,8 +194,8 @@ def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, using: tu
 
 
 @pytest.mark.slow
-def test_nothing_is_solved_for_what_is_as_near_to_the_best_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search ends as soon as the best known is within the gap that was asked for."""
+def test_nothing_is_solved_once_the_gap_is_close_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search ends as soon as the best known plan is within the requested gap."""
     bench = workbench.open("llama", device="planned", executor="torch", layers=10)
     chooser = Fitter(bench, bench._captured, bench.machine).chooser
     limit, near, whole, alike = chooser.least().peak_bytes, 0.01, Under.whole, Under.alike
@@ -217,7 +217,7 @@ def test_nothing_is_solved_for_what_is_as_near_to_the_best_as_was_asked(monkeypa
     assert not any(enough)
 
 
-def test_what_was_chosen_by_hand_stays(bench: Workbench) -> None:
+def test_choices_made_by_hand_stay(bench: Workbench) -> None:
     site = next(site for site in bench.sites("saved") if site.values)
     bench.choose({site.id: "offload"})
     found = bench.fit(bench.plan.peak_bytes - 1)
@@ -225,7 +225,7 @@ def test_what_was_chosen_by_hand_stays(bench: Workbench) -> None:
     assert bench.choices == {site.id: "offload", **found.choices}
 
 
-def test_a_second_fit_is_not_held_to_the_first(tall: Workbench) -> None:
+def test_a_second_fit_is_independent_of_the_first(tall: Workbench) -> None:
     stock = tall.plan.peak_bytes
     alone = tall.fit(stock - 30000)
     tall.undo()
@@ -242,7 +242,7 @@ def test_a_second_fit_is_not_held_to_the_first(tall: Workbench) -> None:
     assert tall.choices == tall.pinned
 
 
-def test_why_says_what_each_choice_is_good_for(tall: Workbench) -> None:
+def test_why_gives_the_gain_of_each_choice(tall: Workbench) -> None:
     found = tall.fit(tall.plan.peak_bytes - 30000)
     assert found.held
     assert all("test_fit.py:" in held for held in found.held)
@@ -286,14 +286,14 @@ def test_a_step_time_is_met_with_the_least_peak(tall: Workbench) -> None:
         ({"peak": "%"}, "a peak is a number of bytes above zero"),
     ],
 )
-def test_what_is_no_goal_is_refused(tall: Workbench, given: dict[str, Any], said: str) -> None:
+def test_an_invalid_goal_is_refused(tall: Workbench, given: dict[str, Any], said: str) -> None:
     with pytest.raises(ChoiceError, match=said):
         tall.fit(**given)
     assert tall.choices == {}
 
 
 @pytest.mark.slow
-def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
+def test_no_point_of_a_curve_is_dominated(tall: Workbench) -> None:
     told: list[int] = []
     curve = tall.curve(points=8)
     curve.observe(lambda: told.append(curve.done))
@@ -312,7 +312,7 @@ def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
         tall.fit(lowest.peak_bytes - 1)
     tall.choose_found(lowest.choices)
     assert (tall.choices, tall.pinned) == (dict(lowest.choices), {})
-    # The curve is the same wherever one stands on it.
+    # The curve does not depend on the choices in force.
     assert tall.curve(points=8).wait().points == points
 
 
@@ -325,7 +325,7 @@ def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
         (("offload", "order"), "recompute"),
     ],
 )
-def test_choices_that_a_fitter_may_not_use_are_weighed_and_never_found(using: tuple[str, ...], asked: str) -> None:
+def test_disallowed_choices_are_weighed_and_never_found(using: tuple[str, ...], asked: str) -> None:
     given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
     bench = workbench.open(blocks, *given, device="planned", executor="torch", capture="interpreter")
     fast = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})  # transfers cost nothing beside it
@@ -344,7 +344,7 @@ def test_choices_that_a_fitter_may_not_use_are_weighed_and_never_found(using: tu
     assert set(least.options.values()) <= legal
 
 
-def test_a_curve_of_what_each_adds_goes_on_beside_a_plan_in_force_that_has_more() -> None:
+def test_a_curve_for_each_kind_continues_beside_a_plan_with_more_kinds() -> None:
     given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
     bench = workbench.open(blocks, *given, device="planned", executor="torch", capture="interpreter")
     slow = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})
@@ -359,7 +359,7 @@ def test_a_curve_of_what_each_adds_goes_on_beside_a_plan_in_force_that_has_more(
             assert not point.beside or "order" in line.using
 
 
-def test_nobody_waits_for_a_solver_after_a_cancel() -> None:
+def test_a_cancel_does_not_wait_for_a_solver() -> None:
     over, left = threading.Event(), 3
 
     def go_on() -> None:
@@ -377,18 +377,18 @@ def test_nobody_waits_for_a_solver_after_a_cancel() -> None:
 
 
 def market_split() -> dict[str, Any]:
-    """A program that is hard for branch and bound at any size that matters."""
+    """Return a program that is hard for branch and bound at every size that matters."""
     draw = np.random.default_rng(0).integers(0, 100, (5, 40)).astype(float)
     split = LinearConstraint(draw, draw.sum(axis=1) // 2, draw.sum(axis=1) // 2)
     return {"constraints": [split], "integrality": np.ones(40), "bounds": (0, 1)}
 
 
 def end_idle_solvers() -> None:
-    """Have the next program solved in a process of its own."""
+    """End idle solver processes, so that the next program gets a process of its own."""
     workbench.analysis.fit.milp_process.end_idle()
 
 
-def test_a_solver_s_process_is_used_again_and_ends_when_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_process_is_used_again_and_ends_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     end_idle_solvers()
     monkeypatch.setattr(workbench.analysis.fit.milp_process, "_IDLE_S", 0.5)
     before = set(os.listdir("/proc/self/fd"))
@@ -402,7 +402,7 @@ def test_a_solver_s_process_is_used_again_and_ends_when_it_is_idle(monkeypatch: 
         time.sleep(0.05)
 
 
-def test_solvers_side_by_side_have_processes_of_their_own() -> None:
+def test_parallel_solvers_have_processes_of_their_own() -> None:
     end_idle_solvers()
     small = {"constraints": [LinearConstraint(np.ones((1, 3)), 2, 3)], "integrality": np.ones(3), "bounds": (0, 1)}
     found: list[float] = []
@@ -420,7 +420,7 @@ def test_solvers_side_by_side_have_processes_of_their_own() -> None:
 
 
 @pytest.mark.slow
-def test_a_solver_whose_process_is_killed_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_solver_process_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     end_idle_solvers()
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
@@ -450,14 +450,14 @@ def test_a_solver_whose_process_is_killed_says_so_at_once(monkeypatch: pytest.Mo
         ("raise MemoryError('no more')", "ended with status 1: MemoryError: no more; nothing was chosen"),
     ],
 )
-def test_a_solver_whose_process_fails_says_why(monkeypatch: pytest.MonkeyPatch, there: str, said: str) -> None:
+def test_a_failed_solver_process_reports_the_reason(monkeypatch: pytest.MonkeyPatch, there: str, said: str) -> None:
     end_idle_solvers()
     monkeypatch.setattr(workbench.analysis.fit.milp_process, "_THERE", there)
     with pytest.raises(PlanError, match=f"the solver's process {said}"):
         solve_whole(lambda: None, np.ones(40), **market_split(), nodes=10**9)
 
 
-def test_a_solver_whose_process_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_process_that_does_not_start_reports_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     end_idle_solvers()
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(PlanError, match=r"the solver's process did not start: .*'/nowhere/python'; nothing was chosen"):
@@ -465,7 +465,7 @@ def test_a_solver_whose_process_does_not_start_says_why(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_solver_ends_at_once_when_waiting_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     end_idle_solvers()
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
@@ -496,7 +496,7 @@ def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("device", "used"), [("cpu", ("recompute",)), ("planned", ("recompute", "offload"))])
-def test_offloading_is_left_out_on_a_cpu_unless_asked(device: str, used: tuple[str, ...]) -> None:
+def test_offloading_on_a_cpu_is_left_out_unless_requested(device: str, used: tuple[str, ...]) -> None:
     given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
     bench = workbench.open(blocks, *given, device=device, executor="torch", capture="interpreter")
     curve = bench.curve(points=3).wait()
@@ -509,7 +509,7 @@ def test_offloading_is_left_out_on_a_cpu_unless_asked(device: str, used: tuple[s
     assert set(asked.choices.values()) == {"offload"}
 
 
-def test_the_inspector_says_that_offloading_on_a_cpu_is_a_stand_in() -> None:
+def test_the_inspector_calls_offloading_on_a_cpu_a_stand_in() -> None:
     texts = {device: meaning("saved", "offload", device) for device in ("cpu", "cuda", "planned")}
     assert "stand-in for a GPU" in texts["cpu"]
     assert texts["cuda"] == texts["planned"] == OPTIONS["saved", "offload"]
@@ -531,7 +531,7 @@ def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
     assert repr(found).startswith("fits as it is: peak ")
 
 
-def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) -> None:
+def test_an_unreachable_limit_is_refused_with_the_least_peak(bench: Workbench) -> None:
     with pytest.raises(
         PlanError,
         match=r"no plan of chain that peaks at 1\.00 KiB or less was found using recompute; "
@@ -546,7 +546,7 @@ def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) ->
 
 
 @pytest.mark.parametrize("using", [("recompute",), ("offload",), ("recompute", "order")])
-def test_a_refusal_names_what_it_used_and_what_may_go_lower(tall: Workbench, using: tuple[str, ...]) -> None:
+def test_a_refusal_names_the_kinds_used_and_those_that_may_go_lower(tall: Workbench, using: tuple[str, ...]) -> None:
     with pytest.raises(PlanError) as refused:
         tall.fit(tall.plan.baseline_bytes, using=using)
     assert f"was found using {', '.join(using)}; the least is " in str(refused.value)
@@ -560,7 +560,7 @@ def test_a_refusal_names_what_it_used_and_what_may_go_lower(tall: Workbench, usi
         assert tall.fit(int(named[1]), using=more).peak_bytes <= int(named[1])
 
 
-def test_the_least_that_a_refusal_names_can_be_had_and_one_byte_less_is_told_apart(tall: Workbench) -> None:
+def test_the_named_least_can_be_met_and_one_byte_less_is_refused(tall: Workbench) -> None:
     with pytest.raises(PlanError) as refused:
         tall.fit(1)
     named = re.search(r"the least is \S+ KiB \((\d+) bytes\)", str(refused.value))
@@ -572,7 +572,7 @@ def test_the_least_that_a_refusal_names_can_be_had_and_one_byte_less_is_told_apa
         tall.fit(least - 1)
 
 
-def test_a_choice_made_by_hand_that_may_be_in_the_way_is_said(tall: Workbench) -> None:
+def test_a_refusal_mentions_choices_made_by_hand(tall: Workbench) -> None:
     least_bytes = tall.curve(points=2).wait().points[0].peak_bytes
     by_hand = {next(s.id for s in tall.sites("saved") if s.values and "recompute" not in s.illegal): "recompute"}
     tall.choose(by_hand)
@@ -590,7 +590,7 @@ def test_a_program_without_a_backward_is_refused() -> None:
 
 
 @pytest.mark.parametrize("given", ["80%", " 80 %", "80.0%"])
-def test_a_share_is_of_the_peak_of_unmodified_thunder(tall: Workbench, given: str) -> None:
+def test_a_share_is_relative_to_the_peak_of_unmodified_thunder(tall: Workbench, given: str) -> None:
     stock = tall.stock_plan.peak_bytes
     before = tall.fit("90%").peak_bytes
     found = tall.fit(given)
@@ -613,21 +613,21 @@ def test_a_share_is_of_the_peak_of_unmodified_thunder(tall: Workbench, given: st
         ("3gb", 3 * 10**9),
     ],
 )
-def test_sizes(given: int | str, meant: int) -> None:
+def test_sizes_are_parsed_to_bytes(given: int | str, meant: int) -> None:
     assert size_bytes(given) == meant
 
 
 @pytest.mark.parametrize(
     "given", ["", "0", "GiB", "24 gigs", "-1 GiB", "1e9", "nan", 0, -5, 2.5, True, None, "１ GiB "[:1] + "x"]
 )
-def test_what_is_no_size_is_refused(given: object) -> None:
+def test_an_invalid_size_is_refused(given: object) -> None:
     with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero, or a text such as '24 GiB'"):
         size_bytes(given)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def invoke(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs a command: its status, and all that it wrote."""
+    """Run a command; return its exit status and all its output."""
 
     def run(*arguments: str) -> tuple[int, str]:
         capfd.readouterr()
@@ -673,7 +673,7 @@ def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., t
         (("--curve", "4", "--export", "x.py"), "a curve is of many plans: --export goes with --peak or --step"),
     ],
 )
-def test_what_the_command_cannot_aim_at_is_refused(
+def test_the_command_refuses_goals_it_cannot_aim_at(
     invoke: Callable[..., tuple[int, str]], arguments: tuple[str, ...], said: str
 ) -> None:
     status, out = invoke("fit", "mlp", *arguments)
@@ -716,7 +716,7 @@ NO_TIME = "step_s is a number of seconds above zero; given "
         (("--curve", "1"), "a curve has at least 2 points; given 1"),
     ],
 )
-def test_the_command_refuses_what_is_no_goal_in_one_line(
+def test_the_command_refuses_an_invalid_goal_in_one_line(
     invoke: Callable[..., tuple[int, str]], arguments: tuple[str, ...], said: str
 ) -> None:
     status, out = invoke(*MLP, *arguments)
@@ -724,13 +724,13 @@ def test_the_command_refuses_what_is_no_goal_in_one_line(
 
 
 @pytest.mark.slow
-def test_a_step_that_nothing_takes_is_told_in_units_that_show_it(invoke: Callable[..., tuple[int, str]]) -> None:
+def test_an_unreachable_step_time_is_reported_in_a_fitting_unit(invoke: Callable[..., tuple[int, str]]) -> None:
     status, out = invoke(*MLP, "--step", "1e-12")
     assert (status, "takes 1 ps a step or less" in " ".join(out.split())) == (1, True)
 
 
 @pytest.mark.slow
-def test_the_command_says_the_least_that_can_be_had(invoke: Callable[..., tuple[int, str]]) -> None:
+def test_the_command_reports_the_least_peak(invoke: Callable[..., tuple[int, str]]) -> None:
     status, out = invoke(*MLP, "--peak", "1KiB")
     named = re.fullmatch(
         r"thunder-workbench: no plan of mlp that peaks at 1\.00 KiB or less was found using recompute, offload; "
@@ -743,19 +743,19 @@ def test_the_command_says_the_least_that_can_be_had(invoke: Callable[..., tuple[
     least = int(named[1])
     status, out = invoke(*MLP, "--peak", str(least), "--json")
     assert (status, json.loads(out)["peak_bytes"]) == (0, least)
-    # What is chosen by hand stays, though with it that peak cannot be had.
+    # Choices made by hand stay, even if the peak cannot be met with them.
     status, out = invoke(*MLP, "--choose", "saved:blocks.0/gelu>add=recompute", "--peak", str(least))
     assert status == 1
     assert re.search(r"the least is \d+ KiB \(\d+ bytes\) beside 1 choice made by hand, which stays", out)
 
 
 @pytest.mark.slow
-def test_of_a_llama_both_together_are_quicker_than_either_alone() -> None:
+def test_recomputing_and_offloading_a_llama_is_faster_than_either_alone() -> None:
     bench = workbench.open("llama", device="planned", executor="torch")
     alone = [Fitter(bench, bench._captured, bench.machine, using=(option,)) for option in (RECOMPUTE, OFFLOAD)]
     both = Fitter(bench, bench._captured, bench.machine)
     lowest, stock = max(fitter.least()[1].peak_bytes for fitter in alone), bench.plan.peak_bytes
-    # A fit is as near to the best as a hundredth of the step, which is all that there is to win where few plans fit.
+    # A fit stops within 1 % of the step of the best. If few plans fit, that is all there is to gain.
     least = min(fitter.within(lowest)[0].added_s for fitter in alone)
     assert both.within(lowest)[0].added_s <= least + 0.01 * both.step_s
     for share in (0.1, 0.3, 0.6):

@@ -1,4 +1,4 @@
-"""A fit that may move statements and collectives, too: never above its limit, never slower than without."""
+"""A fit that may also move statements and collectives: never above its limit, never slower than a fit that may not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORAGES, ORDERED = ("recompute", "offload"), ("recompute", "offload", "order")
 
 
 def early_and_wide(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Two wide values are alive together as it is written, and need not be."""
+    """Compute two wide values that are alive together in program order, and need not be."""
     a, b = (x @ w).repeat(1, 3), (x * 2).repeat(1, 3)
     return a.sin().sum(1).tanh().sum() + b.cos().sum(1).exp().tanh().sum()
 
@@ -52,7 +52,7 @@ def fitter_of(bench: Workbench, *using: str) -> Fitter:
 
 
 @pytest.mark.slow
-def test_with_more_to_choose_from_no_step_is_longer_and_no_least_peak_higher(bench: Workbench) -> None:
+def test_more_kinds_of_choices_never_make_a_step_longer_or_the_least_peak_higher(bench: Workbench) -> None:
     stock, before, least = bench.plan.peak_bytes, dict[int, float](), []
     for using in (STORAGES, ORDERED, USING):
         fitter = fitter_of(bench, *using)
@@ -67,7 +67,7 @@ def test_with_more_to_choose_from_no_step_is_longer_and_no_least_peak_higher(ben
 
 
 @pytest.mark.slow
-def test_of_all_plans_there_are_in_these_orders_the_lowest_is_found_and_most_that_are_quicker(wide: Workbench) -> None:
+def test_a_fit_with_orders_finds_the_lowest_and_most_faster_plans(wide: Workbench) -> None:
     fitter = fitter_of(wide, *ORDERED)
     legal: dict[int, list[str]] = {}
     for storage, option in fitter.chooser._variables:
@@ -97,7 +97,7 @@ def test_of_all_plans_there_are_in_these_orders_the_lowest_is_found_and_most_tha
     assert can - 1 <= gained >= 5
 
 
-def test_what_a_fit_moves_is_chosen_explained_and_taken_back(wide: Workbench) -> None:
+def test_orders_that_a_fit_chooses_are_explained_and_undone(wide: Workbench) -> None:
     least = fitter_of(wide, *STORAGES).least()[1].peak_bytes
     lower = fitter_of(wide, *ORDERED).least()[1].peak_bytes
     with pytest.raises(PlanError, match="no plan of"):
@@ -114,12 +114,12 @@ def test_what_a_fit_moves_is_chosen_explained_and_taken_back(wide: Workbench) ->
     assert wide.choices == {}
 
 
-def test_what_fits_as_it_is_stays_as_it_is(wide: Workbench) -> None:
+def test_a_plan_within_the_limit_keeps_its_order(wide: Workbench) -> None:
     assert fitter_of(wide, *ORDERED).within_time(1.0)[1].peak_bytes < wide.plan.peak_bytes
     assert not wide.fit(wide.plan.peak_bytes, using=ORDERED).choices
 
 
-def test_what_was_put_in_order_by_hand_stays(wide: Workbench) -> None:
+def test_an_order_chosen_by_hand_stays(wide: Workbench) -> None:
     wide.choose({"order.gradients": "at once"})
     found = wide.fit(wide.plan.peak_bytes - 1, using=ORDERED)
     assert not found.beside
@@ -138,7 +138,7 @@ def test_a_limit_on_time_may_use_orders(bench: Workbench) -> None:
     assert plan.peak_bytes <= alone[1].peak_bytes
 
 
-def test_collectives_are_weighed_as_they_are_planned(sharded: Workbench) -> None:
+def test_weighed_collectives_have_the_figures_of_their_plan(sharded: Workbench) -> None:
     for choices in collective_replanner.FEW:
         simulation, peak_bytes = collective_replanner.weighed(sharded._captured, choices, sharded.machine)
         plan = sharded.plan_under(choices)
@@ -157,7 +157,7 @@ def test_moving_collectives_shortens_the_step(sharded: Workbench) -> None:
 
 
 @pytest.mark.slow
-def test_a_curve_has_a_line_for_what_each_adds(wide: Workbench) -> None:
+def test_a_curve_has_a_line_for_each_kind(wide: Workbench) -> None:
     curve = wide.curve(points=3, using=ORDERED, each=True).wait()
     assert [line.using for line in curve.lines] == [ORDERED[:1], ORDERED[:2], ORDERED]
     assert [line.name for line in curve.lines] == ["recompute", "with offload", "with order"]
@@ -173,6 +173,6 @@ def test_a_curve_has_a_line_for_what_each_adds(wide: Workbench) -> None:
 
 
 @pytest.mark.parametrize("using", [(), ("orders",), ("recompute", "")])
-def test_what_there_is_nothing_of_is_refused(wide: Workbench, using: tuple[str, ...]) -> None:
+def test_unknown_or_empty_kinds_of_choices_are_refused(wide: Workbench, using: tuple[str, ...]) -> None:
     with pytest.raises(ChoiceError, match="a fit uses one or more of recompute, offload, cuts, order, waits"):
         wide.fit("1MiB", using=using)

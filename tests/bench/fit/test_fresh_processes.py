@@ -1,4 +1,4 @@
-"""A fit has the same answer whenever and wherever it is asked for, and more room never makes a longer step."""
+"""A fit has the same answer in every process and at every time, and a higher limit never makes the step longer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps(found))
 
 
 def asked(shares: tuple[float, ...], seed: str) -> dict[str, list[Any]]:
-    """What a process that has asked nothing before finds, each share of the stock peak by a bench of its own."""
+    """Return the answers of a fresh process, with a fresh bench for each share of the stock peak."""
     command = [sys.executable, "-c", ASK, json.dumps(shares)]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True, timeout=300
@@ -41,8 +41,8 @@ def asked(shares: tuple[float, ...], seed: str) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-def test_fresh_benches_answer_the_same_and_more_room_makes_no_longer_step() -> None:
-    # In another order, and with other hashes.
+def test_fresh_benches_agree_and_a_higher_limit_never_makes_a_longer_step() -> None:
+    # In another order, and with another hash seed.
     once, again = asked(SHARES, "1"), asked(SHARES[::-1], "2")
     assert once == again
     steps = [once[str(share)][1] for share in SHARES]
@@ -51,6 +51,6 @@ def test_fresh_benches_answer_the_same_and_more_room_makes_no_longer_step() -> N
 
 
 @pytest.mark.slow
-def test_a_program_of_the_solvers_ends_by_its_search_and_not_by_the_clock() -> None:
+def test_a_solver_program_ends_by_its_search_and_not_by_the_clock() -> None:
     found = solve_whole(lambda: None, [1.0] * 40, **market_split(), nodes=40)
     assert "Solution limit reached" in found.message

@@ -1,4 +1,4 @@
-"""Plans and runs side by side: figures against a baseline, sites and statements that differ, as text and as a page."""
+"""A comparison of plans and runs: figures against a baseline, differing sites and statements, as text and as a page."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ def row(rows: tuple[Row, ...], name: str, kind: str) -> Row:
     return next(each for each in rows if (each.name, each.kind) == (name, kind))
 
 
-def test_one_table_of_figures_predicted_apart_from_measured(mlp_bench: Workbench, found: SideBySide) -> None:
+def test_one_table_separates_predicted_from_measured_figures(mlp_bench: Workbench, found: SideBySide) -> None:
     predicted = row(found.figures, "peak_bytes", "predicted")
     assert predicted.values[0] == mlp_bench.plan.peak_bytes
     assert predicted.values[1] < predicted.values[0]
     assert predicted.differs == (False, True, True, True)
     measured = row(found.figures, "peak_bytes", "measured")
     assert measured.values == (None, None, None, 2048)
-    # The baseline has none: nothing to differ from.
+    # The baseline has no difference from itself.
     assert not any(measured.differs)
     assert row(found.figures, "step_s", "measured").values[3] == pytest.approx(1.05)
 
 
-def test_sites_whose_choices_differ(found: SideBySide, recomputed: str) -> None:
+def test_differing_choices_of_sites_are_listed(found: SideBySide, recomputed: str) -> None:
     assert {each.name: each.values for each in found.sites} == {
         recomputed: ("save", "save", "recompute", "save"),
         "order.statements": ("stock", "least peak", "stock", "stock"),
     }
 
 
-def test_the_same_statement_has_one_row_and_what_is_new_or_moved_is_marked(found: SideBySide) -> None:
+def test_equal_statements_share_a_row_and_new_or_moved_ones_are_marked(found: SideBySide) -> None:
     for i, column in enumerate(found.columns):
         keys = [each.values[i].key for each in found.statements if each.values[i] is not None]
         assert sorted(keys) == sorted(one.key for one in column.statements or ())
@@ -71,7 +71,7 @@ def test_the_same_statement_has_one_row_and_what_is_new_or_moved_is_marked(found
     new = [each for each in found.statements if each.values[0] is None]
     assert len(new) == found.columns[2].predicted["statements"] - found.columns[0].predicted["statements"]  # type: ignore[operator]
     assert all(each.differs == (False, False, True, False) for each in new)
-    # Only the order differs in the second: each statement is there, and some stand elsewhere.
+    # Only the order differs in the second plan: each statement is there, and some have moved.
     moved = [each for each in found.statements if each.differs[1]]
     assert moved
     assert all(each.values[1] is not None for each in moved)
@@ -79,7 +79,7 @@ def test_the_same_statement_has_one_row_and_what_is_new_or_moved_is_marked(found
     assert still == sorted(still)
 
 
-def test_another_baseline_turns_what_differs_round(found: SideBySide, saved_mlp: Path, mlp_bench: Workbench) -> None:
+def test_another_baseline_inverts_the_differences(found: SideBySide, saved_mlp: Path, mlp_bench: Workbench) -> None:
     turned = workbench.compare(saved_mlp, workbench.open(saved_mlp).choose(LEAST), names=("a", "b"), base="b")
     predicted = row(turned.figures, "peak_bytes", "predicted")
     assert predicted.differs == (True, False)
@@ -87,7 +87,7 @@ def test_another_baseline_turns_what_differs_round(found: SideBySide, saved_mlp:
     assert row(found.figures, "peak_bytes", "predicted").values[:2] == predicted.values
 
 
-def test_equal_plans_differ_in_nothing(mlp_bench: Workbench, saved_mlp: Path) -> None:
+def test_equal_plans_have_no_differences(mlp_bench: Workbench, saved_mlp: Path) -> None:
     same = workbench.compare(mlp_bench, saved_mlp, mlp_bench)
     assert [column.name for column in same.columns] == ["mlp", "mlp (2)", "mlp (3)"]
     assert not same.sites
@@ -95,9 +95,11 @@ def test_equal_plans_differ_in_nothing(mlp_bench: Workbench, saved_mlp: Path) ->
     assert not any(any(each.differs) for each in same.figures)
 
 
-def test_what_a_saved_plan_cannot_predict_is_empty_and_noted(saved_mlp: Path, recomputed: str, tmp_path: Path) -> None:
+def test_figures_that_a_saved_plan_cannot_predict_are_empty_with_a_note(
+    saved_mlp: Path, recomputed: str, tmp_path: Path
+) -> None:
     document = json.loads(saved_mlp.read_text())
-    # As of a fused plan.
+    # Documents of fused plans have no joint graph.
     del document["joint"]
     path = tmp_path / "fused.plan.json"
     path.write_text(json.dumps(document))
@@ -107,12 +109,12 @@ def test_what_a_saved_plan_cannot_predict_is_empty_and_noted(saved_mlp: Path, re
     side = workbench.compare(plan, changed)
     assert row(side.figures, "peak_bytes", "predicted").values[1] is None
     assert any("where nothing is fused" in note for note in side.notes)
-    # Nothing to put into a table is no reason to have no page.
+    # A page is written even if it has no table.
     page = workbench.compare(changed, changed).write(tmp_path / "none.html").read_text()
     assert "where nothing is fused" in page
 
 
-def test_a_saved_plan_s_other_choices_have_figures_and_no_statements(saved_mlp: Path, recomputed: str) -> None:
+def test_other_choices_of_a_saved_plan_have_figures_and_no_statements(saved_mlp: Path, recomputed: str) -> None:
     plan = workbench.open(saved_mlp)
     assert isinstance(plan, SavedPlan)
     changed = plan.choose({recomputed: "recompute"})
@@ -123,7 +125,7 @@ def test_a_saved_plan_s_other_choices_have_figures_and_no_statements(saved_mlp: 
     assert any("without statements" in note for note in side.notes)
 
 
-def test_text_html_and_page(found: SideBySide, tmp_path: Path) -> None:
+def test_a_comparison_has_text_html_and_a_page(found: SideBySide, tmp_path: Path) -> None:
     assert "stock (baseline)" in repr(found)
     assert found._repr_html_().count("<table>") == 3
     wicked = dataclasses.replace(
@@ -140,7 +142,7 @@ def test_text_html_and_page(found: SideBySide, tmp_path: Path) -> None:
     assert other.read_text() == "mine"
 
 
-def test_refusals_say_what_is_legal(mlp_bench: Workbench, saved_mlp: Path) -> None:
+def test_refusals_name_the_legal_values(mlp_bench: Workbench, saved_mlp: Path) -> None:
     with pytest.raises(ChoiceError, match="two plans or runs"):
         workbench.compare(mlp_bench)
     with pytest.raises(ChoiceError, match="legal: mlp, mlp"):
@@ -156,7 +158,7 @@ def test_a_config_is_planned(mlp_bench: Workbench, saved_mlp: Path) -> None:
     assert same.columns[1].kind == "plan"
 
 
-def test_on_the_command_line(saved_mlp: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_compares(saved_mlp: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     least = workbench.open(saved_mlp).choose(LEAST).export(tmp_path / "least.py")
     run = recorded(tmp_path / "runs" / "first", [1.0, 1.1])
     page = tmp_path / "all.html"

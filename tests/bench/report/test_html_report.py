@@ -1,4 +1,4 @@
-"""A report: one page with all in it, drawn without a network, written over no file but a report."""
+"""A report is one self-contained page that needs no network. It overwrites only other reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def path(bench: wb.Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bench.report(tmp_path_factory.mktemp("report") / "out.html")
 
 
-def test_it_names_no_address_and_holds_choices_figures_and_commands(bench: wb.Workbench, path: Path) -> None:
+def test_a_report_names_no_address_and_holds_choices_figures_and_commands(bench: wb.Workbench, path: Path) -> None:
     text = path.read_text()
     assert re.findall(r"(?:src|href)\s*=\s*[\"']?(?:https?:|//)|@import|url\(", text) == []
     assert "/tmp/" not in text.replace(str(path), "")
@@ -50,13 +50,13 @@ def test_it_names_no_address_and_holds_choices_figures_and_commands(bench: wb.Wo
     assert commands(bench)[0].replace("'", "&#x27;") in text
 
 
-def test_its_commands_plan_the_same(bench: wb.Workbench, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_a_report_make_the_same_plan(bench: wb.Workbench, capfd: pytest.CaptureFixture[str]) -> None:
     command = shlex.split(commands(bench)[0])
     assert entry.run([*command[1:], "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["saved_bytes"] == bench.plan.saved_bytes
 
 
-def test_it_replaces_a_report_and_no_other_file(bench: wb.Workbench, path: Path, tmp_path: Path) -> None:
+def test_a_report_replaces_a_report_and_no_other_file(bench: wb.Workbench, path: Path, tmp_path: Path) -> None:
     assert bench.report(path).read_bytes().startswith(BEGIN)
     other = tmp_path / "page.html"
     other.write_text("<!doctype html><p>mine</p>")
@@ -66,7 +66,7 @@ def test_it_replaces_a_report_and_no_other_file(bench: wb.Workbench, path: Path,
     assert bench.report(other, overwrite=True).read_bytes().startswith(BEGIN)
 
 
-def test_the_command_writes_it(tmp_path: Path) -> None:
+def test_the_command_writes_a_report(tmp_path: Path) -> None:
     out = tmp_path / "x.html"
     given = ["report", "mlp", "--device", "cpu", "--executor", "torch", "--set", "layers=1", "--out", str(out)]
     assert entry.run(given) == 0
@@ -86,7 +86,9 @@ def offline() -> Iterator[Page]:
 
 
 @pytest.mark.browser
-def test_it_is_drawn_without_a_network_and_its_graph_zooms(bench: wb.Workbench, path: Path, offline: Page) -> None:
+def test_a_report_is_rendered_without_a_network_and_its_graph_zooms(
+    bench: wb.Workbench, path: Path, offline: Page
+) -> None:
     said, asked = [], []
     offline.on("console", lambda message: said.append(message.text))
     offline.on("pageerror", lambda error: said.append(str(error)))

@@ -1,4 +1,4 @@
-"""A saved plan in a colleague's hands: looked at, toggled as far as arithmetic goes, compared, exported, replayed."""
+"""A saved plan opened by a colleague: shown, toggled as far as arithmetic predicts, compared, exported, replayed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.bench import Workbench
 from workbench.errors import ChoiceError, ConfigError
 
 
-def test_it_shows_what_was_saved(mlp_bench: Workbench, saved_mlp: Path) -> None:
+def test_an_opened_plan_shows_what_was_saved(mlp_bench: Workbench, saved_mlp: Path) -> None:
     saved = workbench.open(saved_mlp)
     assert saved.peak_bytes == mlp_bench.plan.peak_bytes
     assert [alive.name for alive in saved.alive_at_peak()]
@@ -25,7 +25,7 @@ def test_it_shows_what_was_saved(mlp_bench: Workbench, saved_mlp: Path) -> None:
     assert "saved plan of mlp" in repr(saved)
 
 
-def test_an_order_chosen_there_is_predicted_as_the_owner_s_plan_has_it(mlp_bench: Workbench, saved_mlp: Path) -> None:
+def test_the_prediction_of_an_order_equals_the_owners_plan(mlp_bench: Workbench, saved_mlp: Path) -> None:
     chosen = workbench.open(saved_mlp).choose({"order.statements": "least peak"})
     mlp_bench.choose({"order.statements": "least peak"})
     try:
@@ -37,7 +37,7 @@ def test_an_order_chosen_there_is_predicted_as_the_owner_s_plan_has_it(mlp_bench
     assert chosen.choose({"order.statements": "stock"}).peak_bytes == mlp_bench.plan.peak_bytes
 
 
-def test_what_is_saved_is_predicted_as_the_owner_s_plan_has_it(mlp_bench: Workbench, saved_mlp: Path) -> None:
+def test_the_prediction_of_saved_tensors_equals_the_owners_plan(mlp_bench: Workbench, saved_mlp: Path) -> None:
     saved, tried = workbench.open(saved_mlp), set()
     for site in saved.sites("saved"):
         for option in {*site.options} - {site.choice, *site.illegal}:
@@ -52,7 +52,7 @@ def test_what_is_saved_is_predicted_as_the_owner_s_plan_has_it(mlp_bench: Workbe
     assert saved.saved_bytes == mlp_bench.plan.saved_bytes
 
 
-def test_what_is_predicted_without_statements_says_what_they_take(saved_mlp: Path) -> None:
+def test_predictions_without_statements_report_what_statements_need(saved_mlp: Path) -> None:
     saved = workbench.open(saved_mlp)
     site = next(s for s in saved.sites("saved") if "offload" in s.options and "offload" not in s.illegal)
     chosen = saved.choose({site.id: "offload"})
@@ -64,10 +64,10 @@ def test_what_is_predicted_without_statements_says_what_they_take(saved_mlp: Pat
     assert "once it is known what is saved" in both.unpredicted["order.statements"]
 
 
-def test_what_arithmetic_cannot_predict_says_what_to_do_and_is_exported(
+def test_unpredictable_choices_report_what_to_do_and_are_exported(
     mlp_bench: Workbench, saved_mlp: Path, tmp_path: Path
 ) -> None:
-    # As documents of before were, and those of fused plans are.
+    # Older documents and those of fused plans have no joint graph.
     document = json.loads(saved_mlp.read_text())
     del document["joint"]
     without = tmp_path / "without.plan.json"
@@ -85,7 +85,7 @@ def test_what_arithmetic_cannot_predict_says_what_to_do_and_is_exported(
     assert owner.plan.proof.proven
 
 
-def test_what_cannot_be_done_there_says_why(saved_mlp: Path, tmp_path: Path) -> None:
+def test_impossible_actions_are_refused_with_a_reason(saved_mlp: Path, tmp_path: Path) -> None:
     saved = workbench.open(saved_mlp)
     with pytest.raises(ChoiceError, match="no site"):
         saved.choose({"saved:nowhere": "recompute"})
@@ -107,7 +107,7 @@ def test_what_cannot_be_done_there_says_why(saved_mlp: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_it_is_opened_shown_and_compared_without_thunder(saved_mlp: Path, tmp_path: Path) -> None:
+def test_a_saved_plan_is_opened_shown_and_compared_without_thunder(saved_mlp: Path, tmp_path: Path) -> None:
     code = f"""
 import sys, workbench
 sys.modules["thunder"] = None
@@ -125,7 +125,7 @@ print(least.peak_bytes, again.peak_bytes)
     assert (tmp_path / "compared.html").exists()
 
 
-def test_a_read_only_page_of_what_was_saved(saved_mlp: Path, tmp_path: Path) -> None:
+def test_an_opened_plan_has_a_read_only_page(saved_mlp: Path, tmp_path: Path) -> None:
     saved = workbench.open(saved_mlp)
     page = saved.report(tmp_path / "plan.html").read_text()
     data = json.loads(re.search('id="wb-data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]

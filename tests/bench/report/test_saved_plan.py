@@ -1,4 +1,4 @@
-"""A saved plan: one document with all that a colleague looks at, written whole or not at all, and no more than that."""
+"""A saved plan: one document with all that a colleague views and nothing else, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def path(bench: wb.Workbench, tmp_path: Path) -> Path:
     return bench.save(tmp_path / "mlp.plan.json")
 
 
-def test_it_has_the_plan_in_force(bench: wb.Workbench, path: Path) -> None:
+def test_a_saved_plan_holds_the_plan_in_force(bench: wb.Workbench, path: Path) -> None:
     saved, plan, stock = json.loads(path.read_text()), bench.plan, bench.stock_plan
     assert (saved["program"], saved["device"], saved["executor"]) == ("mlp", "cpu", "torch")
     assert (saved["choices"], saved["versions"]) == (bench.choices, dict(bench.config.versions))
@@ -44,26 +44,26 @@ def test_it_has_the_plan_in_force(bench: wb.Workbench, path: Path) -> None:
     assert list(bench.choices) == [moved]
 
 
-def test_its_graph_is_read_back_and_gives_the_same_peak(bench: wb.Workbench, path: Path) -> None:
+def test_the_graph_is_read_back_with_the_same_peak(bench: wb.Workbench, path: Path) -> None:
     graph = Graph.from_json(json.dumps(json.loads(path.read_text())["graph"]))
     assert graph.to_json() == bench.plan.graph.to_json()
     assert timeline(graph).peak_bytes == bench.plan.peak_bytes
 
 
-def test_what_is_drawn_says_nothing_of_clicks_and_of_what_was_not_measured(path: Path) -> None:
+def test_the_view_mentions_no_clicks_and_no_missing_measurements(path: Path) -> None:
     view = json.loads(path.read_text())["view"]
     assert not [text for text in view["graph"]["strings"] if "click: " in text or "Drag an end" in text]
     assert {"peak", "saved", "accuracy"} <= {figure["key"] for figure in view["figures"]}
     assert not [v for figure in view["figures"] for v in figure["values"] if "yet" in v["kind"]]
 
 
-def test_no_path_of_this_machine_is_in_it(path: Path) -> None:
+def test_a_saved_plan_holds_no_path_of_this_machine(path: Path) -> None:
     text = path.read_text()
     assert str(Path.home()) not in text
     assert str(Path(wb.__file__).parents[1]) not in text
 
 
-def test_saved_plans_and_empty_files_are_replaced_and_nothing_else(bench: wb.Workbench, tmp_path: Path) -> None:
+def test_only_saved_plans_and_empty_files_are_replaced(bench: wb.Workbench, tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text('{"format": "mine"}')
     with pytest.raises(ConfigError) as error:
@@ -81,7 +81,7 @@ def test_saved_plans_and_empty_files_are_replaced_and_nothing_else(bench: wb.Wor
     assert bench.save(tmp_path / "empty.plan.json").read_text() == whole
 
 
-def test_only_regular_files_are_written_whole_or_not_at_all(
+def test_only_regular_files_are_written_completely_or_not_at_all(
     bench: wb.Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "pipe")

@@ -1,4 +1,4 @@
-"""The outline: each figure of the plan stands at the part that causes it, and adds up."""
+"""The outline shows each figure of the plan at the part of the source that causes it. The figures add up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bench() -> Workbench:
     return workbench.open(Model(), torch.randn(8, 16), device="cpu", executor="torch", capture="interpreter")
 
 
-def test_parts_are_the_persons_modules_and_lines_and_their_figures_add_up(bench):
+def test_parts_are_the_users_modules_and_lines_and_their_figures_add_up(bench):
     plan = bench.plan
     parts = outline(plan)
     modules = [part.key for part in parts if part.kind == "module"]
@@ -54,7 +54,7 @@ def test_parts_are_the_persons_modules_and_lines_and_their_figures_add_up(bench)
             assert all(other.depth == part.depth + 1 for other in inside)
 
 
-def test_every_saved_value_can_be_chosen_where_it_was_made(bench):
+def test_every_saved_value_can_be_chosen_where_it_was_computed(bench):
     parts = {part.key: part for part in outline(bench.plan)}
     sites = {site.id for site in bench.sites("saved") if site.values}
     inside = {id for key in ("blocks.0", "blocks.1") for id in parts[key].sites}
@@ -62,7 +62,7 @@ def test_every_saved_value_can_be_chosen_where_it_was_made(bench):
     assert not [id for id in parts["blocks.0"].sites if "blocks.1" in id]
 
 
-def test_choosing_for_all_in_a_part_leaves_what_is_refused_and_goes_back_to_stock(bench):
+def test_a_choice_for_a_whole_part_skips_refused_sites_and_can_be_reset(bench):
     part = next(part for part in outline(bench.plan) if part.key == "blocks.0")
     here = [bench.site(id) for id in part.sites]
     choices = turned(here, "recompute")

@@ -1,4 +1,4 @@
-"""Choices of two people, or of one who is quick: what is newer is not kept waiting, and nothing asked for is lost."""
+"""Concurrent choices in one bench: a newer choice does not wait for an older one, and no choice is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sites(bench: Workbench) -> list[str]:
 
 
 class Planning:
-    """Plans as they are begun and finished; those of `held` wait in the middle for something to happen."""
+    """A record of plans that start and end. The plan of the choices `held` waits in the middle for an event."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, held: dict[str, str], until: Callable[[], bool]) -> None:
         self.begun: list[dict[str, str]] = []
@@ -61,7 +61,7 @@ class Planning:
 
 
 class Chooser(threading.Thread):
-    """Someone who makes a choice."""
+    """A thread that makes a choice."""
 
     def __init__(self, bench: Workbench, choices: dict[str, str]) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Chooser(threading.Thread):
 
 @pytest.fixture
 def waiting(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], Planning]:
-    """Holds the plan of some choices until a newer choice waits."""
+    """Return a function that holds the plan of some choices until a newer choice waits."""
     return lambda held: Planning(monkeypatch, held, lambda: bool(bench._planner._waiting))
 
 
@@ -101,7 +101,7 @@ def test_a_newer_choice_does_not_wait_for_the_plan_of_an_older_one(
     assert bench.choices == {**first, **second}
 
 
-def test_the_plan_in_force_is_read_while_another_is_made(
+def test_the_plan_in_force_can_be_read_while_another_is_made(
     bench: Workbench, sites: list[str], waiting: Callable[[dict[str, str]], Planning]
 ) -> None:
     before = bench.plan
@@ -115,7 +115,7 @@ def test_the_plan_in_force_is_read_while_another_is_made(
     assert bench.plan is not before
 
 
-def test_what_is_refused_is_refused_alone(
+def test_a_refused_choice_does_not_refuse_a_concurrent_one(
     bench: Workbench, sites: list[str], waiting: Callable[[dict[str, str]], Planning]
 ) -> None:
     first = {sites[0]: "recompute"}
@@ -128,7 +128,9 @@ def test_what_is_refused_is_refused_alone(
     assert bench.choices == first
 
 
-def test_an_undo_meanwhile_is_not_undone(bench: Workbench, sites: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_during_planning_stays_undone(
+    bench: Workbench, sites: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     earlier, later = {sites[0]: "recompute"}, {sites[1]: "recompute"}
     bench.choose(earlier)
     undone = threading.Event()
@@ -174,7 +176,7 @@ _WRONG: list[tuple[dict[Any, Any], str]] = [
     ids=["choose", "plan_under", "predict", "effect", "worth", "against", "beside others"],
 )
 @pytest.mark.parametrize(("choices", "said"), _WRONG, ids=[f"{i}" for i in range(len(_WRONG))])
-def test_all_that_takes_choices_refuses_with_the_same_words(
+def test_all_calls_that_make_choices_refuse_with_the_same_words(
     bench: Workbench, sites: list[str], asked: Any, choices: dict[Any, Any], said: str
 ) -> None:
     place = sites[0].removeprefix("saved:")

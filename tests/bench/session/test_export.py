@@ -1,4 +1,4 @@
-"""Writing a config destroys nothing: only configs and new files are written, whole or not at all."""
+"""Writing a config destroys nothing: it writes only configs and new files, completely or not at all."""
 
 import os
 import resource
@@ -34,7 +34,7 @@ def make_link_to_pipe(path: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    # A socket's whole path has at most 108 bytes.
+    # The path of a socket has at most 108 bytes.
     before = Path.cwd()
     os.chdir(path.parent)
     try:
@@ -96,7 +96,7 @@ def test_a_device_is_refused_before_anything_is_opened_or_moved(monkeypatch: pyt
         "# my notes on this\n",
     ],
 )
-def test_what_is_no_config_is_replaced_only_when_told_to(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_config_is_replaced_only_with_overwrite(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(text, encoding="latin-1")
     assert refused(path) == (
@@ -127,7 +127,7 @@ def test_the_mode_and_the_owner_are_kept(tmp_path: Path) -> None:
     assert load(path) == OTHER
 
 
-def test_a_file_that_could_not_stay_its_owners_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_would_change_its_owner_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = CONFIG.write(tmp_path / "c.py")
 
     def refuse(*_: object) -> None:
@@ -148,7 +148,7 @@ def test_a_file_that_could_not_stay_its_owners_is_left_alone(tmp_path: Path, mon
     assert os.listdir(tmp_path) == ["c.py"]
 
 
-def test_a_file_that_may_not_be_written_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_file_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = CONFIG.write(tmp_path / "c.py")
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ConfigError, match=r"cannot write .*c\.py: permission denied"):
@@ -156,7 +156,7 @@ def test_a_file_that_may_not_be_written_is_left_alone(tmp_path: Path, monkeypatc
     assert load(path) == CONFIG
 
 
-def test_links_stay_and_lead_where_they_led(tmp_path: Path) -> None:
+def test_links_keep_their_targets(tmp_path: Path) -> None:
     (tmp_path / "second.py").symlink_to("first.py")
     (tmp_path / "first.py").symlink_to("real.py")
     for config in (CONFIG, OTHER):
@@ -166,7 +166,7 @@ def test_links_stay_and_lead_where_they_led(tmp_path: Path) -> None:
         assert load(tmp_path / "real.py") == config
 
 
-def test_no_space_left_in_the_middle_of_a_file(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = CONFIG.write(tmp_path / "c.py")
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -181,7 +181,7 @@ def test_no_space_left_in_the_middle_of_a_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["c.py"]
 
 
-def test_an_interrupt_while_writing_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = CONFIG.write(tmp_path / "c.py")
 
     def interrupt(_: int) -> None:
@@ -209,7 +209,9 @@ def test_an_interrupt_while_writing_leaves_the_old_file_alone(tmp_path: Path, mo
         ("file/c.py", "not a directory"),
     ],
 )
-def test_names_that_no_file_has(path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_file_names_are_refused(
+    path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
     Path("file").touch()
@@ -218,12 +220,12 @@ def test_names_that_no_file_has(path: str, why: str, tmp_path: Path, monkeypatch
         load(path)
 
 
-def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
+def test_the_longest_possible_file_name_is_written(tmp_path: Path) -> None:
     name = "n" * 252 + ".py"
     assert load(CONFIG.write(tmp_path / name)) == CONFIG
 
 
-def test_a_name_with_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_written_and_read(tmp_path: Path) -> None:
     path = os.fsdecode(os.fsencode(tmp_path / "c") + b"\xff.py")
     assert load(CONFIG.write(path)) == CONFIG
     Path(path).write_text("exit()")

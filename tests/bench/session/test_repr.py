@@ -1,4 +1,4 @@
-"""What a prompt and a notebook's cell show of what a bench gives: tables and a few lines, never tables' arrays."""
+"""The repr of a bench's results at a prompt and in a notebook cell: tables and a few lines, never whole arrays."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_a_plan_is_shown_in_a_few_lines(bench: wb.Workbench) -> None:
         bench.undo()
 
 
-def test_choices_are_named_as_far_as_a_line_has_room() -> None:
-    """A cell of a notebook breaks a longer line in the middle of a name."""
+def test_choices_are_named_as_far_as_they_fit_in_a_line() -> None:
+    """A notebook cell breaks a longer line in the middle of a name."""
     short, long = [f"saved:layers.{at}/mul: recompute" for at in range(6)], [f"{at}{'-' * 70}" for at in range(3)]
     assert chosen_text([]) == "none"
     assert chosen_text(short[:2]) == "; ".join(short[:2])
@@ -43,7 +43,7 @@ def test_choices_are_named_as_far_as_a_line_has_room() -> None:
     assert chosen_text([f"saved:{at}" for at in range(6)]) == "saved:0; saved:1; saved:2; saved:3; 2 more"
 
 
-def test_a_graph_and_passes_are_shown_by_what_they_hold(bench: wb.Workbench) -> None:
+def test_a_graph_and_passes_are_shown_by_their_contents(bench: wb.Workbench) -> None:
     graph = bench.plan.graph
     forward, backward, saved = re.match(
         r"execution graph: (\d+) forward and (\d+) backward statements, \d+ values on \d+ storages, (\d+) saved$",
@@ -72,7 +72,7 @@ def test_sites_are_a_tuple_shown_as_a_table(bench: wb.Workbench) -> None:
     assert repr(Sites(())) == "no sites"
 
 
-def test_what_is_worth_it_is_ranked_and_shown(bench: wb.Workbench) -> None:
+def test_worth_is_ranked_and_shown(bench: wb.Workbench) -> None:
     worth = bench.worth()
     ranked = worth.ranked()
     peaks = [gain.peak_bytes for gain in ranked]
@@ -90,7 +90,7 @@ def test_what_is_worth_it_is_ranked_and_shown(bench: wb.Workbench) -> None:
     assert ranked._repr_html_().count("<tr>") == 11
 
 
-def test_nothing_that_is_looked_at_fills_the_screen(bench: wb.Workbench) -> None:
+def test_no_repr_fills_the_screen(bench: wb.Workbench) -> None:
     looked_at = {
         "bench": bench, "plan": bench.plan, "graph": bench.plan.graph, "passes": bench.plan.passes,
         "sites": bench.sites(), "worth": bench.worth(), "curve": bench.curve(points=2).wait(),
@@ -99,7 +99,7 @@ def test_nothing_that_is_looked_at_fills_the_screen(bench: wb.Workbench) -> None
     assert {name: len(repr(each)) for name, each in looked_at.items() if len(repr(each)) > MOST_CHARACTERS} == {}
 
 
-def test_what_choose_returns_says_what_changed(bench: wb.Workbench) -> None:
+def test_the_result_of_choose_shows_the_changes(bench: wb.Workbench) -> None:
     site = next(s for s in bench.sites("saved") if s.values and not s.illegal)
     found = bench.choose({site.id: "recompute"})
     bench.undo()
@@ -109,7 +109,7 @@ def test_what_choose_returns_says_what_changed(bench: wb.Workbench) -> None:
     assert "0" not in [text.strip() for text in lines.values()]
 
 
-def test_effects_are_a_line_for_each_option(bench: wb.Workbench) -> None:
+def test_effects_have_a_line_for_each_option(bench: wb.Workbench) -> None:
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     found = bench.effects(site.id)
     assert [line.split()[0] for line in repr(found).splitlines()] == list(found)
@@ -117,7 +117,7 @@ def test_effects_are_a_line_for_each_option(bench: wb.Workbench) -> None:
     assert "<td>recompute</td>" in found._repr_html_()
 
 
-def test_nothing_that_changes_is_said_as_that() -> None:
+def test_an_empty_difference_shows_no_figures() -> None:
     none = PlanDiff(peak_bytes=0, saved_bytes=0, saved_tensors=0, flops=0, fusions=0, counts={}, changed=())
     assert repr(none).split() == ["no", "figure", "changes"]
     overlap = OverlapChange(step_s=-1e-3, exposed_communication_s=0.0, in_flight_peak_bytes=0)
