@@ -1,4 +1,4 @@
-"""What browser tests ask of the app and do to it, once a notebook shows it."""
+"""Queries and actions of browser tests on the app in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TALL = {"width": 1500, "height": 1350}
 
 
 def open_program(lab: Lab, program: str) -> None:
-    """Open a notebook that shows the app of a program as `bench`, run to its end."""
+    """Open a notebook that shows the app of a program as `bench`, and run it to the end."""
     lab.page.set_viewport_size(TALL)
     cells = [f"import workbench as wb\nbench = wb.open({program})\nbench", "print('all', 'ran')"]
     lab.write_notebook("app.ipynb", cells)
@@ -23,28 +23,28 @@ def open_program(lab: Lab, program: str) -> None:
 
 
 def show_cell(lab: Lab, index: int) -> None:
-    """Scroll to the cell that shows the app, and wait until its graph is drawn."""
+    """Scroll to the cell that shows the app, and wait until its graph is rendered."""
     lab.page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", index)
     lab.page.wait_for_selector(f"{GRAPH} canvas")
     lab.wait_until(lambda: graph(lab, "state().drawn_ms") > 0)
-    # It opens at Fit: near enough to point at each row.
+    # The graph opens at Fit, which is large enough to point at each row.
     graph(lab, "view.setZoom(1, 0, 0)")
 
 
 def graph(lab: Lab, what: str, *given: Any) -> Any:
-    """Ask the graph view."""
+    """Call a function of the graph view."""
     return lab.page.evaluate(f"given => document.querySelector('{GRAPH}').__workbench.{what}", list(given))
 
 
 def click(lab: Lab, id: str) -> None:
-    """Click what the view says is `id`."""
+    """Click the element that the view calls `id`."""
     at = graph(lab, "position(given[0])", id)
     assert graph(lab, "hit(given[0], given[1])", at["x"], at["y"]) == id
     lab.page.mouse.click(at["x"], at["y"])
 
 
 def figure(lab: Lab, key: str) -> str:
-    """What the strip shows under a figure's name."""
+    """Return the text below a figure's name in the strip."""
     return lab.page.locator(f"[data-figure={key}]").first.inner_text()
 
 
@@ -54,13 +54,13 @@ def press(lab: Lab, button: str) -> None:
 
 
 def open_tab(lab: Lab, name: str) -> None:
-    """Open a tab of the app, and wait until it shows something."""
+    """Open a tab of the app, and wait until it has content."""
     lab.page.get_by_role("tab", name=name, exact=True).click()
     lab.page.locator(f".wb-{name.lower()}").first.wait_for(state="visible")
 
 
 def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
-    """Tables, lists and rows of the open tab that have more than their width shows, in text of a program apart."""
+    """Return tables, lists and rows of the open tab that are wider than their box, except program text."""
     found: list[str] = lab.page.locator(where).evaluate(
         """async app => {
             // Two frames: what is too wide is laid out anew in the next.
@@ -76,5 +76,5 @@ def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
 
 
 def live(lab: Lab) -> str:
-    """What the readout of the run says."""
+    """Return the text of the run's readout."""
     return lab.page.locator(".wb-live").inner_text()

@@ -1,4 +1,4 @@
-"""Which Chromium the browser tests drive: `python -m tests.browser.chromium` prints it, or says what is missing."""
+"""The Chromium that browser tests drive: `python -m tests.browser.chromium` prints its path, or how to get one."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 class NoBrowserError(RuntimeError):
-    """There is no Chromium to drive; the message says how to get one."""
+    """No Chromium was found. The message says how to get one."""
 
 
 def find_chromium() -> Path:

@@ -1,4 +1,4 @@
-"""Fixtures for tests in a real browser: `lab` is JupyterLab in a tab; all tests here share server and browser."""
+"""Fixtures for browser tests: `lab` is JupyterLab in a tab. All tests here share one server and one browser."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -30,10 +30,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     return report
 
 
-# Of this package and not of the session: Playwright keeps an event loop in the main thread, which no other test wants.
+# The scope is the package, not the session: Playwright keeps an event loop in the main thread, which disturbs other
+# tests.
 @pytest.fixture(scope="package")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    """Chromium with an empty profile. Where there is none the test is skipped, and in CI it fails."""
+    """Start Chromium with an empty profile. Without a Chromium the test is skipped; in CI it fails."""
     try:
         find_chromium()
     except NoBrowserError as error:
@@ -48,7 +49,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext
 
 @pytest.fixture(scope="package")
 def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
-    """One JupyterLab for all browser tests, with directories of its own."""
+    """Start one JupyterLab, with directories of its own, for all browser tests."""
     server = LabServer(tmp_path_factory.mktemp("jupyterlab"))
     yield server
     server.stop()
@@ -61,7 +62,7 @@ def lab(
     lab_server: LabServer,
     tmp_path: Path,
 ) -> Iterator[Lab]:
-    """JupyterLab in a tab of its own, with a folder of its own. At the end nothing may have asked for the network."""
+    """Give JupyterLab in a new tab with a new folder. The test fails if anything tried to reach the network."""
     screenshots = Path(os.environ.get("WORKBENCH_SCREENSHOTS", tmp_path / "screenshots"))
     lab = Lab(lab_server, browser, request.node.name, screenshots)
     yield lab

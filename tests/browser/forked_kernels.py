@@ -1,7 +1,8 @@
-"""Kernels forked from one process that has imported what notebooks import, which takes each other one five seconds.
+"""Fork kernels from one process that has imported the libraries of the notebooks, which take 5 s to import.
 
-``python forked_kernels.py SOCKET`` is that process. Jupyter starts ``python forked_kernels.py SOCKET CONNECTION_FILE``
-for a kernel, which asks it for one, lives as long as the kernel does, and hands on its signals.
+``python forked_kernels.py SOCKET`` starts that process. Jupyter starts ``python forked_kernels.py SOCKET
+CONNECTION_FILE`` for each kernel. This process requests a kernel, lives as long as the kernel, and forwards its
+signals.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NAME = "forked"
-"""That Jupyter knows these kernels by; `python3` is as ever."""
+"""Name of these kernels in Jupyter. The kernel `python3` is unchanged."""
 
 
 def write_spec(folder: Path, address: Path) -> None:
@@ -31,11 +32,11 @@ def write_spec(folder: Path, address: Path) -> None:
 
 @contextlib.contextmanager
 def served(environment: dict[str, str]) -> Iterator[str]:
-    """While inside, kernels are forked from a process of its own; gives a folder for ``JUPYTER_PATH``."""
+    """Run the forking process during the `with` block. Gives a folder for ``JUPYTER_PATH``."""
     with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
         address = Path(folder) / "door"
         write_spec(Path(folder) / "kernels", address)
-        # Numbers of threads are read when NumPy is imported, and what is forked may have one.
+        # NumPy reads numbers of threads when it is imported, and a process that forks may have one thread only.
         server = subprocess.Popen(
             [sys.executable, __file__, str(address)],
             env=environment | {"OPENBLAS_NUM_THREADS": "1"},
@@ -53,7 +54,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
 
 
 def ask(address: str, connection_file: str) -> None:
-    """Have a kernel forked, and be it for Jupyter: end when it ends; it ends when this does."""
+    """Request a forked kernel and represent it to Jupyter: each of the two processes ends when the other ends."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(address)
         told = {"connection_file": connection_file, "environment": dict(os.environ), "folder": os.getcwd()}
@@ -65,7 +66,7 @@ def ask(address: str, connection_file: str) -> None:
 
 
 def serve(address: str) -> None:
-    """Fork a kernel for each who asks, for ever."""
+    """Fork a kernel for each request, forever."""
     import anywidget  # noqa: F401
     import bokeh.plotting  # noqa: F401
     import ipykernel.kernelapp  # noqa: F401
@@ -94,7 +95,7 @@ def serve(address: str) -> None:
 
 
 def be_kernel(link: socket.socket) -> None:
-    """Be a kernel until it is shut down, or until who asked for it is gone."""
+    """Run a kernel until it is shut down, or until the requesting process is gone."""
     from ipykernel.kernelapp import IPKernelApp
 
     os.setsid()

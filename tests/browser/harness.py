@@ -26,13 +26,13 @@ from tests.browser.chromium import find_chromium
 START_S = 90
 STOP_S = 15
 LEAST_OFTEN_MS = 250.0
-"""What is waited for is asked for less often by and by, down to this: asking takes time from what it waits for."""
+"""Longest pause between two polls, in ms. Pauses grow up to this limit, because polling slows the page."""
 VIEWPORT = {"width": 1600, "height": 1000}
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OFFLINE = Path(__file__).parent / "offline"
 EXTENSIONS = Path(__file__).parents[2] / "extensions"
 
-# What JupyterLab would otherwise ask the user, or the network, at its first start.
+# Answers to the questions that JupyterLab asks the user, or the network, at its first start.
 LAB_SETTINGS = {
     "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {
         "fetchNews": "false",
@@ -47,11 +47,11 @@ class LabServer:
     Attributes
     ----------
     root : Path
-        What JupyterLab shows as its files.
+        The root of JupyterLab's file browser.
     url : str
         Without a slash at the end.
     outside_path : Path
-        Where the server, its kernels and their workers wrote down what they tried to reach beyond this machine.
+        The file in which the server, its kernels and their workers record connections beyond this machine.
     """
 
     def __init__(self, home: Path) -> None:
@@ -63,7 +63,7 @@ class LabServer:
             path = home / "settings" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(settings))
-        # This checkout's own extensions, whatever was installed into the environment.
+        # This checkout's own extensions, whatever the environment has installed.
         for bundle in EXTENSIONS.glob("*/labextension"):
             link = home / "share" / "labextensions" / json.loads((bundle / "package.json").read_text())["name"]
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class LabServer:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        # A path that a socket can have, however deep the home is.
+        # A path short enough for a socket, however long the home's path is.
         self._address = Path(tempfile.mkdtemp()) / "kernels"
         forked_kernels.write_spec(home / "share" / "kernels", self._address)
         environment = os.environ | {
@@ -93,7 +93,7 @@ class LabServer:
         command = [
             *(sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1"),
             *(f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.root}"),
-            # Only the tests go without a token: users keep theirs.
+            # Only the tests run without a token. Users keep theirs.
             *(
                 "--IdentityProvider.token=",
                 "--LabApp.expose_app_in_browser=True",
@@ -115,7 +115,7 @@ class LabServer:
                 )
 
             self.process = start(command)
-            # Numbers of threads are read when NumPy is imported, and what is forked may have one.
+            # NumPy reads numbers of threads when it is imported, and a process that forks may have one thread only.
             self._kernels = start(
                 [sys.executable, forked_kernels.__file__, str(self._address)], OPENBLAS_NUM_THREADS="1"
             )
@@ -138,11 +138,11 @@ class LabServer:
         raise RuntimeError(f"JupyterLab {state}; the end of its log:\n{self.log_path.read_text()[-4000:]}")
 
     def outside(self) -> list[str]:
-        """What Python processes tried to reach beyond this machine so far."""
+        """Return what Python processes have tried to reach beyond this machine so far."""
         return self.outside_path.read_text().splitlines() if self.outside_path.exists() else []
 
     def stop(self) -> None:
-        """End the server, which ends its kernels; what stays of its process group is killed."""
+        """End the server, which ends its kernels. Kill the rest of its process group."""
         self._kernels.kill()
         self._kernels.wait()
         shutil.rmtree(self._address.parent)
@@ -156,14 +156,14 @@ class LabServer:
 
 
 def launch_browser(playwright: Playwright, profile: Path) -> BrowserContext:
-    """Start Chromium with a profile of its own; it reaches nothing but this machine.
+    """Start Chromium with a profile of its own. It reaches only this machine.
 
-    By an argument and not by routes: these keep it from caching, and each page would compile all of JupyterLab anew.
+    A command-line argument restricts it. Routes would disable the cache, and each page would compile JupyterLab again.
     """
     arguments = ["--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"]
     arguments.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
     if os.geteuid() == 0:
-        arguments.append("--no-sandbox")  # Chromium does not sandbox root, and does not start without being told
+        arguments.append("--no-sandbox")  # Chromium does not sandbox root, and without this flag does not start
     return playwright.chromium.launch_persistent_context(
         profile, executable_path=find_chromium(), headless=True, args=arguments, viewport=VIEWPORT
     )
@@ -178,9 +178,9 @@ class Lab:
     folder : Path
         This test's own folder, with a copy of the project's notebooks; a notebook's kernel runs in it.
     outside : list of str
-        Addresses beyond this machine that the page asked for. All were refused.
+        Addresses beyond this machine that the page requested. All were refused.
     console : list of str
-        What the page wrote to the browser's console as a warning or an error, and its uncaught exceptions.
+        Warnings and errors in the browser's console, and the page's uncaught exceptions.
     """
 
     def __init__(self, server: LabServer, context: BrowserContext, name: str, screenshots: Path) -> None:
@@ -237,13 +237,13 @@ class Lab:
         self.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.ready; }")
 
     def open_file(self, name: str, timeout_s: float = 90) -> None:
-        """Open another file of this test's folder, in a workspace of its own, with what opens it by default."""
+        """Open another file of this test's folder with its default viewer, in a workspace of its own."""
         path = urllib.parse.quote(f"{self.name}/{name}")
         self.page.goto(f"{self.server.url}/lab/workspaces/{self.name}/tree/{path}?reset", timeout=timeout_s * 1000)
         self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=timeout_s * 1000)
 
     def run_all(self) -> None:
-        """Start all cells of the open notebook; `wait_marker` waits for what the last of them prints."""
+        """Start all cells of the open notebook. `wait_marker` waits for output of the last one."""
         self.page.evaluate("() => { void jupyterapp.commands.execute('notebook:run-all-cells'); }")
 
     def run_cell(self, index: int) -> None:
@@ -257,7 +257,7 @@ class Lab:
         )
 
     def outputs(self) -> list[dict[str, Any]]:
-        """All outputs of the open notebook, in nbformat's form, whether or not they are scrolled into view."""
+        """Return all outputs of the open notebook in nbformat's form, including those scrolled out of view."""
         outputs: list[dict[str, Any]] = self.page.evaluate(
             """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
                 .flatMap(cell => cell.outputs ? cell.outputs.toJSON() : [])"""
@@ -265,11 +265,11 @@ class Lab:
         return outputs
 
     def text(self) -> str:
-        """All text that the open notebook's cells have printed or shown, in order."""
+        """Return all text that the open notebook's cells have printed or shown, in order."""
         return "".join(_output_text(output) for output in self.outputs())
 
     def wait_marker(self, marker: str, timeout_s: float = 120) -> None:
-        """Wait until a cell has printed `marker`. A cell that raises instead fails at once, with its traceback."""
+        """Wait until a cell has printed `marker`. If a cell raises, fail at once with its traceback."""
         give_up, pause_ms = time.monotonic() + timeout_s, 50.0
         while True:
             outputs = self.outputs()
@@ -283,7 +283,7 @@ class Lab:
             pause_ms = min(1.1 * pause_ms, LEAST_OFTEN_MS)
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float = 60) -> None:
-        """Wait until `condition()` is true, while the page goes on."""
+        """Wait until `condition()` is true, while the page keeps running."""
         give_up, pause_ms = time.monotonic() + timeout_s, 30.0
         while not condition():
             assert time.monotonic() < give_up, f"did not come true in {timeout_s} s"
@@ -293,10 +293,10 @@ class Lab:
     def kernel_eval(self, code: str, timeout_s: float = 90) -> str:
         """Run code in the open notebook's kernel; return what it prints, then its last expression as text.
 
-        The notebook keeps no trace of it, and code that raises is an `AssertionError` with the kernel's traceback. It
-        waits for its turn where a cell is running.
+        The notebook keeps no trace of it. Code that raises gives an `AssertionError` with the kernel's traceback. The
+        code waits while a cell is running.
         """
-        # A cell that failed a moment ago aborts what came in meanwhile: that is asked again.
+        # A cell that failed a moment ago aborts requests that arrived meanwhile. Those are sent again.
         outputs = self.page.evaluate(
             """async ([code, timeout_ms]) => {
                 const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -326,16 +326,16 @@ class Lab:
         return text.removesuffix("\n")
 
     def click_canvas(self, x: float, y: float, canvas: str | Locator = ".jp-OutputArea canvas", **options: Any) -> None:
-        """Click at a position of a canvas, in CSS pixels from its upper left corner, scrolled into view first.
+        """Click a position of a canvas, in CSS pixels from its upper left corner, after scrolling it into view.
 
-        `canvas` is a selector, of which the first match counts, or a locator; `options` go to Playwright's `click`
+        `canvas` is a locator or a selector, which means its first match. `options` go to Playwright's `click`
         (`button`, `modifiers`, `click_count`).
         """
         locator = self.page.locator(canvas).first if isinstance(canvas, str) else canvas
         locator.click(position={"x": x, "y": y}, **options)
 
     def screenshot(self, name: str, of: str | Locator | None = None) -> Path:
-        """Save the tab, or what a selector or locator names, as `NAME.png`; return where."""
+        """Save the tab, or the element of a selector or locator, as `NAME.png`; return its path."""
         path = self.screenshots / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         if of is None:
@@ -346,16 +346,16 @@ class Lab:
         return path
 
     def asked_outside(self) -> list[str]:
-        """Everything beyond this machine that the page, the server or a kernel asked for in this test."""
+        """Return all requests beyond this machine by the page, the server or a kernel during this test."""
         return self.outside + self.server.outside()[self._outside_before :]
 
     def forget_outside(self) -> None:
-        """Drop what was asked so far, for a test that asks on purpose."""
+        """Forget the requests so far, for a test that makes some on purpose."""
         self.outside.clear()
         self._outside_before = len(self.server.outside())
 
     def close(self) -> None:
-        """End this test's kernels and close the tab, asking nothing."""
+        """End this test's kernels and close the tab without a question to the user."""
         if not self.page.is_closed():
             if self.page.evaluate("typeof jupyterapp !== 'undefined'"):
                 self.page.evaluate("async () => { await jupyterapp.serviceManager.sessions.shutdownAll(); }")

@@ -1,4 +1,4 @@
-"""axe-core over the app in a real JupyterLab, in a cell and in a tab, in both themes: no serious or critical fault."""
+"""axe-core finds no serious or critical fault of the app in a real JupyterLab: in a cell and a tab, in both themes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 CELL, TAB = ".jp-Notebook .wb-app", ".wb-tab"
-# Each in the cell and in the tab, and each in both themes: those that the cell shows light the tab shows dark.
+# Each program in the cell and in the tab, and each in both themes: the tab uses the theme that the cell does not.
 TABS = (
     "Memory",
     "Worth it",
@@ -55,7 +55,7 @@ def test_axe_finds_no_serious_fault(lab: Lab) -> None:
 
 
 def select_arc(lab: Lab, where: str) -> None:
-    """Select what can be chosen, so that the inspector has its options."""
+    """Select an arc that can be chosen, so that the inspector shows its options."""
     view = f"document.querySelector('{where} .wb-graph').__workbench"
     lab.wait_until(lambda: lab.page.evaluate(f"{view}?.state().drawn_ms > 0"))
     lab.page.evaluate(f"{view}.view.select({view}.state().arcs[0].id)")
@@ -72,9 +72,9 @@ def set_theme(lab: Lab, name: str) -> None:
 
 
 def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
-    """What axe-core finds serious or critical in the app, with each of the tabs open in turn."""
+    """Return the serious or critical findings of axe-core in the app, with each tab open in turn."""
     found = []
-    # All of the app once, then what another tab changes of it: axe takes its time over each element.
+    # All of the app once, then only what another tab changes: axe is slow on each element.
     for name, part in zip(tabs, (where, *[f"{where} .jupyter-widget-tab"] * len(tabs)), strict=False):
         lab.page.locator(where).get_by_role("tab", name=name, exact=True).click()
         lab.page.wait_for_timeout(100)

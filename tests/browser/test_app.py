@@ -1,4 +1,4 @@
-"""The app in a real JupyterLab, without a network: keys, tabs, refusals and themes."""
+"""The app in a real JupyterLab without a network: keys, tabs, refusals and themes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.compiler import api
 let, plan = threading.Event(), api.plan
 api.plan = lambda *given: let.wait(60) and plan(*given)
 """
-"""No plan is made before it is let."""
+"""Code that holds each plan until it is released."""
 
 
 CONTROLS = """
@@ -33,7 +33,7 @@ FAILED = {"state": "failed", "busy": False, "text": REASON, "elapsed_s": 9, "sta
 
 
 def drawn_in_order(lab: Lab) -> list[str]:
-    """What the graph writes, and `arcs` where it draws them."""
+    """Return the texts that the graph writes, with `arcs` where it draws arcs."""
     return lab.page.evaluate(
         f"""() => {{
             const view = document.querySelector("{GRAPH}").__workbench.view, told = [];
@@ -49,13 +49,13 @@ def drawn_in_order(lab: Lab) -> list[str]:
 
 
 def asked(lab: Lab) -> list[str]:
-    """Arcs that are drawn as what was asked for."""
+    """Return the arcs that are drawn as requested."""
     return [arc["id"] for arc in graph(lab, "state().arcs") if arc["asked"] is not None]
 
 
-def test_keys_tabs_and_refusals(lab: Lab) -> None:
+def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     open_program(lab, "'llama', device='cpu'")
-    # What is said of folded layers is read over the arcs that pass there.
+    # The label of folded layers stays readable above the arcs that pass there.
     assert drawn_in_order(lab).index("arcs") < drawn_in_order(lab).index(
         "2 identical layers shown as one, click to unfold"
     )
@@ -76,7 +76,7 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.keyboard.press("r")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
 
-    # A choice holds for both identical layers, or for the one that is shown alone.
+    # A choice applies to both identical layers, or to the one that is shown alone.
     click(lab, lab.kernel_eval(f"print({IN_A_LAYER})"))
     for name, alone in (("this layer alone", True), ("all 2 identical layers", False)):
         lab.page.get_by_role("group", name="What a choice holds for").get_by_role("button", name=name).click()
@@ -87,7 +87,7 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.keyboard.press("u")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
 
-    # By keys alone: what is selected is said, identical layers unfold and fold, and the curve of memory is walked.
+    # By keys alone: the selection is announced, identical layers unfold and fold, and the memory curve is walked.
     canvas, told = lab.page.locator(f"{GRAPH} canvas").first, lab.page.locator(f"{GRAPH} [role=status]")
     canvas.press("Escape")
     canvas.press("ArrowDown")
@@ -135,7 +135,7 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     open_tab(lab, "Sites")
     names = lab.page.locator(".wb-sites td:nth-child(2)")
     assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "cut letter by letter"
-    # In narrow windows a table's cells stand below each other, named, and are a table to a screen reader still.
+    # In narrow windows the cells of a table are stacked with their names. Screen readers still see a table.
     lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
     for width in (900, 520):
         lab.page.set_viewport_size({"width": width, "height": 1600})
@@ -172,7 +172,7 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.open_notebook("app.ipynb")
     lab.page.locator(".jp-RenderedSVG").first.wait_for(state="visible")
     assert lab.page.locator(".wb-app").count() == 0
-    # The picture is of what was in force when the notebook was saved.
+    # The picture shows the plan in force when the notebook was saved.
     kept = next(output["data"]["image/svg+xml"] for output in lab.outputs() if "image/svg+xml" in output["data"])
     assert "Choices in force" in kept
     assert "vs stock" in kept
@@ -183,13 +183,13 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
 
 
 def below(lab: Lab, lower: str, upper: str) -> bool:
-    """Whether one element begins where another one has ended."""
+    """Return whether one element begins below the end of another."""
     boxes = [lab.page.locator(selector).first.bounding_box() for selector in (upper, lower)]
     return None not in boxes and boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
 
 
 def clipped(lab: Lab) -> list[str]:
-    """Buttons and figures of the app that reach out of it at a side."""
+    """Return buttons and figures of the app that overflow it at a side."""
     return lab.page.evaluate(
         """() => {
             const app = document.querySelector(".wb-app"), edge = app.getBoundingClientRect();

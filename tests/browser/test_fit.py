@@ -1,4 +1,4 @@
-"""The Fit tab in a real JupyterLab: the curve is drawn, a point is clicked, a peak is stated, in both themes."""
+"""The Fit tab in a real JupyterLab, in both themes: the curve is drawn, a point is clicked, a peak is stated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POINTS = """() => {
     y: box.y + root.frame.y_scale.compute([...y][i]), peak_bytes: value,
   }));
 }"""
-"""Where on the page the points of the curve are."""
+"""Script that returns the page positions of the curve's points."""
 
 BRIGHTNESS = """selector => {
     const drawn = document.querySelector(selector), copy = document.createElement("canvas");
@@ -30,7 +30,7 @@ BRIGHTNESS = """selector => {
 }"""
 
 
-def test_a_point_is_clicked_and_a_peak_is_stated(lab: Lab) -> None:
+def test_clicking_a_point_and_stating_a_peak_apply_a_fit(lab: Lab) -> None:
     open_program(lab, "'mlp', device='cpu', layers=1")
     open_tab(lab, "Fit")
     lab.page.wait_for_selector(".wb-fit :text('is the least peak found')")

@@ -1,4 +1,4 @@
-"""The harness itself: what it shows is what a user of JupyterLab would see and do, without a network."""
+"""Tests of the harness: it shows what a user of JupyterLab would see and do, without a network."""
 
 import pytest
 
@@ -33,7 +33,7 @@ ipywidgets.VBox([board, button])
 ]
 
 
-def test_a_widget_is_seen_clicked_and_read_back_in_the_kernel(lab: Lab) -> None:
+def test_a_widget_is_shown_clicked_and_read_back_in_the_kernel(lab: Lab) -> None:
     lab.write_notebook("widgets.ipynb", WIDGETS)
     lab.open_notebook("widgets.ipynb")
     lab.run_all()
@@ -57,14 +57,14 @@ def test_a_failing_cell_ends_the_wait_with_its_traceback(lab: Lab) -> None:
         lab.kernel_eval("nothing")
 
 
-def test_what_is_asked_while_a_cell_fails_is_answered(lab: Lab) -> None:
+def test_a_question_during_a_failing_cell_is_answered(lab: Lab) -> None:
     lab.write_notebook("failing.ipynb", ["import time; time.sleep(2); 1 / 0"])
     lab.open_notebook("failing.ipynb")
     lab.run_all()
     assert lab.kernel_eval("6 * 7") == "42"
 
 
-def test_what_asks_for_the_network_is_refused_and_told(lab: Lab) -> None:
+def test_a_network_request_is_refused_and_reported(lab: Lab) -> None:
     lab.write_notebook(
         "asking.ipynb",
         [
@@ -86,7 +86,7 @@ def test_what_asks_for_the_network_is_refused_and_told(lab: Lab) -> None:
 
     address, name, *kernel = sorted(set(lab.asked_outside()))
     assert (address, name) == ("http://192.0.2.1/b.png", "https://page.example/a.png")
-    # Before anything is sent, whether it is a name or an address.
+    # Before a byte is sent, for a host name and for an address.
     lab.wait_until(lambda: [refused.get(url) for url in (address, name)] == ["net::ERR_NAME_NOT_RESOLVED"] * 2)
     assert [line.split(" from ")[0] for line in kernel] == ["socket.getaddrinfo kernel.example"]
     lab.forget_outside()

@@ -1,4 +1,4 @@
-"""The quickstart notebook in a real JupyterLab, without a network: from its first cell to a replay in plain Python."""
+"""The quickstart notebook in a real JupyterLab without a network, from its first cell to a replay in plain Python."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.browser.app import TALL, click, figure, live, press, show_cell
 from tests.browser.harness import Lab
 from tests.notebooks.run import used_bytes
 
-# Three processes compile in it, one after the other: on two busy cores that may be longer than any other test takes.
+# Three processes compile in it, one after the other. On two busy cores that may exceed the limit of other tests.
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(1200)]
 
 RUN_TIMEOUT_S = 240
 BINDER_BYTES = 2e9
-"""What Binder gives a session; JupyterLab itself takes some 0.1 GB of it."""
+"""Memory of a Binder session. JupyterLab itself takes about 0.1 GB of it."""
 APP_CELL = 4
 SAVED_STILL = (
     "next(s.id for s in bench.sites('saved') if s.values and s.choice == 'save' and 'recompute' not in s.illegal)"
@@ -33,7 +33,7 @@ print(json.dumps({"loss": config.jit(program.callable)(*program.args, **program.
 
 
 def run_to_the_end(lab: Lab) -> None:
-    """Run all cells of the open notebook; none may fail, and all fit into a session of Binder."""
+    """Run all cells of the open notebook. None may fail, and their memory must fit a Binder session."""
     kernel = psutil.Process(int(lab.kernel_eval("import os\nprint(os.getpid())")))
     used: list[int] = []
     lab.run_all()
@@ -49,7 +49,7 @@ def run_to_the_end(lab: Lab) -> None:
     assert not [output for output in lab.outputs() if output["output_type"] == "error"]
 
 
-def test_choose_run_cancel_export_and_replay(lab: Lab) -> None:
+def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> None:
     lab.page.set_viewport_size(TALL)
     lab.open_notebook("quickstart.ipynb")
     run_to_the_end(lab)
@@ -64,7 +64,7 @@ def test_choose_run_cancel_export_and_replay(lab: Lab) -> None:
     assert "ok" in figure(lab, "accuracy")
     cut = "cells => cells.filter(cell => cell.scrollHeight > cell.clientHeight + 1).map(cell => cell.innerText)"
     assert not lab.page.locator(".wb-figure").evaluate_all(cut), "a figure is cut off"
-    # What is alive at the measured peak stands under what is at the predicted one, and never in one list with it.
+    # The live values at the measured peak are listed below those at the predicted one, in a list of their own.
     for kind in ("predicted", "measured"):
         lab.page.wait_for_selector(f'.wb-alive [data-kind="{kind}"] tbody tr', state="attached")
     lab.screenshot("quickstart-done")
@@ -75,7 +75,7 @@ def test_choose_run_cancel_export_and_replay(lab: Lab) -> None:
     click(lab, site)
     lab.wait_until(lambda: lab.kernel_eval(f"print(bench.site({site!r}).choice)") == "recompute")
     lab.wait_until(lambda: figure(lab, "saved") != saved and figure(lab, "peak") != peak)
-    # Estimated, at first: beside that the older measurement is grey.
+    # First an estimate, with the older measurement grey beside it.
     lab.wait_until(lambda: "estimated" not in figure(lab, "peak"))
     assert "other choices" in figure(lab, "peak"), "what was measured is not what is chosen now"
     lab.page.wait_for_selector(".wb-plot canvas")

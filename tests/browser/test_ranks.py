@@ -1,4 +1,4 @@
-"""A program with ranks in a real JupyterLab: its bars are dragged, its machine is chosen, its best order is found."""
+"""A program with ranks in a real JupyterLab: its bars are dragged, a machine is chosen, the best order is found."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ REDUCTION = "waits:transformer_wte_weight<reduce_scatter"
 
 
 def drag_wait(lab: Lab, id: str, node: int) -> None:
-    """Drag the filled end of a bar, where it is waited for, to where a node of its side begins."""
+    """Drag the filled end of a bar, which is its wait, to the start of a node of its side."""
     graph(lab, "view.fit()")
     bar = next(bar for bar in graph(lab, "state().bars") if bar["id"] == id)
     box = lab.page.locator(".wb-graph canvas").first.bounding_box()
     assert box is not None
     x, y = box["x"] + bar["x"], box["y"] + bar["wait"]
     assert graph(lab, "hit(given[0], given[1])", x, y) == f"{id}!wait"
-    # Not by `position`, which brings it into view at a size that can be read, and so moves the bar.
+    # Not by `position`: that scrolls the bar into view at a readable size, and so moves it.
     edge = box["y"] + graph(lab, "view.places.locate(given[0])", node_id(lab, bar["side"], node))["y"]
     lab.page.mouse.move(x, y)
     lab.page.mouse.down()
@@ -32,7 +32,7 @@ def drag_wait(lab: Lab, id: str, node: int) -> None:
 
 
 def node_id(lab: Lab, side: int, node: int) -> str:
-    """A node of a column, counted from the top, or from the bottom where below 0."""
+    """Return the id of a node of a column, counted from the top, or from the bottom if negative."""
     place = f"view.places.scene.columns[{side}].at({node})"
     return graph(lab, f"state().ids.at(document.querySelector('.wb-graph').__workbench.{place})")
 
@@ -42,14 +42,14 @@ def choices(lab: Lab) -> str:
 
 
 def said(lab: Lab, text: str) -> str:
-    """The message that holds a text, once it is there."""
+    """Wait for the message that contains a text, and return it."""
     message = lab.page.locator(".wb-message").filter(has_text=text)
     message.wait_for(timeout=60_000)
     return message.inner_text()
 
 
 def cut_off(lab: Lab) -> list[str]:
-    """Controls and figures whose text does not fit in, or that lie on each other."""
+    """Return controls and figures whose text is cut off, or that overlap."""
     return lab.page.evaluate(
         """() => {
             const shown = Array.from(document.querySelectorAll(
@@ -66,16 +66,16 @@ def cut_off(lab: Lab) -> list[str]:
     )
 
 
-def test_bars_machine_and_search(lab: Lab) -> None:
+def test_bars_are_dragged_a_machine_is_chosen_and_the_best_order_is_found(lab: Lab) -> None:
     open_program(lab, PROGRAM)
 
-    # Later than at the top, where it is waited for first: legal up to what reads it, near the end.
+    # Later than its wait at the top: legal up to the reader, near the end.
     drag_wait(lab, GATHER, 100)
     lab.wait_until(lambda: f"'{GATHER}!wait': 'at(" in choices(lab), 30)
     said(lab, "is now at(")
     placed = choices(lab)
 
-    # Before there is the gradient that it sends.
+    # Before the gradient that it sends exists.
     drag_wait(lab, REDUCTION, -1)
     refusal = said(lab, "is refused")
     assert refusal.startswith(f"{REDUCTION}!wait: 'at(")
@@ -106,7 +106,7 @@ def test_bars_machine_and_search(lab: Lab) -> None:
     lab.screenshot("found")
 
     open_tab(lab, "Settings")
-    # Nothing of it can be run here, so there is nothing to be measured beside a step.
+    # It cannot run here, so no measurement stands beside the step.
     assert lab.page.locator(".wb-setting .wb-reason", has_text="nothing can be run here").count() == 1
     assert lab.page.get_by_role("checkbox", name="time against thunder").count() == 0
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")

@@ -1,4 +1,4 @@
-"""*Run All* of the quickstart in fresh kernels, whose cells run while its app is shown: none fails."""
+"""*Run All* of the quickstart in fresh kernels, with the app shown while its cells run: no cell fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNRUN = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
-    """Keep some cores busy with another process each."""
+    """Keep some cores busy with one process each."""
     with ExitStack() as stack:
         for _ in range(cores):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -33,7 +33,7 @@ def busy(cores: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("cores", [0, CORES], ids=["idle", "busy"])
 @pytest.mark.parametrize("time", range(TIMES))
-def test_no_cell_of_the_quickstart_fails_where_all_are_run_at_once(lab: Lab, cores: int, time: int) -> None:
+def test_run_all_of_the_quickstart_fails_in_no_cell(lab: Lab, cores: int, time: int) -> None:
     with busy(cores):
         lab.open_notebook("quickstart.ipynb")
         lab.run_all()

@@ -1,4 +1,4 @@
-"""The runs panel in a real JupyterLab: a run of a busy kernel is listed and cancelled; windows share a question."""
+"""The runs panel in a real JupyterLab: a busy kernel's run is listed and cancelled; windows share a long poll."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
     lab.page.get_by_role("tab", name="busy.ipynb").click()
     lab.wait_marker("it was cancelled", timeout_s=60)
     lab.screenshot("runs-cancelled")
-    # A question that is held takes one of the six connections that a browser has to a server: one window asks for all.
+    # A long poll takes one of the browser's six connections to a server, so one window polls for all.
     for other in others:
         other.locator(".wb-runs-status").get_by_text("none running").wait_for(timeout=20_000)
     lab.wait_until(lambda: len(set(held.values())) == 1, timeout_s=10)
-    # When a window is closed another one asks.
+    # When a window is closed, another one polls.
     for other in others:
         other.close()
     lab.wait_until(lambda: set(held.values()) == {lab.page}, timeout_s=10)
     assert not [line for line in lab.console if "uncaught" in line]
 
 
-def test_the_launchers_card_makes_a_notebook(lab: Lab) -> None:
+def test_the_card_of_the_launcher_makes_a_notebook(lab: Lab) -> None:
     lab.page.goto(f"{lab.server.url}/lab/workspaces/{lab.name}?reset")
     lab.page.locator(".jp-LauncherCard", has_text="Thunder Workbench").first.click()
     lab.page.locator(".jp-Notebook").get_by_text("bench.show(tab=True)").first.wait_for(timeout=60_000)
@@ -71,7 +71,7 @@ def test_the_launchers_card_makes_a_notebook(lab: Lab) -> None:
 
 
 def window(lab: Lab, workspace: str, held: dict[Request, Page]) -> Page:
-    """Another window of the same browser, of the same JupyterLab."""
+    """Open another window of the same browser on the same JupyterLab."""
     page = lab.page.context.new_page()
     follow(page, held)
     page.goto(f"{lab.server.url}/lab/workspaces/{workspace}?reset")
@@ -80,7 +80,7 @@ def window(lab: Lab, workspace: str, held: dict[Request, Page]) -> Page:
 
 
 def follow(page: Page, held: dict[Request, Page]) -> None:
-    """Keep in `held` which questions for news this window has open."""
+    """Keep in `held` the long polls that this window has open."""
 
     def over(request: Request) -> None:
         held.pop(request, None)

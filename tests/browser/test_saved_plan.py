@@ -1,4 +1,4 @@
-"""A saved plan in a real JupyterLab without a kernel: opened as a file, looked at, and nothing in it can be changed."""
+"""A saved plan in a real JupyterLab without a kernel: it opens as a file and is read-only."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COLOURS = """() => {
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     return new Set(new Uint32Array(data.buffer)).size;
 }"""
-"""How many colours the canvas shows: a blank one has one."""
+"""Script that counts the colours of the canvas. A blank canvas has one."""
 
 
-def test_a_saved_plan_is_drawn_without_a_kernel(lab: Lab) -> None:
+def test_a_saved_plan_is_rendered_without_a_kernel(lab: Lab) -> None:
     bench = wb.open("mlp", device="cpu", executor="torch")
     site, other = [s for s in bench.sites("saved") if s.values and not s.illegal][:2]
     bench.choose({site.id: "recompute"})
@@ -40,7 +40,7 @@ def test_a_saved_plan_is_drawn_without_a_kernel(lab: Lab) -> None:
     assert f"{site.id}: recompute" in lab.page.locator(".wb-saved-choices").inner_text()
     assert {arc["id"]: arc["style"] for arc in graph(lab, "state().arcs")}[site.id] == 1
 
-    # A click selects, and turns nothing; a choice above the graph leads to its place.
+    # A click selects and changes nothing. A click on a choice above the graph shows its place.
     click(lab, other.id)
     about = lab.page.locator(".wb-saved-site")
     assert other.id in about.inner_text()
@@ -55,16 +55,16 @@ def test_a_saved_plan_is_drawn_without_a_kernel(lab: Lab) -> None:
     lab.screenshot("saved-plan-dark")
     assert graph(lab, "state().selected") == site.id
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
-    # The server is shared: a kernel of the test before may not have ended yet.
+    # The server is shared: a kernel of an earlier test may not have ended yet.
     sessions = lab.page.evaluate("() => [...jupyterapp.serviceManager.sessions.running()].map(session => session.path)")
     assert [path for path in sessions if path.startswith(f"{lab.folder.name}/")] == []
 
-    # One of another version says so instead of being drawn wrong.
+    # A document of another version shows a message instead of a wrong picture.
     (lab.folder / "newer.plan.json").write_text(json.dumps({**document, "format_version": 99}))
     open_too(lab, "newer.plan.json")
     lab.page.get_by_text("saved in format version 99; this view reads version 1").wait_for()
 
-    # As a cell's output, which nobody has run here.
+    # The output of a cell that nobody has run here.
     output = nbformat.v4.new_output("display_data", data={saved_plan.MIME_TYPE: document, "text/plain": "a plan"})
     cell = nbformat.v4.new_code_cell("display(plan)", outputs=[output])
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), lab.folder / "output.ipynb")

@@ -1,4 +1,4 @@
-"""Hundreds of choices, undos and plans in one page: kernel and page keep nothing that is over; the plan is right."""
+"""Hundreds of choices, undos and plans in one page: kernel and page do not leak, and the last plan is right."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print(
 """
 
 
-def test_hundreds_of_choices_leave_nothing_behind_and_the_plan_of_a_fresh_bench(lab: Lab) -> None:
+def test_hundreds_of_choices_leak_nothing_and_end_in_the_plan_of_a_fresh_bench(lab: Lab) -> None:
     lab.page.set_viewport_size(TALL)
     lab.write_notebook("soak.ipynb", [OPEN, "print('all', 'ran')"])
     lab.open_notebook("soak.ipynb")
@@ -69,17 +69,17 @@ def test_hundreds_of_choices_leave_nothing_behind_and_the_plan_of_a_fresh_bench(
 
 
 def act(lab: Lab, draw: random.Random, settings: dict[str, list[str]], number: int) -> None:
-    """Do one thing that a person could do, and wait until its plan is shown."""
+    """Do one random action of a user, and wait until its plan is shown."""
     kind = draw.random()
     if kind < 0.6:
         turnable = [arc["id"] for arc in graph(lab, "state().arcs") if arc["label"]]
         graph(lab, "view.turn(given[0])", draw.choice(turnable))
     elif kind < 0.9:
         button = lab.page.locator(".wb-controls").get_by_role("button", name="Undo" if kind < 0.8 else "Redo")
-        button.evaluate("button => button.click()")  # nothing where it is disabled, which may be since a moment ago
+        button.evaluate("button => button.click()")  # no effect if it has just been disabled
     else:
         id = draw.choice(sorted(settings))
-        # What is refused beside the choices in force is said, and changes nothing.
+        # An option that is refused beside the choices in force gives a message and changes nothing.
         lab.kernel_eval(
             f"try:\n    bench.choose({{{id!r}: {draw.choice(settings[id])!r}}})\nexcept wb.ChoiceError:\n    pass"
         )
@@ -100,7 +100,7 @@ def settle(lab: Lab) -> None:
 
 
 def measured(lab: Lab) -> tuple[int, int]:
-    """Memory of kernel and page with the same on the screen: no choice in force, and the same tab open."""
+    """Return the memory of kernel and page in a fixed state: no choice in force, and the same tab open."""
     lab.kernel_eval(DEFAULTS)
     open_tab(lab, "Memory")
     settle(lab)
@@ -108,12 +108,12 @@ def measured(lab: Lab) -> tuple[int, int]:
 
 
 def kernel_bytes(lab: Lab) -> int:
-    """Memory of the kernel's process, after what is garbage was collected."""
+    """Return the memory of the kernel's process after a garbage collection."""
     return int(lab.kernel_eval(KERNEL_BYTES))
 
 
 def page_bytes(lab: Lab) -> int:
-    """Memory of the page's JavaScript, after what is garbage was collected."""
+    """Return the memory of the page's JavaScript after a garbage collection."""
     tools = lab.page.context.new_cdp_session(lab.page)
     tools.send("HeapProfiler.enable")
     tools.send("HeapProfiler.collectGarbage")

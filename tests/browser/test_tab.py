@@ -1,4 +1,4 @@
-"""The app in a tab of a real JupyterLab: all of it in sight, chosen there, and one with the cell's."""
+"""The app in a tab of a real JupyterLab: all of it is visible, choices work, and it shares its bench with the cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TAB = ".wb-tab"
 TURNABLE = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
 
 
-def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
+def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.page.set_viewport_size({"width": 1440, "height": 900})
     cells = [
         "import workbench as wb\nbench = wb.open('mlp', device='cpu')\nbench.show(tab=True)",
@@ -27,7 +27,7 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
     assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
 
-    # A click there is a choice of the one bench, and the cell's view follows.
+    # A click there makes a choice in the shared bench, and the cell's view follows.
     lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
     site = lab.kernel_eval(f"print({TURNABLE})")
     lab.page.evaluate("() => jupyterapp.commands.execute('thunder-workbench:open-tab')")
@@ -35,7 +35,7 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     assert lab.page.locator(TAB).count() == 1
     places = boxes(lab)
     at = in_tab(lab, "position(given[0])", site)
-    # What is pointed at is previewed, and nothing is chosen by that.
+    # Pointing at an arc shows a preview and chooses nothing.
     lab.page.mouse.move(at["x"], at["y"])
     preview = lab.page.locator(f"{TAB} .wb-preview")
     lab.wait_until(lambda: "recompute for" in preview.inner_text() and "saved −" in preview.inner_text())
@@ -47,7 +47,7 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     assert boxes(lab) == places, "a choice moved parts of the app"
     lab.screenshot("tab-light")
 
-    # What is worth it: a row is a way to its site, and its button chooses.
+    # The tab "Worth it": a row leads to its site, and its button chooses.
     lab.page.locator(TAB).get_by_role("tab", name="Worth it", exact=True).click()
     row = lab.page.locator(f"{TAB} .wb-worth tbody tr").filter(has=lab.page.locator(".wb-good")).first
     row.wait_for(timeout=60_000)
@@ -59,7 +59,7 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     row.get_by_role("button", name="Choose").click()
     lab.wait_until(lambda: f"is now {option}" in lab.page.locator(f"{TAB} .wb-message").inner_text())
 
-    # The outline beside the graph: opened, walked and chosen in by keys, in step with the graph.
+    # The outline beside the graph opens, moves and chooses by keys, in step with the graph.
     pane = lab.page.locator(f"{TAB} .wb-beside")
     assert pane.locator("[role=row]").filter(visible=True).count() == 0
     bar = pane.get_by_role("button", name="Outline")
@@ -74,7 +74,7 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().selected") != id)
     assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
     lab.screenshot("tab-outline-light")
-    # Its width is moved by keys, and the graph has what it gives up; columns that do not fit are left out, not cut.
+    # Keys change its width, and the graph gets the freed space. Columns that do not fit are hidden, not cut off.
     wide, room = box(lab, ".wb-beside")["width"], box(lab, ".wb-graph")["width"]
     pane.get_by_role("separator", name="Width of the outline").focus()
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
     pane.get_by_role("separator", name="Width of the outline").dblclick()
     lab.wait_until(lambda: box(lab, ".wb-beside")["width"] == wide)
-    # Zoomed in beside the open pane, both columns of the graph are in sight; so they are in a narrow window.
+    # Zoomed in beside the open pane, both columns of the graph are visible, also in a narrow window.
     for width in (1440, 900, 700):
         lab.page.set_viewport_size({"width": width, "height": 900})
         lab.wait_until(lambda: in_tab(lab, "view.places.width") == in_tab(lab, "view.canvas.clientWidth"))
@@ -100,7 +100,7 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     lab.page.locator(TAB).get_by_role("button", name="Undo").click()
     lab.wait_until(lambda: style(lab, site) == 1)
 
-    # A bar moved by keys stays there in the next tab.
+    # A bar moved by keys keeps its place in the next tab.
     wide = box(lab, ".wb-graph")["width"]
     lab.page.locator(f"{TAB} .wb-split-x").focus()
     for _ in range(3):
@@ -132,32 +132,32 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
 
 
 def in_tab(lab: Lab, what: str, *given: object) -> object:
-    """Ask the tab's graph view."""
+    """Call a function of the tab's graph view."""
     return lab.page.evaluate(f"given => document.querySelector('{TAB} .wb-graph').__workbench.{what}", list(given))
 
 
 def style(lab: Lab, site: str) -> int:
-    """How the cell's view draws a site, which is beside the tab and not in sight."""
+    """Return the style of a site in the cell's view, which is hidden beside the tab."""
     arcs = "Array.from(document.querySelectorAll('.jp-Notebook .wb-graph'), el => el.__workbench.state().arcs)[0]"
     return next(arc["style"] for arc in lab.page.evaluate(f"() => {arcs}") if arc["id"] == site)
 
 
 def box(lab: Lab, part: str) -> dict[str, float]:
-    """Where a part of the tab is on the page."""
+    """Return the position of a part of the tab on the page."""
     found = lab.page.locator(f"{TAB} {part}").first.bounding_box()
     assert found is not None
     return dict(found)
 
 
 def boxes(lab: Lab) -> list[dict[str, float]]:
-    """Where the parts of the tab are, and each figure."""
+    """Return the positions of the tab's parts and of each figure."""
     parts = [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]
     figures = lab.page.locator(f"{TAB} .wb-figure")
     return [box(lab, part) for part in parts] + [dict(one.bounding_box() or {}) for one in figures.all()]
 
 
 def out_of_sight(lab: Lab, parts: list[str]) -> list[str]:
-    """Parts of the tab that reach out of it."""
+    """Return parts that overflow the tab."""
     tab = lab.page.locator(TAB).bounding_box()
     assert tab is not None
     right, bottom = tab["x"] + tab["width"], tab["y"] + tab["height"]
@@ -169,7 +169,7 @@ def out_of_sight(lab: Lab, parts: list[str]) -> list[str]:
     ]
 
 
-def test_the_tab_of_a_program_in_parts_has_the_row_of_its_parts(lab: Lab) -> None:
+def test_the_tab_of_a_program_in_parts_has_a_row_of_parts(lab: Lab) -> None:
     lab.page.set_viewport_size({"width": 1440, "height": 900})
     source = (
         "import torch, workbench as wb\n"
@@ -193,7 +193,7 @@ def test_the_tab_of_a_program_in_parts_has_the_row_of_its_parts(lab: Lab) -> Non
     row.get_by_role("button", name="part2").click()
     lab.wait_until(lambda: shown.count() == 1 and "part2" in shown.inner_text())
     lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
-    # All of the part is in sight below the row.
+    # All of the part is visible below the row.
     assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
     assert box(lab, ".wb-controls")["y"] >= row.bounding_box()["y"] + row.bounding_box()["height"]
     assert lab.page.locator(TAB).count() == 1

@@ -1,4 +1,4 @@
-"""Several apps in one notebook: of one bench they show the same, of another nothing; a cell run again during a run."""
+"""Several apps in one notebook: apps of one bench show the same, others do not; a cell runs again during a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ APPS = ".jp-Notebook .wb-app"
 TURNABLE = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
 
 
-def test_the_same_app_twice_another_one_and_a_cell_run_again_during_a_run(lab: Lab) -> None:
+def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab) -> None:
     lab.page.set_viewport_size(TALL | {"height": 3000})
     lab.write_notebook("apps.ipynb", [OPEN, "bench", OTHER, "print('all', 'ran')"])
     lab.open_notebook("apps.ipynb")
@@ -26,7 +26,7 @@ def test_the_same_app_twice_another_one_and_a_cell_run_again_during_a_run(lab: L
     lab.wait_marker("all ran", timeout_s=240)
     lab.wait_until(lambda: lab.page.locator(APPS).count() == 3)
 
-    # A choice in one app is shown by the other of the same bench, and by no other.
+    # A choice in one app appears in the other app of the same bench, and in no other app.
     site = lab.kernel_eval(f"print({TURNABLE})")
     before = [figures(lab, app) for app in range(3)]
     lab.page.evaluate(
@@ -37,7 +37,7 @@ def test_the_same_app_twice_another_one_and_a_cell_run_again_during_a_run(lab: L
     assert figures(lab, 2) == before[2]
     assert lab.kernel_eval("print(other.choices)") == "{}"
 
-    # The cell that opens is run again while a run of its app goes on: that ends as if nothing had been.
+    # The opening cell runs again while a run of its app is active. The run ends normally.
     lab.page.locator(APPS).nth(1).get_by_role("button", name="Compile & run").click()
     lab.wait_until(lambda: lab.kernel_eval("print(len(bench.runs))") == "1")
     lab.kernel_eval("first, run = bench, bench.runs[0]")
@@ -45,13 +45,13 @@ def test_the_same_app_twice_another_one_and_a_cell_run_again_during_a_run(lab: L
     lab.wait_until(lambda: lab.kernel_eval("print(bench is first)") == "False", timeout_s=120)
     lab.wait_until(lambda: lab.kernel_eval("print(run.state)") == "done", timeout_s=240)
     lab.wait_until(lambda: "vs stock" not in figures(lab, 0))
-    # The other app is of the bench that it was opened with still, and shows its run.
+    # The other app still has its old bench, and shows its run.
     lab.wait_until(lambda: "Done" in lab.page.locator(APPS).nth(1).locator(".wb-live").inner_text())
     assert "vs stock" in figures(lab, 1)
     assert "Nothing has run yet" in lab.page.locator(APPS).nth(0).locator(".wb-live").inner_text()
     assert not [line for line in lab.console if "uncaught" in line]
 
-    # Under another theme its memory is there still.
+    # Under another theme its memory view is still there.
     memory = lab.page.locator(APPS).nth(1).locator(".wb-memory")
     said = memory.inner_text()
     assert "process" in said
@@ -60,7 +60,7 @@ def test_the_same_app_twice_another_one_and_a_cell_run_again_during_a_run(lab: L
         lab.page.wait_for_timeout(100)
         assert memory.inner_text() == said
 
-    # What was measured of it is in sight in a narrower window, too.
+    # Its measurements stay visible in a narrower window.
     lab.page.locator(APPS).nth(1).get_by_role("tab", name="Experiments", exact=True).click()
     lab.page.locator(APPS).nth(1).locator("[data-run]").first.wait_for()
     for width in (1440, 1100, 700):
@@ -70,6 +70,6 @@ def test_the_same_app_twice_another_one_and_a_cell_run_again_during_a_run(lab: L
 
 
 def figures(lab: Lab, app: int) -> str:
-    """What the strip of one of the apps says."""
+    """Return the text of the strip of one app."""
     found: Any = lab.page.locator(APPS).nth(app).locator(".wb-strip").inner_text()
     return str(found)

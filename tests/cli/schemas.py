@@ -1,4 +1,4 @@
-"""What the commands print, held to `docs/schemas`."""
+"""Check the documents that the commands print against `docs/schemas`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 @functools.cache
 def schema(command: str) -> Any:
-    """The schema of a command's documents."""
+    """Return the schema of a command's documents."""
     found = json.loads((SCHEMAS / f"{command}.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(found)
     return found
 
 
 def held(command: str, document: Any, way: int = 0) -> None:
-    """Hold a document to one of the ways in which a command answers, by its place in the schema: each key described."""
+    """Check a document against one alternative of the command's schema, by its index. Each key must be described."""
     jsonschema.validate(document, schema(command))
     jsonschema.validate(document, schema(command)["anyOf"][way])
     assert undescribed(document, schema(command)["anyOf"][way]) == []
 
 
 def undescribed(document: Any, known: Any, at: str = "") -> list[str]:
-    """Keys of a document, and of what is in it, that a schema does not name; where it names none, any may be there."""
+    """Return keys at any depth of a document that a schema does not describe. A schema without keys allows any."""
     if isinstance(document, list):
         return [each for one in document for each in undescribed(one, known.get("items", {}), f"{at}[]")]
     if not isinstance(document, dict):

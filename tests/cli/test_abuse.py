@@ -1,4 +1,4 @@
-"""A sample of `benchmarks/abuse_cli.py`: config files and command lines made wrong on purpose."""
+"""A sample of `benchmarks/abuse_cli.py`: malformed config files and command lines."""
 
 import collections
 from pathlib import Path
@@ -15,23 +15,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_config_files_made_wrong(folder: Path) -> None:
+def test_malformed_config_files_do_no_harm(folder: Path) -> None:
     outcomes = collections.Counter(abuse_cli.abuse_config(seed, folder) for seed in range(5000, 5100))
     assert outcomes["refused"] > outcomes["read"] > 5
 
 
-def test_command_lines_made_wrong(folder: Path) -> None:
+def test_malformed_command_lines_do_no_harm(folder: Path) -> None:
     outcomes = collections.Counter(abuse_cli.abuse_line(seed, folder) for seed in range(9000, 9012))
     assert outcomes[2] >= 5
 
 
 @pytest.mark.slow
-def test_a_process_that_crashes(folder: Path) -> None:
+def test_a_crash_of_the_process_is_reported(folder: Path) -> None:
     at = next(n for n, (line, _, _) in enumerate(abuse_cli.PROCESSES) if "crash.py:crashes" in line)
     assert abuse_cli.abuse_process(at, 0, folder) == 1
 
 
-def test_what_is_executed_or_destroyed_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_abuse_test_notices_execution_and_destruction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abuse_cli, "load", lambda path: exec(path.read_text()))
     monkeypatch.setattr(abuse_cli, "config_bytes", lambda _: abuse_cli.EXECUTED.encode())
     monkeypatch.chdir(folder)

@@ -1,4 +1,4 @@
-"""`check`: a config's figures held against those kept, line by line."""
+"""The command `check` compares a config's figures with a baseline, line by line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PEAK, SAVED, FUSIONS, INVERSIONS = FIGURES
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a program lies, its config and the baseline of both."""
+    """Return a folder with a program, its config and the baseline of both."""
     folder = tmp_path_factory.mktemp("check")
     (folder / "net.py").write_text(NET)
     return folder
@@ -100,7 +100,7 @@ def test_a_program_that_grew_fails_with_a_line_for_each_figure(call: Call, folde
 
 
 @pytest.mark.slow
-def test_choices_that_fit_no_more_fail_and_are_not_kept(call: Call, folder: Path) -> None:
+def test_choices_that_no_longer_fit_fail_and_are_not_written(call: Call, folder: Path) -> None:
     text = CONFIG.format(program="net.py:factory", choices={"saved:gone/sin": "recompute"})
     (folder / "stale.py").write_text(text)
     status, _, err = call("check", "stale.py", "--write")
@@ -113,7 +113,7 @@ def test_choices_that_fit_no_more_fail_and_are_not_kept(call: Call, folder: Path
 
 
 @pytest.mark.slow
-def test_what_is_no_baseline_is_neither_read_nor_replaced(call: Call, folder: Path) -> None:
+def test_a_file_that_is_not_a_baseline_is_neither_read_nor_replaced(call: Call, folder: Path) -> None:
     (folder / "other.py").write_text(CONFIG.format(program="mlp", choices={}))
     (folder / "notes.json").write_text('{"format": "notes"}')
     status, _, err = call("check", "other.py", "--baseline", "notes.json")
@@ -140,7 +140,7 @@ def test_what_is_no_baseline_is_neither_read_nor_replaced(call: Call, folder: Pa
         (Held(INVERSIONS, None, 4, Growth("0")), "ok    inversions of collectives  4, not in the baseline"),
     ],
 )
-def test_a_figure_in_a_line(held: Held, line: str) -> None:
+def test_a_figure_is_shown_in_one_line(held: Held, line: str) -> None:
     assert held.line() == line
     assert held.ok is line.startswith("ok")
 

@@ -1,4 +1,4 @@
-"""`thunder-workbench` as a person and a program use it: tables, JSON, exit status, and one line for what is wrong."""
+"""The command line `thunder-workbench`, for people and programs: tables, JSON, exit status, one line per error."""
 
 import importlib.util
 import json
@@ -65,7 +65,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs a command line in an empty folder; gives its exit status, output and errors."""
+    """Return a function that runs a command line in an empty folder and returns its exit status, output and errors."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -86,7 +86,7 @@ def test_help_names_the_commands(call: Call) -> None:
     assert call()[0] == 2
 
 
-def test_doctor(call: Call) -> None:
+def test_doctor_reports_the_environment(call: Call) -> None:
     status, out, _ = call("doctor")
     assert status == 0
     for name in (
@@ -107,7 +107,7 @@ def test_doctor(call: Call) -> None:
     assert {"name", "ok", "found", "note", "essential"} == document["checks"][0].keys()
 
 
-def test_doctor_fails_where_something_essential_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_fails_if_an_essential_part_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.doctor._required", lambda: {"lightning-thunder": "==9.9.9"})
     status, out, _ = call("doctor", "--json")
     thunder = next(check for check in json.loads(out)["checks"] if check["name"] == "Thunder")
@@ -115,7 +115,7 @@ def test_doctor_fails_where_something_essential_is_missing(call: Call, monkeypat
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_doctor_says_whether_an_nvfuser_of_another_pytorch_loads(
+def test_doctor_reports_whether_an_nvfuser_for_another_pytorch_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     for name, version in (("nvfuser_cu130_torch210", "0.2.36"), ("torch", "2.11.0")):
@@ -132,7 +132,7 @@ def test_doctor_says_whether_an_nvfuser_of_another_pytorch_loads(
     assert check.note == f"built for PyTorch 2.10, and this is 2.11: {loads if fails else 'it loads all the same'}"
 
 
-def test_doctor_says_why_there_is_no_nvfuser(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_why_nvfuser_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "why_no_nvfuser", lambda: "nvFuser has wheels for Linux x86-64 only")
     status, out, _ = call("doctor")
     assert status == 0
@@ -158,7 +158,7 @@ def test_doctor_asks_the_driver_for_gpus(
     assert bool(note) == bool(check.note)
 
 
-def test_the_driver_is_asked_for_what_pytorch_finds() -> None:
+def test_the_driver_finds_the_gpus_that_pytorch_finds() -> None:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     properties = [torch.cuda.get_device_properties(at) for at in range(count)]
     assert [(gpu.name, gpu.memory_bytes) for gpu in attached()] == [(one.name, one.total_memory) for one in properties]
@@ -166,7 +166,9 @@ def test_the_driver_is_asked_for_what_pytorch_finds() -> None:
     assert ".".join(map(str, built)) == (torch.version.cuda or "")
 
 
-def test_doctor_names_a_notebook_kernel_that_leaves_messages_lying(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_a_notebook_kernel_that_leaves_messages_unread(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda package: "7.3.0" if package == "ipykernel" else version(package))
     status, out, _ = call("doctor", "--json")
@@ -175,7 +177,7 @@ def test_doctor_names_a_notebook_kernel_that_leaves_messages_lying(call: Call, m
     assert kernel["note"].startswith("before 7.4 it may leave a cell or a click lying")
 
 
-def test_programs(call: Call) -> None:
+def test_programs_are_listed_with_their_settings(call: Call) -> None:
     status, out, _ = call("programs")
     assert status == 0
     assert re.search(r"^residual_chain .* layers=8 size=10 grad=False", out, re.MULTILINE)
@@ -184,7 +186,7 @@ def test_programs(call: Call) -> None:
     assert chain["settings"][0] == {"name": "layers", "type": "int", "default": 8, "options": [], "required": False}
 
 
-def test_plan_as_a_table(call: Call) -> None:
+def test_plan_prints_a_table(call: Call) -> None:
     status, out, err = call("plan", "mlp", "--set", "layers=1", "--device", "cpu", "--sites", "saved")
     assert (status, err) == (0, "")
     for part in ("predicted", "peak memory", "KiB", "cpu, torch", "saved:blocks.0", "save recompute", "mlp.py:"):
@@ -204,7 +206,7 @@ def broken():
 
 
 @pytest.mark.slow
-def test_plan_of_a_program_in_parts(call: Call) -> None:
+def test_plan_prints_a_program_in_parts(call: Call) -> None:
     Path("broken.py").write_text(IN_PARTS)
     chosen = ("--choose", "part2:saved.inputs=cut")
     status, out, _ = call("plan", "broken.py:broken", "--device", "cpu", *chosen, "--export", "choices.py")
@@ -221,7 +223,7 @@ def test_plan_of_a_program_in_parts(call: Call) -> None:
     assert (status, "--save is for one plan, and" in err) == (2, True)
 
 
-def test_plan_as_json(call: Call) -> None:
+def test_plan_prints_json(call: Call) -> None:
     status, out, _ = call("plan", "mlp", "--set", "layers=1", "--device", "cpu", "--json")
     document = json.loads(out)
     assert status == 0
@@ -261,7 +263,7 @@ def test_choices_are_exported_and_replayed(call: Call, tmp_path: Path) -> None:
     assert next(s["choice"] for s in after["sites"] if s["id"] == site) == "recompute"
 
 
-def test_choices_that_do_not_fit_are_a_warning_of_one_line(call: Call, tmp_path: Path) -> None:
+def test_choices_that_do_not_fit_give_a_warning_in_one_line(call: Call, tmp_path: Path) -> None:
     Config(program="swap", executor="torch", device="cpu", choices={"saved:no": "save"}).write(tmp_path / "c.py")
     status, _, err = call("plan", "swap", "--config", "c.py")
     assert status == 0
@@ -269,7 +271,7 @@ def test_choices_that_do_not_fit_are_a_warning_of_one_line(call: Call, tmp_path:
     assert err.count("\n") == 1
 
 
-def test_a_config_of_other_versions_and_another_program_is_said(call: Call, tmp_path: Path) -> None:
+def test_a_config_for_other_versions_and_another_program_gives_a_warning(call: Call, tmp_path: Path) -> None:
     other = Config(
         program="swap", executor="torch", device="cpu", fingerprint="9f2c", versions={"torch": "1.0", "gone\x1b": "2"}
     )
@@ -287,7 +289,7 @@ def test_a_config_of_other_versions_and_another_program_is_said(call: Call, tmp_
     assert [each for each in json.loads(out)["warnings"] if re.fullmatch(message, each)]
 
 
-def test_what_a_program_prints_is_not_in_the_json(call: Call, tmp_path: Path) -> None:
+def test_output_of_a_program_does_not_enter_the_json(call: Call, tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(FILE)
     status, out, err = call("plan", "f.py:good", "--device", "cpu", "--set", "size=5", "--json")
     assert status == 0
@@ -367,12 +369,14 @@ BAD_USAGE: list[tuple[list[str], str]] = [
 ]
 
 
-def test_the_end_of_options_alone_is_no_command(call: Call) -> None:
+def test_the_end_of_options_alone_is_not_a_command(call: Call) -> None:
     assert call("--") == (2, "", "thunder-workbench: Missing command.\n")
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_USAGE, ids=[" ".join(each)[:40] for each, _ in BAD_USAGE])
-def test_bad_usage_is_one_line_or_one_document(arguments: list[str], message: str, call: Call, tmp_path: Path) -> None:
+def test_bad_usage_gives_one_line_or_one_document(
+    arguments: list[str], message: str, call: Call, tmp_path: Path
+) -> None:
     (tmp_path / "f.py").write_text(FILE)
     (tmp_path / "code.py").write_text("exit(5)")
     (tmp_path / "loop.py").symlink_to("loop.py")
@@ -389,25 +393,25 @@ def test_bad_usage_is_one_line_or_one_document(arguments: list[str], message: st
     assert message in document["error"]
 
 
-def test_the_option_of_a_setting_may_hold_an_equals_sign(call: Call) -> None:
+def test_a_setting_on_the_command_line_may_contain_an_equals_sign(call: Call) -> None:
     chosen = ("--choose", "remat.preset=every=4", "--device", "planned", "--executor", "nvfuser", "--export", "c.py")
     assert call("plan", "residual_chain", *chosen)[0] == 0
     assert load("c.py").choices == {"remat.preset": "every=4"}
 
 
-def test_a_file_that_is_no_config_is_exported_over_by_force(call: Call, tmp_path: Path) -> None:
+def test_force_exports_over_a_file_that_is_not_a_config(call: Call, tmp_path: Path) -> None:
     (tmp_path / "c.py").write_text("print('mine')")
     assert call("plan", "swap", "--device", "cpu", "--export", "c.py", "--force")[0] == 0
     assert load("c.py").program == "swap"
 
 
-def test_files_are_named_from_where_the_command_was_given(call: Call, tmp_path: Path) -> None:
+def test_file_names_are_relative_to_the_folder_of_the_command(call: Call, tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(FILE)
     assert call("plan", "f.py:goes_away", "--device", "cpu", "--export", "c.py")[0] == 0
     assert load(tmp_path / "c.py").program == "f.py:goes_away"
 
 
-def test_a_file_whose_name_is_no_text(call: Call, tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_text_is_accepted(call: Call, tmp_path: Path) -> None:
     name = os.fsdecode(b"\xff.py")
     (tmp_path / name).write_text(FILE)
     status, out, err = call("plan", f"{name}:good", "--device", "cpu")
@@ -418,7 +422,7 @@ def test_a_file_whose_name_is_no_text(call: Call, tmp_path: Path) -> None:
     assert out.isascii() or out.replace("\n", "").isprintable()
 
 
-def test_an_interrupt_is_said(call: Call, tmp_path: Path) -> None:
+def test_an_interrupt_is_reported(call: Call, tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(FILE)
     status, out, err = call("plan", "f.py:interrupted", "--device", "cpu")
     assert (status, err.splitlines()[-1]) == (130, "thunder-workbench: interrupted")
@@ -427,7 +431,7 @@ def test_an_interrupt_is_said(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run(call: Call) -> None:
+def test_run_prints_figures(call: Call) -> None:
     status, out, err = call("run", "swap", "--device", "cpu", "--json")
     document = json.loads(out)
     assert (status, document["ok"], document["error"]) == (0, True, None), err
@@ -439,7 +443,7 @@ def test_run(call: Call) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_beside_another_way_with_its_records(call: Call, tmp_path: Path) -> None:
+def test_a_run_against_another_variant_prints_records(call: Call, tmp_path: Path) -> None:
     records = ("--trace", "trace.json", "--memory-snapshot", "memory.pickle")
     status, out, err = call("run", "swap", "--device", "cpu", "--samples", "3", "--against", "stock", *records)
     assert status == 0, err
@@ -451,7 +455,7 @@ def test_a_run_beside_another_way_with_its_records(call: Call, tmp_path: Path) -
 
 
 class FailingRun:
-    """In the place of a run that fails."""
+    """A run that fails, as a replacement."""
 
     state = "failed"
     warnings = ()
@@ -470,7 +474,7 @@ class FailingRun:
         return {"ok": False, "error": "the worker was killed", **nothing}
 
 
-def test_a_failed_run_is_status_1_and_says_what_failed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_exits_with_status_1_and_reports_the_failure(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.bench.Workbench.run", lambda *_, **__: FailingRun())
     status, out, err = call("run", "swap", "--device", "cpu")
     assert status == 1
@@ -479,7 +483,7 @@ def test_a_failed_run_is_status_1_and_says_what_failed(call: Call, monkeypatch: 
     assert (status, json.loads(out)["error"]) == (1, "the worker was killed")
 
 
-def test_a_run_that_cannot_be_started_is_status_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_start_exits_with_status_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RunError("no space left on device")
 
@@ -487,7 +491,9 @@ def test_a_run_that_cannot_be_started_is_status_1(call: Call, monkeypatch: pytes
     assert call("run", "swap", "--device", "cpu")[0] == 1
 
 
-def test_an_interrupted_sweep_says_how_to_go_on(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_sweep_reports_how_to_resume(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
@@ -509,7 +515,7 @@ def test_an_interrupted_run_is_cancelled(call: Call, monkeypatch: pytest.MonkeyP
     assert run.state == "cancelled"
 
 
-def test_lab_opens_a_copy_of_the_quickstart_and_keeps_a_persons_own(
+def test_lab_opens_a_copy_of_the_quickstart_and_keeps_the_users_own(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[list[str]] = []
@@ -530,7 +536,7 @@ def test_lab_opens_a_copy_of_the_quickstart_and_keeps_a_persons_own(
     assert notebook.read_text() == "mine"
 
 
-def test_lab_says_what_brings_jupyterlab_where_it_is_not_installed(
+def test_lab_reports_how_to_install_a_missing_jupyterlab(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -541,7 +547,7 @@ def test_lab_says_what_brings_jupyterlab_where_it_is_not_installed(
 
 
 @pytest.mark.slow
-def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_the_installed_command_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("thunder-workbench")), "plan", "swap", "--device", "cpu", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -549,7 +555,7 @@ def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_how_ranks_share_a_program_is_told_and_kept(call: Call) -> None:
+def test_the_parallel_mode_of_ranks_is_printed_and_exported(call: Call) -> None:
     given = ("plan", "mlp", "--device", "cpu", "--executor", "torch", "--ranks", "2", "--json")
     status, out, _ = call(*given, "--parallel", "ddp", "--export", "shared.py")
     assert status == 0
@@ -580,7 +586,7 @@ def test_a_sweeps_figures_have_units() -> None:
     assert (_cell("layers", 4), _cell("ok", True), _cell("step_s", None)) == ("4", "True", "")
 
 
-def test_the_cache_lists_and_removes_programs_and_references(
+def test_cache_reports_and_clears_the_cached_programs(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", str(tmp_path / "kept"))

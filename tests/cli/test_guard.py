@@ -1,4 +1,4 @@
-"""However a command ends, that is reported: by its exit status, in one line or document, without a traceback."""
+"""Every end of a command is reported: by its exit status, in one line or document, without a traceback."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def command(given):
 entry._invoked = command
 main()
 """
-"""A command line without torch, which takes seconds to import."""
+"""A command line that does not import torch, which takes seconds to import."""
 
 
 def start(body: str, folder: Path, *arguments: str, start_new_session: bool = False) -> subprocess.Popen[str]:
@@ -49,7 +49,7 @@ def outcome(body: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def under_way(body: str, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that has come to its sleep."""
+    """Start a command, and wait until it sleeps."""
     with start(f"open('begun', 'w').close()\n    {body}", folder, *arguments, start_new_session=True) as running:
         try:
             while not (folder / "begun").exists():
@@ -83,7 +83,7 @@ def test_a_process_that_ends_in_the_middle_is_reported(body: str, how: str, tmp_
     assert "Traceback" not in err
 
 
-def test_without_json_it_is_a_line(tmp_path: Path) -> None:
+def test_without_json_the_report_is_one_line(tmp_path: Path) -> None:
     assert outcome("os._exit(5)", tmp_path) == (
         1,
         "",
@@ -93,19 +93,19 @@ def test_without_json_it_is_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
-def test_a_status_that_was_reported_stands_whatever_comes_then(status: int, tmp_path: Path) -> None:
+def test_a_reported_status_stays_whatever_happens_next(status: int, tmp_path: Path) -> None:
     body = f"import atexit; atexit.register(os.abort); output.print_json({{'a': 1}}); return {status}"
     assert outcome(body, tmp_path, "--json")[:2] == (status, '{\n  "a": 1\n}\n')
 
 
-def test_what_it_started_is_not_waited_for(tmp_path: Path) -> None:
-    # It sleeps for longer than `outcome` waits.
+def test_a_background_process_of_the_command_is_not_waited_for(tmp_path: Path) -> None:
+    # It sleeps longer than `outcome` waits.
     body = "os.fork() or (os.close(1), os.close(2), time.sleep(150), os._exit(0)); os._exit(3)"
     assert outcome(body, tmp_path)[0] == 1
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
-def test_ctrl_c_is_said(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_interrupt_by_ctrl_c_is_reported(arguments: tuple[str, ...], tmp_path: Path) -> None:
     with under_way("time.sleep(60)", tmp_path, *arguments) as running:
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=120)
@@ -131,7 +131,7 @@ def test_ctrl_c_at_a_terminal_reaches_both_processes_and_counts_once(tmp_path: P
     assert (running.returncode, json.loads(out), err) == (130, {"cleaned": "up"}, "thunder-workbench: interrupted\n")
 
 
-def test_ctrl_c_where_the_program_took_the_handler_away(tmp_path: Path) -> None:
+def test_ctrl_c_works_if_the_program_removed_the_handler(tmp_path: Path) -> None:
     with under_way("signal.signal(2, signal.SIG_DFL); time.sleep(60)", tmp_path, "--json") as running:
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
@@ -140,7 +140,7 @@ def test_ctrl_c_where_the_program_took_the_handler_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
-def test_other_signals_end_both_processes_as_one(signum: signal.Signals, tmp_path: Path) -> None:
+def test_other_signals_end_both_processes_together(signum: signal.Signals, tmp_path: Path) -> None:
     with under_way("time.sleep(60)", tmp_path, "--json") as running:
         child = psutil.Process(running.pid).children()[0]
         running.send_signal(signum)
@@ -149,7 +149,7 @@ def test_other_signals_end_both_processes_as_one(signum: signal.Signals, tmp_pat
     assert not child.is_running()
 
 
-def test_killed_by_force_nothing_is_left(tmp_path: Path) -> None:
+def test_a_kill_leaves_no_process(tmp_path: Path) -> None:
     with under_way("time.sleep(60)", tmp_path) as running:
         child = psutil.Process(running.pid).children()[0]
         running.kill()
@@ -157,7 +157,7 @@ def test_killed_by_force_nothing_is_left(tmp_path: Path) -> None:
         assert not child.is_running()
 
 
-def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+def test_a_signal_that_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with under_way("time.sleep(1.5)", tmp_path) as running:
@@ -189,7 +189,7 @@ def redirected(body: str, folder: Path, redirection: str, *arguments: str) -> tu
     ],
     ids=["table", "json", "help"],
 )
-def test_output_that_cannot_be_written(
+def test_unwritable_output_is_reported(
     body: str, arguments: tuple[str, ...], redirection: str, why: str, tmp_path: Path
 ) -> None:
     status, out, err = redirected(body, tmp_path, redirection, *arguments)
@@ -197,11 +197,11 @@ def test_output_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("body", [PRINTS, "output.complain('x'); raise ValueError"])
-def test_no_stream_at_all(body: str, tmp_path: Path) -> None:
+def test_a_command_without_standard_streams_works(body: str, tmp_path: Path) -> None:
     assert redirected(body, tmp_path, "<&- >&- 2>&-") == (1, "", "")
 
 
-def test_a_closed_stream_is_not_taken_by_a_file_that_is_opened(tmp_path: Path) -> None:
+def test_an_opened_file_does_not_take_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     body = "file = open('mine', 'w'); os.write(1, b'lost') if os.fstat(1).st_mode & 0o100000 else None; return 0"
     assert redirected(body, tmp_path, ">&-")[0] == 0
     assert (tmp_path / "mine").read_text() == ""
@@ -209,20 +209,22 @@ def test_a_closed_stream_is_not_taken_by_a_file_that_is_opened(tmp_path: Path) -
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", ["", "--json"])
-def test_nobody_reads(unbuffered: str, arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_closes_the_pipe_does_no_harm(
+    unbuffered: str, arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     body = "time.sleep(0.5); " + ("output.print_json({})" if arguments else PRINTS)
     status, out, err = redirected(body, tmp_path, "| true; exit ${PIPESTATUS[0]}", arguments)
     assert (status, out, err) == (141, "", "")
 
 
-def test_a_terminal_without_the_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_the_characters_gets_replacements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     status, out, _ = outcome("output.print_line('Größe ✓')", tmp_path)
     assert (status, out) == (0, "Gr\\xf6\\xdfe \\u2713\n")
 
 
-def test_a_program_that_closes_standard_output(tmp_path: Path) -> None:
+def test_a_program_may_close_standard_output(tmp_path: Path) -> None:
     status, out, err = outcome(f"sys.stdout.close(); {PRINTS}", tmp_path)
     assert (status, out) == (1, "")
     assert err == "thunder-workbench: standard output cannot be written: I/O operation on closed file.\n"
@@ -230,9 +232,7 @@ def test_a_program_that_closes_standard_output(tmp_path: Path) -> None:
     assert (status, out) == (0, "{}\n")
 
 
-def test_a_defect_is_a_line_and_its_traceback_is_there_to_ask_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_defect_gives_one_line_and_a_traceback_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, err = outcome("1 / 0", tmp_path, "--json")
     assert (status, err) == (1, "")
     assert json.loads(out)["error"] == (

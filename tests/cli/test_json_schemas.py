@@ -1,4 +1,4 @@
-"""What the commands print for programs is what `docs/schemas` says, and what a search makes of it."""
+"""The JSON output of the commands follows `docs/schemas`, and a search loop can use it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def printed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.slow
-def test_plan_fit_and_check(printed: Printed, tmp_path: Path) -> None:
+def test_plan_fit_and_check_follow_their_schemas(printed: Printed, tmp_path: Path) -> None:
     config = str(tmp_path / "choices.py")
     plan = printed("plan", *PROGRAM, "--choose", "order.statements=least peak", "--export", config)
     held("plan", plan)
@@ -58,12 +58,12 @@ def test_plan_fit_and_check(printed: Printed, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run(printed: Printed) -> None:
+def test_run_follows_its_schema(printed: Printed) -> None:
     run = printed("run", *PROGRAM, "--against", "stock", "--samples", "3")
     held("run", run)
 
 
-def test_what_is_here(printed: Printed) -> None:
+def test_doctor_cache_and_programs_follow_their_schemas(printed: Printed) -> None:
     held("doctor", printed("doctor"))
     held("cache", printed("cache"))
     programs = printed("programs")
@@ -71,13 +71,13 @@ def test_what_is_here(printed: Printed) -> None:
     assert {setting["type"] for one in programs["programs"] for setting in one["settings"]} >= {"int", "bool"}
 
 
-def test_runs_alone_are_compared(printed: Printed, tmp_path: Path) -> None:
+def test_single_runs_are_compared(printed: Printed, tmp_path: Path) -> None:
     runs = [str(recorded(tmp_path / name, [1.0, 1.1], peak_bytes=1024).run_dir) for name in ("first", "second")]
     held("compare", printed("compare", *runs), 1)
     held("compare", printed("compare", *runs, "--base", "second"))
 
 
-def test_a_check_s_steps(printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_of_steps_follows_its_schema(printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / trials.PLAN).write_text(json.dumps([("a", "0"), ("b", "raise"), ("c", "wrong")]))
     monkeypatch.setattr(suite, "check", functools.partial(suite.check, parts=[trials.part()]))
     document = printed("gpu-check", "--rehearse", "--out", str(tmp_path))
@@ -86,7 +86,7 @@ def test_a_check_s_steps(printed: Printed, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_cuts_and_a_fit_to_them(printed: Printed) -> None:
+def test_cuts_and_a_fit_to_them_follow_their_schemas(printed: Printed) -> None:
     fused = ("mlp", "--set", "layers=1", "--device", "planned", "--executor", "nvfuser")
     table = printed("cuts", *fused)
     held("cuts", table)
@@ -108,7 +108,7 @@ def test_every_command_that_takes_json_has_a_schema() -> None:
     assert [name for name in taking if f"(../schemas/{name}.schema.json)" not in page] == []
 
 
-def test_what_is_refused_says_so_in_each_schema(printed: Printed, tmp_path: Path) -> None:
+def test_refusals_follow_each_schema(printed: Printed, tmp_path: Path) -> None:
     for command in ("plan", "run", "fit", "cuts", "report"):
         held(command, printed(command, "nothing"), -1)
     held("check", printed("check", "nothing.py"), -1)
@@ -117,12 +117,12 @@ def test_what_is_refused_says_so_in_each_schema(printed: Printed, tmp_path: Path
     held("gpu-check", printed("gpu-check", "--only", "nothing"), -1)
 
 
-def test_a_key_that_is_missing_is_noticed() -> None:
+def test_a_missing_key_is_noticed() -> None:
     with pytest.raises(jsonschema.ValidationError):
         held("check", {"ok": True, "baseline": "x"})
 
 
-def test_a_key_that_is_not_described_is_noticed() -> None:
+def test_an_undescribed_key_is_noticed() -> None:
     known = {"properties": {"a": {"items": {"properties": {"b": {}}}}}, "additionalProperties": {"properties": {}}}
     assert undescribed({"a": [{"b": {"any": 1}}, {"c": 1}], "d": {"e": 1}}, known) == [".a[].c", ".d.e"]
 
@@ -138,7 +138,7 @@ def loop() -> ModuleType:
     return module
 
 
-def test_the_loop_proposes_nothing_twice_and_ends_once_all_was_tried(loop: ModuleType) -> None:
+def test_the_loop_proposes_nothing_twice_and_ends_after_all_proposals(loop: ModuleType) -> None:
     sites = [
         {"id": "a", "options": ["save", "recompute", "offload"], "choice": "save", "illegal": {"offload": "no"}},
         {"id": "b", "options": ["save", "recompute"], "choice": "save", "illegal": {}},
@@ -162,7 +162,7 @@ def test_the_loop_proposes_nothing_twice_and_ends_once_all_was_tried(loop: Modul
         (False, "slower", 1, False),
     ],
 )
-def test_the_loop_keeps_what_is_faster_or_lower_and_bitwise_equal(
+def test_the_loop_keeps_proposals_that_are_faster_or_lower_and_bitwise_equal(
     loop: ModuleType, bitwise: bool, other: str, peak_bytes: int, keep: bool
 ) -> None:
     run = {

@@ -1,7 +1,7 @@
-"""Refuse, and write down, every connection that leaves this machine, in the server, its kernels and their workers.
+"""Refuse and record each connection beyond this machine, in the server, its kernels and their workers.
 
-Python imports a module of this name at start where it is on the path: the harness puts this folder on PYTHONPATH. What
-was tried stands in the file that `WORKBENCH_OUTSIDE` names, one line each.
+Python imports a module of this name at start if it is on the path; the harness adds this folder to PYTHONPATH. The file
+named by `WORKBENCH_OUTSIDE` holds the attempts, one per line.
 """
 
 import ipaddress
