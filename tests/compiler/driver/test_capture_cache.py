@@ -1,4 +1,4 @@
-"""A program opened again comes from disk where all that tracing reads is as it was, and is the same in everything."""
+"""A program opened again is read from disk if nothing that tracing reads has changed, and equals the traced one."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the file is that is edited."""
+    """The path of the source file that tests edit."""
     return tmp_path_factory.mktemp("edited") / "edited_model.py"
 
 
 @pytest.fixture(scope="module")
 def kept_of_source(edited: Path) -> Path:
-    """What is kept of `SOURCE`'s model, opened once."""
+    """The cache folder after opening the model of `SOURCE` once."""
     folder = edited.with_name("kept")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CAPTURES.variable, str(folder))
@@ -119,7 +119,7 @@ def described(bench: Any) -> Any:
 
 
 def chosen_alike(first: Any, second: Any, seed: int) -> int:
-    """Make the same choices in both, which come to the same; how many were legal."""
+    """Make the same random choices in both benches, which must agree; return how many were legal."""
     draw, legal = random.Random(seed), 0
     able = [site for site in first.sites() if len(site.options) > len(site.illegal)]
     for _ in range(4):
@@ -150,7 +150,7 @@ def chosen_alike(first: Any, second: Any, seed: int) -> int:
         for name, settings in PROGRAMS.items()
     ],
 )
-def test_what_comes_from_disk_is_the_same_in_everything(name: str, folder: Path) -> None:
+def test_a_program_from_disk_equals_the_traced_one(name: str, folder: Path) -> None:
     program = name.partition(",")[0]
     first = workbench.open(program, **PROGRAMS[name])
     assert first.on_disk == "kept on disk"
@@ -166,7 +166,7 @@ def test_what_comes_from_disk_is_the_same_in_everything(name: str, folder: Path)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_is_doubted_of_a_program_is_told_without_looking_at_its_trace_again(
+def test_warnings_are_repeated_from_disk_without_reading_the_trace(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -188,11 +188,10 @@ print(bench.on_disk, bench.plan.peak_bytes)
 """
 
 
-def test_another_process_finds_it(folder: Path, tmp_path: Path) -> None:
-    """Nothing that is kept leads to another key, or to another digest of a function, where nothing has changed.
+def test_another_process_finds_the_cached_program(folder: Path, tmp_path: Path) -> None:
+    """Nothing in a cached program leads to another key, or to another digest of a function, if nothing has changed.
 
-    The other process knows nothing of the models that were opened here before: decorators and registries of their
-    library do.
+    The other process does not know the models opened here before; decorators and registries of their library do.
     """
     model = tmp_path / "model.py"
     model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
@@ -219,7 +218,7 @@ def workbench_process(code: str, environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def written(edited: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Imports a source as the module of one name, as another process would after its file was edited."""
+    """Give a function that imports a source under one module name, as another process does after an edit."""
 
     return functools.partial(imported_as_edited, path=edited, patch=monkeypatch)
 
@@ -256,7 +255,9 @@ CHANGES: dict[str, Callable[[Any, ModuleType], None]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_tracing_reads_has_to_be_as_it_was(what: str, folder: Path, kept_of_source: Path, written: Any) -> None:
+def test_a_change_of_anything_that_tracing_reads_is_noticed(
+    what: str, folder: Path, kept_of_source: Path, written: Any
+) -> None:
     shutil.copytree(kept_of_source, folder)
     module = written(SOURCE)
     assert workbench.open(module.Model(), torch.ones(2, 3)).on_disk == "from disk"
@@ -272,10 +273,10 @@ def test_what_tracing_reads_has_to_be_as_it_was(what: str, folder: Path, kept_of
         ("return 3.0", "return 4.0"),
         ("SCALE = 2.0", "SCALE = 2.5"),
         ("return function(*args)", "return function(*args) * 2"),
-        ("def helper(x):", "\ndef helper(x):"),  # a line further down: what the sites say
+        ("def helper(x):", "\ndef helper(x):"),  # a line further down: site descriptions name the line
     ],
 )
-def test_an_edited_file_is_traced_anew(
+def test_an_edited_file_is_traced_again(
     before: str, after: str, folder: Path, kept_of_source: Path, written: Any
 ) -> None:
     shutil.copytree(kept_of_source, folder)
@@ -299,7 +300,7 @@ def test_other_inputs_settings_and_modes_are_other_programs(folder: Path) -> Non
     assert opened() == "from disk"
 
 
-def test_a_function_that_is_made_while_another_runs_is_part_of_the_program(folder: Path) -> None:
+def test_a_function_made_while_another_runs_is_part_of_the_program(folder: Path) -> None:
     def made(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
         return lambda x: (x * factor).sum()
 
@@ -309,7 +310,7 @@ def test_a_function_that_is_made_while_another_runs_is_part_of_the_program(folde
     assert workbench.open(made(3.0), x).on_disk == "kept on disk"
 
 
-def test_what_a_library_notes_of_classes_counts_where_it_is_of_the_programs_own(folder: Path) -> None:
+def test_a_librarys_class_registry_counts_only_for_the_programs_own_classes(folder: Path) -> None:
     from transformers.utils import output_capturing
 
     module, args, kwargs = zoo.build("gemma")
@@ -334,7 +335,7 @@ def test_what_a_library_notes_of_classes_counts_where_it_is_of_the_programs_own(
     assert opened() == "from disk"
 
 
-def test_what_a_person_notes_of_a_librarys_classes_counts(folder: Path, written: Callable[[str], ModuleType]) -> None:
+def test_a_users_tables_of_library_classes_count(folder: Path, written: Callable[[str], ModuleType]) -> None:
     source = """
 import torch
 from torch import nn
@@ -362,18 +363,18 @@ class Model(nn.Module):
     assert (opened(), opened()) == ("kept on disk", "from disk")
 
 
-def test_a_function_that_was_frozen_is_found_by_its_name(folder: Path, written: Callable[[str], ModuleType]) -> None:
-    """Servers freeze what they have imported; Python then no longer says who refers to what."""
+def test_a_frozen_function_is_found_by_its_name(folder: Path, written: Callable[[str], ModuleType]) -> None:
+    """Servers freeze the modules that they have imported; after that Python does not report referrers."""
     module = written(SOURCE.replace("@kept", ""))
     gc.freeze()
     try:
         opened = workbench.open(module.Model(), torch.ones(2, 3))
     finally:
-        gc.unfreeze()  # what others found that way is found again
+        gc.unfreeze()  # functions found that way before are found again
     assert opened.on_disk == "kept on disk"
 
 
-def test_what_cannot_be_told_is_traced_each_time(folder: Path) -> None:
+def test_a_program_with_an_unknown_object_is_traced_each_time(folder: Path) -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -389,7 +390,7 @@ def test_what_cannot_be_told_is_traced_each_time(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_file_cut_short_costs_no_more_than_tracing_and_is_told_once(folder: Path) -> None:
+def test_a_truncated_file_is_traced_again_and_reported_once(folder: Path) -> None:
     first = workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     content = kept.read_bytes()
@@ -404,7 +405,7 @@ def test_a_file_cut_short_costs_no_more_than_tracing_and_is_told_once(folder: Pa
         assert workbench.open("mlp", layers=1).on_disk == "from disk"
 
 
-def test_what_another_version_wrote_is_told_by_its_error(folder: Path) -> None:
+def test_a_file_of_another_version_is_reported_as_unreadable(folder: Path) -> None:
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     key, part = kept.name.removesuffix(CAPTURES.suffix).split("-")
@@ -413,8 +414,8 @@ def test_what_another_version_wrote_is_told_by_its_error(folder: Path) -> None:
     assert workbench.open("mlp", layers=1).on_disk == "from disk"
 
 
-def test_what_others_may_have_written_is_not_read(folder: Path) -> None:
-    """A pickle runs what it says when it is read."""
+def test_a_file_that_others_may_write_is_not_read(folder: Path) -> None:
+    """Reading a pickle runs code from it."""
     mask = os.umask(0o002)
     try:
         workbench.open("mlp", layers=1)
@@ -444,7 +445,7 @@ def test_a_file_of_another_user_is_not_read(folder: Path) -> None:
     assert "belongs to someone else" in workbench.open("mlp", layers=1).on_disk
 
 
-def test_a_disk_that_can_be_read_alone_is_as_good(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_disk_serves_the_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
 
@@ -462,10 +463,10 @@ def test_a_disk_that_can_be_read_alone_is_as_good(folder: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("package", ["thunder", "workbench"])
-def test_an_edited_file_of_thunder_or_the_workbench_is_another_version(
+def test_an_edited_file_of_thunder_or_the_workbench_counts_as_another_version(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what people work on, no version says what is in it."""
+    """The version number of a package in development does not identify its contents."""
     source, real = Path(str(sys.modules[package].__file__)).parent / "__init__.py", Path.stat
     there = source.stat()
 
@@ -493,8 +494,8 @@ be(2)
 """
 
 
-def test_two_processes_that_open_a_program_at_once_both_have_it(folder: Path) -> None:
-    environment = {**os.environ, CAPTURES.variable: str(folder), "OMP_NUM_THREADS": "1"}
+def test_two_processes_may_open_a_program_at_the_same_time(folder: Path) -> None:
+    environment = {**os.environ, capture_store.VARIABLE: str(folder), "OMP_NUM_THREADS": "1"}
     *both, after = workbench_process(AT_ONCE, environment).splitlines()
     peak = after.rpartition(" ")[2]
     assert after == f"from disk {peak}"
@@ -503,8 +504,8 @@ def test_two_processes_that_open_a_program_at_once_both_have_it(folder: Path) ->
     assert len(list(folder.iterdir())) == 1
 
 
-def test_what_was_left_unfinished_goes(folder: Path) -> None:
-    CAPTURES.keep("a", "0", b"content")
+def test_unfinished_files_are_removed(folder: Path) -> None:
+    capture_store.keep("a", "0", b"content")
     new, old = (folder / f".workbench-{name}{paths.UNFINISHED}" for name in ("new", "old"))
     for path in (new, old):
         path.write_bytes(bytes(10))
@@ -515,9 +516,7 @@ def test_what_was_left_unfinished_goes(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_full_disk_or_a_folder_of_others_costs_nothing_but_the_cache(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_or_a_foreign_folder_only_disables_the_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -532,15 +531,15 @@ def test_a_full_disk_or_a_folder_of_others_costs_nothing_but_the_cache(
     assert "others may write into it" in again.on_disk
 
 
-def test_off_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CAPTURES.variable, "off")
+def test_off_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(capture_store.VARIABLE, "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert workbench.open("mlp", layers=1).on_disk == f"not kept on disk: {CAPTURES.variable} is off"
     assert not (tmp_path / "cache").exists()
 
 
-def test_those_not_used_for_longest_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CAPTURES, "most_bytes", 33)
+def test_the_least_recently_used_files_are_removed_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_store, "MOST_BYTES", 33)
     for at, key in enumerate("abc"):
         CAPTURES.keep(key, "0", bytes(10))
         os.utime(folder / f"{key}-0{CAPTURES.suffix}", (at, at))
@@ -553,7 +552,7 @@ def test_those_not_used_for_longest_go_first(folder: Path, monkeypatch: pytest.M
     assert dataclasses.astuple(CAPTURES.contents()) == (folder, 0, 0)
 
 
-def test_a_witness_finds_its_function_where_it_stands(written: Any) -> None:
+def test_a_witness_finds_its_function_in_place(written: Any) -> None:
     module = written(SOURCE)
     inner = module.Model.forward.__wrapped__
     seen = identity.witnesses([inner.__code__, module.helper.__code__], [], frozenset(), frozenset())
@@ -580,7 +579,7 @@ def test_a_witness_finds_its_function_where_it_stands(written: Any) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning")
-def test_a_persons_own_model_comes_from_disk(name: str, folder: Path) -> None:
+def test_a_users_own_model_is_read_from_disk(name: str, folder: Path) -> None:
     opened = []
     for _ in range(2):
         module, args, kwargs = zoo.build(name)
@@ -591,9 +590,7 @@ def test_a_persons_own_model_comes_from_disk(name: str, folder: Path) -> None:
     assert chosen_alike(first, second, seed=2)
 
 
-def test_what_a_choice_needs_is_made_once_when_it_is_first_asked_for(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_for_choices_is_computed_once_at_the_first_choice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     replan = open_cached.replan
     monkeypatch.setattr(open_cached, "replan", lambda *given: (made.append(given[1]), replan(*given))[1])
@@ -606,7 +603,7 @@ def test_what_a_choice_needs_is_made_once_when_it_is_first_asked_for(
     assert made == [{}]
 
 
-def test_layers_that_are_alike_are_known_to_be(folder: Path) -> None:
+def test_isomorphic_layers_are_recognized_after_reading(folder: Path) -> None:
     opened = [workbench.open("llama", layers=7) for _ in range(2)]
     assert opened[1].on_disk == "from disk"
     alike = [_numbered(map(structure_of, bench._captured.stage.claimed.bound_symbols)) for bench in opened]
@@ -615,12 +612,12 @@ def test_layers_that_are_alike_are_known_to_be(folder: Path) -> None:
 
 
 def _numbered(objects: Iterable[object]) -> list[int]:
-    """Which of them are one."""
+    """Number the objects by identity: equal numbers for the same object."""
     first: dict[int, int] = {}
     return [first.setdefault(id(each), len(first)) for each in objects]
 
 
-def test_tensors_lie_as_they_lay() -> None:
+def test_tensors_keep_their_layout() -> None:
     mode = FakeTensorMode()
     with mode:
         whole = torch.empty(4, 6)

@@ -1,4 +1,4 @@
-"""What is written as something that was traced before is what tracing it gives: statements, names, plans, choices."""
+"""A call replayed from the memo equals a traced call: statements, names, plans and choices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workbench.core.config import Config
 
 @contextlib.contextmanager
 def all_made() -> Iterator[None]:
-    """Inside, each layer is traced, and each operation's statements are made."""
+    """Trace each layer and each operation inside the `with` block, without the memo."""
 
     def made(
         trace: Any, scope: Any, of: Any, args: Any, kwargs: Any, make: Callable[[], Any], places: Any = None
@@ -42,10 +42,10 @@ def all_made() -> Iterator[None]:
 
 
 def as_text(bench: Workbench) -> list[str]:
-    """All that a plan is made of, names included, and what it comes to."""
+    """Return everything in a plan as text, names and figures included."""
     stage, plan = bench._captured.stage, bench.plan
     traces = [str(trace) for trace in (stage.program, stage.joint, stage.claimed)]
-    # Which number a constant is printed with depends on what was printed before.
+    # The printed number of a constant depends on what was printed before.
     printed = [re.sub(r"\b(_[a-z]\w*)_\d+\b", r"\1", text) for text in (*traces, plan.text())]
     return [
         *(re.sub(r"took \d+ \w+", "", text) for text in printed),
@@ -58,7 +58,7 @@ def as_text(bench: Workbench) -> list[str]:
 @pytest.mark.slow
 @settings(max_examples=amount(6, 25, 300))
 @given(programs(random=True, writes=True, rare=True), st.sampled_from(["dynamo", "interpreter"]))
-def test_random_programs_that_do_the_same_twice(program: RandomProgram, capture: str) -> None:
+def test_random_programs_that_repeat_themselves_equal_traced_ones(program: RandomProgram, capture: str) -> None:
     function, inputs, _ = program.build()
 
     def twice(*given: Any) -> Any:
@@ -66,11 +66,11 @@ def test_random_programs_that_do_the_same_twice(program: RandomProgram, capture:
 
     def opened() -> list[str]:
         try:
-            # Of what Thunder gets wrong that way, as well.
+            # Also for programs that Thunder gets wrong there.
             with warnings.catch_warnings(action="ignore", category=workbench.ProgramWarning):
                 return as_text(workbench.open(twice, *inputs, device="cpu", executor="torch", capture=capture))
         except workbench.ProgramError as error:
-            # Less where it was, which is a line of this file where all is made.
+            # Without the source, which is a line of this file if everything is traced.
             return [str(error).rpartition(": ")[2]]
 
     with all_made():
@@ -96,7 +96,7 @@ def twice_in_less_precision(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 @pytest.mark.parametrize("program", [twice_without_gradients, twice_in_less_precision])
-def test_what_is_called_for_what_it_does_is_done_each_time(program: Callable[..., Any], capture: str) -> None:
+def test_a_call_with_effects_runs_each_time(program: Callable[..., Any], capture: str) -> None:
     def inputs() -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(3)
         return [torch.randn(6, 6, generator=generator).requires_grad_() for _ in range(2)]
@@ -110,7 +110,7 @@ def test_what_is_called_for_what_it_does_is_done_each_time(program: Callable[...
 
 
 def told(bench: Workbench, choices: dict[str, str]) -> str:
-    """What is said of choices that do not go together; nothing where they are made."""
+    """Return the refusal of choices that conflict; empty if they are made."""
     try:
         bench.choose(choices)
     except workbench.ChoiceError as error:
@@ -130,13 +130,13 @@ CASES: dict[str, tuple[Any, tuple[Callable[[layers.Stack], None], ...]]] = {
 }
 TRIED = list(CASES)[: amount(1, len(CASES), len(CASES))]
 SETS = amount(2, 4, 80)
-"""Of choices, for each of these programs: more than 500 in a search."""
+"""Number of random sets of choices for each of these programs: more than 500 in a search."""
 
 
 @pytest.mark.drawn
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRIED)
-def test_choices_in_programs_with_repeated_layers(name: str) -> None:
+def test_choices_in_programs_with_repeated_layers_equal_those_of_traced_ones(name: str) -> None:
     kind, changes = CASES[name]
     torch.manual_seed(1)
     stack = layers.Stack(kind, layers.LAYERS if changes else 4)
@@ -174,9 +174,9 @@ def test_choices_in_programs_with_repeated_layers(name: str) -> None:
 def test_layers_that_dynamo_did_not_trace_are_recorded_once(
     name: str, each_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Statements, where each comes from, and the names that are made for it are those of each layer recorded.
+    """Statements, their sources and their new names equal those of separately recorded layers.
 
-    What writes in place is recorded each time, but not what is before it and behind it.
+    Statements that write in place are recorded each time, but not those before and after them.
     """
     kind, changes = CASES[name]
     run: list[Any] = []
@@ -208,14 +208,14 @@ def test_layers_that_dynamo_did_not_trace_are_recorded_once(
 
 
 def places(bsyms: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Where statements, and all that they are made of, come from, and what they are tagged with."""
+    """Yield the source and tags of each statement, recursively."""
     for bsym in bsyms:
         where = bsym.source_filename
         yield bsym.sym.name, where, getattr(where, "scope", ""), bsym.source_positions, sorted(map(repr, bsym.tags))
         yield from places(bsym.subsymbols)
 
 
-def test_an_operation_is_made_once_for_arguments_that_are_alike() -> None:
+def test_an_operation_is_recorded_once_for_equal_arguments() -> None:
     asked: list[Any] = []
     recorded: list[Any] = []
 
@@ -232,7 +232,7 @@ def test_an_operation_is_made_once_for_arguments_that_are_alike() -> None:
         return x.sum()
 
     x = torch.randn(3, 3, requires_grad=True)
-    # What is found out of an operation once in a process is traced, too.
+    # Facts about an operation that are found once per process are traced too.
     workbench.open(function, x, 2, device="cpu", executor="torch")
     with (
         mock.patch.object(call_memo, "written", count(asked, call_memo.written)),

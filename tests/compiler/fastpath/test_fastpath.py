@@ -1,4 +1,4 @@
-"""Thunder made quicker gives what it gives as shipped, and does less on the way."""
+"""The memoized Thunder functions give the results of the shipped ones with less work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from workbench.compiler.trace.bsym_memo import identity, names_in, structure_of
 
 @pytest.fixture(autouse=True)
 def in_force() -> Iterator[None]:
-    """Each test runs as a compilation of the workbench does."""
+    """Run each test as a compilation of the workbench runs."""
     with installed.installed():
         yield
 
@@ -63,19 +63,19 @@ def traced(function: Callable[..., Any], *args: Any) -> list[str]:
 
 
 def renumbered(texts: list[str]) -> list[str]:
-    """With Thunder's numbers for tensors in the order in which they come: it throws away what it has given some to."""
+    """Renumber Thunder's tensor names by first appearance: Thunder discards some names after giving them a number."""
     numbers: dict[str, str] = {}
     name = re.compile(r"(?<![a-zA-Z0-9])[fit]\d+(?![a-zA-Z0-9])")
-    # Lines break by how long names are.
+    # Line breaks depend on the length of names.
     whole = [re.sub(r"\\(\\?n|\n) *", "", text) for text in texts]
     named = [name.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text) for text in whole]
-    # Sets are told in the order of their names.
+    # Sets are printed in the order of their names.
     return [re.sub(r"\{([#\w, ]+)\}", lambda found: str(sorted(found[1].split(", "))), text) for text in named]
 
 
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Functions that are interpreted, one entry for each call."""
+    """Record the interpreted functions, one entry for each call."""
     found: list[str] = []
     stock = interpreter._run_frame
 
@@ -88,7 +88,7 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def by_rows(x: torch.Tensor) -> torch.Tensor:
-    """Each row from those before it, as gated delta rules have them; and a write through a view of all."""
+    """Compute each row from those before it, as gated delta rules do, and write through a view of all rows."""
     made = x * 1.0
     for row in range(1, 5):
         before = made[:row, :row].clone()
@@ -99,12 +99,12 @@ def by_rows(x: torch.Tensor) -> torch.Tensor:
 
 
 class InOrder(set[Any]):
-    """A set whose common part with another is in the order that names have in a trace, which Thunder leaves to hashes.
+    """A set whose intersection follows the order of names in a trace; in Thunder that order depends on hashes.
 
     Attributes
     ----------
     place : dict of str to int
-        Of each name.
+        Position of each name.
     """
 
     place: ClassVar[dict[str, int]] = {}
@@ -118,7 +118,7 @@ class InOrder(set[Any]):
 
 @contextlib.contextmanager
 def shipped_in_order() -> Iterator[None]:
-    """Inside, Thunder works as shipped, and names views in the order in which a program first has them."""
+    """Run Thunder as shipped inside the `with` block, with views named in the order of their first appearance."""
     stock = update_aliases.replace_args_with_alias_map
 
     def noted(trace: Any, indices: Any) -> Any:
@@ -143,7 +143,7 @@ def outcome(function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> lis
 
 
 @pytest.mark.slow
-def test_what_is_written_by_rows_is_renamed_as_thunder_does() -> None:
+def test_row_writes_are_renamed_as_thunder_does() -> None:
     with shipped_in_order():
         shipped = outcome(by_rows, (torch.randn(5, 5, requires_grad=True),))
     assert sum("update_aliases" in text for text in shipped)
@@ -161,7 +161,7 @@ def test_random_writes_are_renamed_as_thunder_does(program: RandomProgram) -> No
 
 
 @pytest.mark.slow
-def test_traces_are_the_same_and_a_third_of_the_frames_is_interpreted(frames: list[str]) -> None:
+def test_traces_are_equal_with_a_third_of_the_interpreted_frames(frames: list[str]) -> None:
     net, x = Net(), torch.ones(2, 4)
     with install.as_shipped():
         shipped = traced(net, x)
@@ -205,7 +205,7 @@ def _for_another(*given: Any) -> None: ...
 @pytest.mark.parametrize(
     ("args", "kwargs"), [((), {}), ((1,), {}), ((1, 2), {}), ((1,), {"b": 2}), ((), {"a": 1, "b": 2}), ((1, 2, 3), {})]
 )
-def test_arguments_are_put_in_their_places_as_thunder_does(
+def test_arguments_are_bound_as_thunder_does(
     meta: Callable[..., None], args: tuple[int, ...], kwargs: dict[str, int]
 ) -> None:
     def outcome(normalize: Any) -> Any:
@@ -239,7 +239,7 @@ def _written(x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("function", [_given_back, _without_gradients, _in_half, _written])
-def test_statements_are_recorded_as_they_are_as_shipped(function: Callable[..., Any]) -> None:
+def test_statements_are_recorded_as_in_shipped_thunder(function: Callable[..., Any]) -> None:
     x = torch.randn(2, 4, requires_grad=True)
     with shipped_in_order():
         assert not install.is_hastened()
@@ -248,7 +248,7 @@ def test_statements_are_recorded_as_they_are_as_shipped(function: Callable[..., 
     assert traced(function, x) == shipped
 
 
-def test_properties_of_tensors_are_inferred_as_ever() -> None:
+def test_tensor_properties_are_inferred_as_in_shipped_thunder() -> None:
     cpu, cuda = thunder.core.devices.Device("cpu"), thunder.core.devices.Device("cuda:0")
     single, weak, whole = thunder.dtypes.float32, thunder.dtypes.float32_, thunder.dtypes.int64
 
@@ -271,7 +271,7 @@ def test_properties_of_tensors_are_inferred_as_ever() -> None:
             (None, "2", cpu, single, False),
             (None, (2,), None, single, False),
         ):
-            for _ in range(2):  # what is kept is given the second time
+            for _ in range(2):  # the second call returns the cached value
                 try:
                     made.append(infer(*properties))
                 except (RuntimeError, ValueError) as error:
@@ -281,7 +281,7 @@ def test_properties_of_tensors_are_inferred_as_ever() -> None:
     assert outcomes(symbols._inferred) == outcomes(symbols._stock_properties)
 
 
-def test_before_an_interpretation_the_source_of_one_frame_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpretation_first_looks_up_the_source_of_one_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Any] = []
     stock = inspect.getframeinfo
     monkeypatch.setattr(inspect, "getframeinfo", lambda frame, context=1: looked.append(frame) or stock(frame, context))
@@ -289,7 +289,7 @@ def test_before_an_interpretation_the_source_of_one_frame_is_looked_up(monkeypat
     assert len(looked) == 1
 
 
-def test_each_interpretation_looks_up_builtins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_interpretation_looks_up_builtins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(x: torch.Tensor) -> Any:
         return x * len((x, x))
 
@@ -329,7 +329,7 @@ def _outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
-def test_an_unknown_name_is_refused_as_ever() -> None:
+def test_an_unknown_name_is_refused_as_in_shipped_thunder() -> None:
     def lost(x: torch.Tensor) -> Any:
         return x + no_such_name  # noqa: F821
 
@@ -344,14 +344,14 @@ class Pair:
 
 
 @pytest.mark.parametrize("tree", [(), ((1, [2.0, None]), {"a": "b"}), Pair(1, 2), ([Pair(1, [2])], {}), slice(1, 2)])
-def test_trees_are_flattened_as_ever(tree: Any) -> None:
+def test_trees_are_flattened_as_in_shipped_thunder(tree: Any) -> None:
     with install.as_shipped():
-        pytree.tree_flatten_with_dataclass(tree)  # makes the dataclass known, here and there
+        pytree.tree_flatten_with_dataclass(tree)  # registers the dataclass in both functions
         shipped = [pytree.tree_flatten(tree), pytree.tree_flatten_with_dataclass(tree)]
     assert [symbol.tree_flatten(tree), symbol.tree_flatten_with_dataclass(tree)] == shipped
 
 
-def test_a_dataclass_is_looked_into_when_it_is_first_seen() -> None:
+def test_a_dataclass_is_inspected_when_it_is_first_seen() -> None:
     @dataclasses.dataclass
     class New:
         inside: Any
@@ -360,7 +360,7 @@ def test_a_dataclass_is_looked_into_when_it_is_first_seen() -> None:
     assert symbol.tree_flatten_with_dataclass([1, New([2, 3])])[0] == [1, 2, 3]
 
 
-def test_what_is_no_tree_is_refused_each_time() -> None:
+def test_an_unsupported_type_is_refused_each_time() -> None:
     class Own:
         pass
 
@@ -391,7 +391,7 @@ def test_a_signature_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inspected == [meta]
 
 
-def test_tags_are_those_of_all_that_is_inside() -> None:
+def test_tags_include_those_of_all_members() -> None:
     jitted = thunder.jit(Net())
     jitted(torch.ones(2, 4))
     bsyms = [bsym for trace in thunder.last_traces(jitted) for bsym in trace.bound_symbols]
@@ -413,7 +413,7 @@ def test_tags_are_those_of_all_that_is_inside() -> None:
         pytest.param("ddp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser", marks=pytest.mark.long),
     ],
 )
-def test_passes_over_statements_give_the_plans_that_they_gave(
+def test_statement_passes_give_the_same_plans(
     program: str, settings: dict[str, Any], device: str, executor: str
 ) -> None:
     def plans() -> list[Any]:
@@ -430,7 +430,7 @@ def test_passes_over_statements_give_the_plans_that_they_gave(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_numbers_are_given_once_and_other_statements_stay_what_they_are(seed: int) -> None:
+def test_numbers_are_computed_once_and_other_statements_do_not_change(seed: int) -> None:
     drawn = random.Random(seed)
     statement = symbol.Symbol("statement", meta=lambda number: None)
     with tracectx(TraceCtx(None)):
@@ -449,7 +449,7 @@ def test_numbers_are_given_once_and_other_statements_stay_what_they_are(seed: in
         theirs = transform_common.remove_duplicate_number_proxies(bsyms)
     assert [repr(bsym.output) for bsym in ours] == [repr(bsym.output) for bsym in theirs]
     assert [type(bsym.output) for bsym in ours] == [type(bsym.output) for bsym in theirs]
-    # Shipped, each is a copy: here one is where what it gives has become another.
+    # Each shipped copy is new. Here a statement is the same object unless its outputs have changed.
     before = {identity(bsym): repr(bsym.output) for bsym in bsyms}
     copies = [bsym for bsym in ours if identity(bsym) not in before]
     assert all(repr(bsym.output) == before[identity(bsym)] for bsym in ours if bsym not in copies)
@@ -457,7 +457,7 @@ def test_numbers_are_given_once_and_other_statements_stay_what_they_are(seed: in
 
 
 @pytest.mark.parametrize("parallel", ["fsdp", "fsdp_zero3", "ddp"])
-def test_waits_are_sorted_as_ever(parallel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_are_sorted_as_in_shipped_thunder(parallel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sorted_by: list[tuple[list[int], list[int]]] = []
 
     def both(trace: Any) -> Any:
@@ -475,7 +475,7 @@ def test_waits_are_sorted_as_ever(parallel: str, monkeypatch: pytest.MonkeyPatch
         assert found == stock
 
 
-def test_a_statement_that_is_copied_keeps_what_is_known_of_the_parts_that_stay() -> None:
+def test_a_copied_statement_keeps_facts_about_unchanged_parts() -> None:
     jitted = thunder.jit(Net())
     jitted(torch.ones(2, 4))
     bsym = next(b for b in thunder.last_traces(jitted)[0].bound_symbols if b.flat_proxy_args and b.subsymbols)
@@ -495,7 +495,7 @@ def test_a_statement_that_is_copied_keeps_what_is_known_of_the_parts_that_stay()
     assert bsym.flat_proxy_args is known[0]
 
 
-def test_values_are_swapped_as_ever() -> None:
+def test_values_are_swapped_as_in_shipped_thunder() -> None:
     jitted = thunder.jit(Net())
     jitted(torch.ones(2, 4))
     statements = [b for trace in thunder.last_traces(jitted) for b in trace.bound_symbols if b.flat_proxy_args]
@@ -520,7 +520,7 @@ def test_values_are_swapped_as_ever() -> None:
 
 
 def _swapped_by(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mapping[str, bool]) -> Any:
-    """A statement with values swapped, each value told by which object it is; or why not."""
+    """Return a statement with swapped values, each identified by object, or the error."""
 
     def told(made: Any) -> Any:
         parts = pytree.tree_flatten((made.args, made.kwargs, made.output))[0]
@@ -533,7 +533,7 @@ def _swapped_by(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mappin
         return str(error)
 
 
-def test_a_copy_whose_arguments_change_as_it_is_made_has_a_structure_of_its_own() -> None:
+def test_a_copy_whose_arguments_change_while_it_is_made_has_its_own_structure() -> None:
     jitted = thunder.jit(Net())
     jitted(torch.ones(2, 4))
     bsym = next(b for b in thunder.last_traces(jitted)[0].bound_symbols if len(b.args) > 1)

@@ -16,7 +16,7 @@ from workbench.errors import ProgramError
 def function(
     backward: Callable[[Any, torch.Tensor], torch.Tensor], *, save_buffer: bool = False
 ) -> type[torch.autograd.Function]:
-    """A function that doubles its first argument, and has a buffer in its context."""
+    """Return a function that doubles its first argument and has a buffer in its context."""
 
     class Doubles(torch.autograd.Function):
         @staticmethod
@@ -83,7 +83,7 @@ class Model(nn.Module):
 @pytest.mark.parametrize(
     "made", [*(function(each) for each in SEEN.values()), function(averages, save_buffer=True)], ids=[*SEEN, "averages"]
 )
-def test_a_backward_that_writes_what_others_see_is_refused_by_line_and_runs_in_parts(made: Any) -> None:
+def test_a_backward_that_writes_a_shared_tensor_is_refused_by_line_and_runs_in_parts(made: Any) -> None:
     x = torch.randn(4, 6)
     with pytest.raises(ProgramError, match=r"test_custom_backwards\.py:\d+ .*backward .* writes in place what others"):
         workbench.open(Model(made), x, device="cpu", executor="torch", capture="dynamo")
@@ -96,7 +96,7 @@ def test_a_backward_that_writes_what_others_see_is_refused_by_line_and_runs_in_p
     torch.testing.assert_close(found[1], found[0])
 
 
-def test_a_backward_may_write_what_it_makes() -> None:
+def test_a_backward_may_write_its_own_tensors() -> None:
     x, model = torch.randn(4, 6), Model(function(writes_its_own))
     bench = workbench.open(model, x, device="cpu", executor="torch", capture="dynamo")
     assert bench.plan.proof.proven
@@ -106,7 +106,7 @@ def test_a_backward_may_write_what_it_makes() -> None:
 
 
 def marked(*places: int, count: int = 2) -> type[torch.autograd.Function]:
-    """A function of several results, some of which are not differentiable."""
+    """Return a function with several results, some marked as not differentiable."""
 
     class Marked(torch.autograd.Function):
         @staticmethod
@@ -125,7 +125,7 @@ def marked(*places: int, count: int = 2) -> type[torch.autograd.Function]:
 @pytest.mark.parametrize(
     ("places", "count"), [((), 2), ((0,), 2), ((1,), 2), ((0, 1), 2), ((2,), 3), ((1, 2), 3), ((0,), 1)]
 )
-def test_no_gradient_goes_through_what_is_marked(places: tuple[int, ...], count: int) -> None:
+def test_no_gradient_flows_through_marked_results(places: tuple[int, ...], count: int) -> None:
     made = marked(*places, count=count)
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -153,7 +153,7 @@ class Single(torch.autograd.Function):
 @pytest.mark.parametrize(
     ("capture", "advice"), [("dynamo", r"Function\.apply\(x\)\.detach\(\)"), ("interpreter", "capture='auto'")]
 )
-def test_a_mark_that_cannot_be_traced_is_refused_by_line(capture: str, advice: str) -> None:
+def test_an_untraceable_mark_is_refused_by_line(capture: str, advice: str) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return (Single.apply(x * 1) * x).sum()
 

@@ -1,4 +1,4 @@
-"""`torch.autograd.Function` in a program: what its forward writes in place, and what it hands on, is as in eager."""
+"""A `torch.autograd.Function` in a program writes in place and returns its inputs as in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 class Doubled(torch.autograd.Function):
-    """Writes over a value of its own."""
+    """Overwrites a value of its own."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ class Doubled(torch.autograd.Function):
 
 
 class Kept(torch.autograd.Function):
-    """Keeps what it wrote over for its gradient."""
+    """Saves the value that it overwrote for its gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -46,7 +46,7 @@ class Kept(torch.autograd.Function):
 
 
 class Viewed(torch.autograd.Function):
-    """Writes by another name."""
+    """Writes through an alias."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ class Viewed(torch.autograd.Function):
 
 
 class Over(torch.autograd.Function):
-    """Writes over what it is given."""
+    """Overwrites its input."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -74,7 +74,7 @@ class Over(torch.autograd.Function):
 
 
 class Reversed(torch.autograd.Function):
-    """Hands on what it is given."""
+    """Returns its input."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -125,7 +125,7 @@ def parts(program: Callable[[torch.Tensor], Any], x: torch.Tensor) -> list[torch
     ],
     ids=["a value of its own", "what it keeps", "a view", "what it is given", "an input reversed", "both given back"],
 )
-def test_outputs_and_gradients_are_those_of_eager(program: Callable[[torch.Tensor], Any], capture: str) -> None:
+def test_outputs_and_gradients_equal_those_of_eager(program: Callable[[torch.Tensor], Any], capture: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 5, requires_grad=True)
     bench = workbench.open(program, x, device="cpu", executor="torch")
@@ -138,14 +138,14 @@ def test_outputs_and_gradients_are_those_of_eager(program: Callable[[torch.Tenso
             torch.testing.assert_close(ours, eager)
 
 
-def test_what_is_written_and_read_by_its_old_name_is_refused() -> None:
+def test_reading_a_written_value_by_its_old_name_is_refused() -> None:
     line = r"test_custom_functions.py:\d+ \(return Over.apply\(y\) \* y\): .*have its forward give what it computes"
     with pytest.raises(ProgramError, match=line):
         workbench.open(reads_what_was_written, torch.randn(4, 5, requires_grad=True), device="cpu")
 
 
 class Attribute(torch.autograd.Function):
-    """Keeps a tensor where autograd does not look."""
+    """Saves a tensor in an attribute that autograd does not see."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -168,13 +168,15 @@ class Attribute(torch.autograd.Function):
     ],
     ids=["a value of its own", "a view", "an input reversed", "both given back", "an attribute"],
 )
-def test_thunders_interpreter_refuses_what_it_gets_wrong(program: Callable[[torch.Tensor], Any], told: str) -> None:
+def test_thunders_interpreter_refuses_functions_that_it_gets_wrong(
+    program: Callable[[torch.Tensor], Any], told: str
+) -> None:
     with pytest.raises(ProgramError, match=told):
         workbench.open(program, torch.randn(4, 5, requires_grad=True), device="cpu", capture="interpreter")
 
 
 class Given(torch.autograd.Function):
-    """A loss that knows its gradient, and takes for granted that it is asked for that alone."""
+    """A loss that computes its own gradient, and assumes that only this gradient is requested."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -196,7 +198,7 @@ def knows_one_of_two(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_a_backward_that_reads_no_gradient_is_refused_where_thunder_stops_at_an_assertion(capture: str) -> None:
+def test_a_backward_without_incoming_gradient_is_refused_where_thunder_asserts(capture: str) -> None:
     x = torch.randn(4, 5, requires_grad=True)
     with pytest.raises(AssertionError):
         thunder.jit(knows_its_gradient)(x).backward()
@@ -208,7 +210,7 @@ def test_a_backward_that_reads_no_gradient_is_refused_where_thunder_stops_at_an_
 @pytest.mark.parametrize(
     ("program", "capture"), [(knows_its_gradient, "parts"), (knows_one_of_two, "dynamo")], ids=["alone", "beside a sum"]
 )
-def test_a_function_that_reads_no_gradient_has_that_of_eager(
+def test_a_function_that_reads_no_gradient_has_the_gradient_of_eager(
     program: Callable[[torch.Tensor], torch.Tensor], capture: str
 ) -> None:
     x = torch.randn(4, 5, requires_grad=True)
@@ -219,7 +221,7 @@ def test_a_function_that_reads_no_gradient_has_that_of_eager(
 
 
 class Counted(torch.autograd.Function):
-    """Gives a number, nothing and a tensor without a gradient beside what it computes."""
+    """Returns a number, None and a tensor without a gradient beside its result."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, by: int) -> tuple[int, torch.Tensor, None, torch.Tensor, torch.Tensor]:
@@ -234,7 +236,7 @@ class Counted(torch.autograd.Function):
         return grads[1] * 5 + grads[4] * x.exp(), None
 
 
-def test_results_that_are_no_tensors_are_handed_on() -> None:
+def test_results_that_are_not_tensors_are_returned() -> None:
     def program(x: torch.Tensor) -> tuple[Any, ...]:
         return Counted.apply(x.sin(), 3)
 
@@ -249,7 +251,7 @@ def test_results_that_are_no_tensors_are_handed_on() -> None:
 
 
 def sine_of_its_own() -> Callable[[torch.Tensor], torch.Tensor]:
-    """The class is another object each time, as it is in each process."""
+    """Return a function of a new class: another object each time, as in each process."""
 
     class Sine(torch.autograd.Function):
         @staticmethod
@@ -268,7 +270,7 @@ def sine_of_its_own() -> Callable[[torch.Tensor], torch.Tensor]:
     return program
 
 
-def test_ids_of_a_function_hold_no_address() -> None:
+def test_ids_of_a_function_contain_no_address() -> None:
     x = torch.randn(3, 4, requires_grad=True)
     one, other = (
         workbench.open(sine_of_its_own(), x, device="cpu", executor="torch", capture="interpreter") for _ in range(2)

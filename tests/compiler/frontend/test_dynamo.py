@@ -1,4 +1,4 @@
-"""The way in through Dynamo: the same statements and ids as the interpreter's, and callables that act as the model."""
+"""The Dynamo front end: the same statements and ids as the interpreter's, and callables that act as the model."""
 
 from __future__ import annotations
 
@@ -51,13 +51,14 @@ BUILTIN = [
 
 
 def constant(leaf: Any) -> str:
-    """What is no value of a trace; each opening makes a group of ranks of its own."""
-    # Thunder has another type for what takes the type of what it meets, and its interpreter gives that to values, too.
+    """Normalize a constant that is not a value of a trace: each opening makes a process group of its own."""
+    # Thunder types an op that takes the type of its inputs differently, and its interpreter gives that type to values
+    # too.
     return "the ranks" if isinstance(leaf, ProcessGroup) else re.sub(r"^(thunder\.dtypes\.\w+?)_$", r"\1", repr(leaf))
 
 
 def statements(bench: Workbench) -> list[tuple[str, ...]]:
-    """What the joint trace does, values numbered as they appear: only names and the order of arguments are left out."""
+    """Return the statements of the joint trace with values numbered by appearance, without names and argument order."""
     numbers: dict[str, int] = {}
 
     def text(leaf: Any) -> str:
@@ -68,7 +69,7 @@ def statements(bench: Workbench) -> list[tuple[str, ...]]:
     for bsym in filter(is_statement, joint.bound_symbols):
         leaves = tree_flatten((bsym.args, bsym.kwargs, bsym.output))[0]
         if bsym.sym.id is PrimIDs.UPDATE_ALIASES:
-            # Pairs of before and after, in no order of their own: by the names of what goes in.
+            # Pairs of before and after, which have no order, sorted by the names of their inputs.
             pairs = sorted(zip(bsym.flat_proxy_args, bsym.flat_proxy_outs, strict=True), key=lambda pair: text(pair[0]))
             leaves = [leaf for pair in pairs for leaf in pair]
         told.append((bsym.sym.name, *map(text, leaves)))
@@ -79,7 +80,7 @@ def statements(bench: Workbench) -> list[tuple[str, ...]]:
 
 
 def terms(bench: Workbench) -> list[str]:
-    """What the joint trace computes, in no order: Thunder leaves some of a backward in the order of a set."""
+    """Return the terms that the joint trace computes, unordered: Thunder orders some of a backward by a set."""
     joint = bench._captured.stage.joint
     known: dict[str, str] = {}
     told: list[str] = []
@@ -90,7 +91,7 @@ def terms(bench: Workbench) -> list[str]:
     for bsym in filter(is_statement, joint.bound_symbols):
         given = [text(leaf) for leaf in tree_flatten((bsym.args, bsym.kwargs))[0]]
         if bsym.sym.id is PrimIDs.UPDATE_ALIASES:
-            # Each comes out as it went in, behind the others.
+            # Each result is its input, after the other results.
             known.update(
                 (out.name, f"after {text(arg)}")
                 for arg, out in zip(bsym.flat_proxy_args, bsym.flat_proxy_outs, strict=True)
@@ -110,7 +111,7 @@ def unnumbered(text: str) -> str:
 def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
     found = {}
     for site in bench.sites():
-        # Some name values, and Thunder numbers those as it makes them.
+        # Some name values, and Thunder numbers those as it creates them.
         why = {option: unnumbered(reason) for option, reason in site.illegal.items()}
         found[site.id] = (unnumbered(site.label), site.source, site.options, why)
     return found
@@ -118,7 +119,7 @@ def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
 
 def assert_same(one: Workbench, other: Workbench) -> None:
     assert (one.capture, other.capture) == ("dynamo", "interpreter")
-    # The same statements, but for an order that changes from process to process with the hashes of names.
+    # The statements are equal up to an order that depends on the hashes of names in each process.
     if terms(one) != terms(other):
         assert statements(one) == statements(other)
     assert one._captured.stage.origins == other._captured.stage.origins
@@ -129,7 +130,7 @@ def assert_same(one: Workbench, other: Workbench) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "given"), BUILTIN)
-def test_both_ways_in_give_the_same_program(name: str, given: dict[str, Any]) -> None:
+def test_both_front_ends_give_the_same_program(name: str, given: dict[str, Any]) -> None:
     assert_same(*(workbench.open(name, device="cpu", settings=given, capture=way) for way in ("dynamo", "interpreter")))
 
 
@@ -141,9 +142,9 @@ def test_both_ways_in_give_the_same_program(name: str, given: dict[str, Any]) ->
     report_multiple_bugs=False,
 )
 @given(programs(random=True))
-def test_both_ways_in_give_the_same_random_program(program: RandomProgram) -> None:
-    # Dynamo hands an output that is an input on beside the graph; through Thunder's interpreter it goes through the
-    # computation, which asks for its gradient.
+def test_both_front_ends_give_the_same_random_program(program: RandomProgram) -> None:
+    # Dynamo returns an output that is an input beside the graph. With Thunder's interpreter it passes through the
+    # computation, which requests its gradient.
     assume(not any(input.name in program.returned for input in program.inputs))
     assume(comparable(program))
     benches = []
@@ -158,14 +159,15 @@ def test_both_ways_in_give_the_same_random_program(program: RandomProgram) -> No
 
 
 MENDED = ("clamp", "detach", "lerp")
-"""What Dynamo's way writes otherwise, beside what is written in place and what has no dimensions."""
+"""Operations that Dynamo's front end writes differently, beside in-place writes and zero-dimensional values."""
 
 
 def comparable(program: RandomProgram) -> bool:
-    """Whether both ways in give the same statements, not the same numbers alone, which `test_rare.py` compares.
+    """Return whether both front ends give the same statements. `test_rare.py` compares the results of the other
+    programs.
 
-    What Thunder gets wrong, as some of what mixes precisions, is put right on one way, and warned of on the other. What
-    is given twice Dynamo takes once, and an index that nobody reads is no node of its graph.
+    One front end corrects Thunder's errors, such as those with mixed precision; the other warns of them. Dynamo merges
+    an argument that is passed twice, and has no node for an unused index.
     """
     precisions = set(re.findall(r"\bb?float\d+\b", repr(program)))
     if program.shared or len(precisions) > 1 or any(name in line for line in program.lines for name in MENDED):
@@ -178,7 +180,7 @@ def comparable(program: RandomProgram) -> bool:
 
 
 class Tower(nn.Module):
-    """With buffers written in place, a region without gradients, an output that is an input, and one that is none."""
+    """A module with in-place writes to buffers, a region without gradients, an input and a non-tensor as outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +219,7 @@ def bench() -> Workbench:
     return workbench.open(tower(), batch())
 
 
-def test_a_module_comes_in_by_dynamo_and_says_so(bench: Workbench) -> None:
+def test_a_module_is_captured_by_dynamo_and_reports_it(bench: Workbench) -> None:
     assert (bench.capture, bench.config.capture) == ("dynamo", "dynamo")
     assert "one graph" in bench.capture_reason
     assert bench.plan.to_json()["capture"] == "dynamo"
@@ -250,8 +252,8 @@ def of_another_process(compiled: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("copied", [copy.deepcopy, of_another_process])
-def test_a_compiled_module_is_copied_and_sent_as_one(bench: Workbench, copied: Callable[[Any], Any]) -> None:
-    """As a running average of its weights is made of a copy (`torch.optim.swa_utils.AveragedModel`)."""
+def test_a_compiled_module_is_copied_and_pickled(bench: Workbench, copied: Callable[[Any], Any]) -> None:
+    """`torch.optim.swa_utils.AveragedModel` copies a model for a running average of its weights."""
     ours = tower()
     compiled = bench.config.jit(ours)
     compiled(batch()).out.sum().backward()
@@ -265,12 +267,12 @@ def test_a_compiled_module_is_copied_and_sent_as_one(bench: Workbench, copied: C
     assert not torch.equal(other(batch()).out, ours(batch()).out)
 
 
-def test_what_was_compiled_under_transforms_of_ones_own_is_not_copied(bench: Workbench) -> None:
+def test_a_module_compiled_with_own_transforms_is_not_copied(bench: Workbench) -> None:
     with pytest.raises(WorkbenchError, match="copy the module, and compile the copy"):
         copy.deepcopy(bench.config.jit(tower(), transforms=[]))
 
 
-def test_the_mode_is_the_modules(bench: Workbench) -> None:
+def test_the_mode_is_that_of_the_module(bench: Workbench) -> None:
     ours = tower().eval()
     compiled = bench.config.jit(ours)
     assert not compiled.training
@@ -283,7 +285,7 @@ def test_the_mode_is_the_modules(bench: Workbench) -> None:
 
 
 @pytest.mark.slow
-def test_modes_are_those_of_the_call(bench: Workbench) -> None:
+def test_grad_modes_are_those_of_the_call(bench: Workbench) -> None:
     ours, theirs = tower(), tower()
     compiled = bench.config.jit(ours)
     compiled(batch())
@@ -301,7 +303,7 @@ def test_modes_are_those_of_the_call(bench: Workbench) -> None:
 
 
 @pytest.mark.slow
-def test_several_forwards_go_before_a_backward(bench: Workbench) -> None:
+def test_several_forwards_may_precede_a_backward(bench: Workbench) -> None:
     grads = []
     for compile_module in (bench.config.jit, lambda module: module):
         module = tower()
@@ -324,7 +326,7 @@ def logged_in_parts(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor,
 
 
 @pytest.mark.parametrize("program", [logged, logged_in_parts])
-def test_outputs_need_gradients_where_those_of_eager_do(program: Callable[..., Any]) -> None:
+def test_outputs_require_gradients_as_in_eager(program: Callable[..., Any]) -> None:
     arguments = torch.randn(4, requires_grad=True), torch.randn(4)
     bench = workbench.open(program, *arguments, device="cpu", executor="torch")
     assert (len(bench.parts) > 1) == (program is logged_in_parts)
@@ -339,7 +341,7 @@ def test_outputs_need_gradients_where_those_of_eager_do(program: Callable[..., A
 
 
 @pytest.mark.slow
-def test_choices_of_one_way_replay_by_the_other() -> None:
+def test_choices_made_with_one_front_end_replay_with_the_other() -> None:
     def build() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         torch.manual_seed(3)
         return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6), nn.Tanh()), (batch(),), {}
@@ -355,7 +357,7 @@ def test_choices_of_one_way_replay_by_the_other() -> None:
         assert stepper.run._lc_cs.last_traces
 
 
-def test_a_program_that_dynamo_breaks_comes_in_parts_and_says_why() -> None:
+def test_a_program_with_a_graph_break_is_captured_in_parts_with_the_reason() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
         return x * 2
@@ -396,7 +398,7 @@ def test_a_model_without_memory_is_planned() -> None:
 
 
 @pytest.mark.slow
-def test_ops_that_thunder_registers_by_itself_are_planned_for_a_gpu_that_is_not_there() -> None:
+def test_ops_that_thunder_registers_itself_are_planned_for_an_absent_gpu() -> None:
     def registered(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         y = torch.roll(torch.addmm(bias, x, weight), 1, 0)
         y, _ = torch.cummax(torch.logcumsumexp(y, 0), 1)
@@ -414,7 +416,7 @@ def test_ops_that_thunder_registers_by_itself_are_planned_for_a_gpu_that_is_not_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_what_is_compiled_goes_with_its_callable(capture: str) -> None:
+def test_compiled_code_is_freed_with_its_callable(capture: str) -> None:
     import gc
     import weakref
 
@@ -427,8 +429,8 @@ def test_what_is_compiled_goes_with_its_callable(capture: str) -> None:
     assert gone() is None
 
 
-def test_names_are_those_of_the_function_where_it_names_a_module_that_is_another_here() -> None:
-    """A function of a script or a notebook, in the process of a run: `__main__` is the run's own there."""
+def test_names_resolve_in_the_functions_module_even_if_that_name_is_taken() -> None:
+    """A function of a script or notebook, in the process of a run: there `__main__` is the run's own module."""
     source = """
 def within(x):
     return torch.sin(x) * scale
@@ -445,7 +447,7 @@ def program(x):
     torch.testing.assert_close(compiled(x), program(x))
 
 
-def test_what_a_library_adds_to_loggers_later_is_no_part_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_added_to_loggers_later_are_not_part_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("tried")
 
     def logs(x: torch.Tensor) -> torch.Tensor:
@@ -458,19 +460,19 @@ def test_what_a_library_adds_to_loggers_later_is_no_part_of_a_program(monkeypatc
     assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
 
 
-def test_a_pytorch_that_cannot_note_functions_among_dynamo_s_settings_says_nothing(
+def test_a_pytorch_that_cannot_ignore_logging_functions_gives_no_message(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     noted: list[str] = []
 
     def note() -> str:
-        # As PyTorch 2.11 does it, whose list of what is left out lacks the name that the setting has there.
+        # PyTorch 2.11 does this: its list of ignored settings lacks the current name.
         sets = {"ignore_logging_functions": dynamo_session.dynamo_config.ignore_logger_methods}
         noted.append(json.dumps({name: sorted(value) for name, value in sets.items()}))
         return noted[-1]
 
     monkeypatch.setattr(torch._dynamo.utils, "_get_dynamo_config_for_logging", note)
-    # Loggers of PyTorch hand nothing on.
+    # PyTorch's loggers do not propagate.
     monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
     logger = logging.getLogger("tried")
 
@@ -485,7 +487,7 @@ def test_a_pytorch_that_cannot_note_functions_among_dynamo_s_settings_says_nothi
     assert torch._dynamo.utils._get_dynamo_config_for_logging is note
 
 
-def test_calls_that_fit_what_was_compiled_leave_dynamo_s_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_fit_compiled_code_do_not_touch_dynamos_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[int] = []
     stock = dynamo_session.settings
 
@@ -506,7 +508,7 @@ def test_calls_that_fit_what_was_compiled_leave_dynamo_s_settings_alone(monkeypa
 
 
 class _Held(nn.Module):
-    """Holds a parameter, a frozen one and a buffer, and gives two results, one of them an argument."""
+    """Holds a parameter, a frozen parameter and a buffer, and returns two results, one of them an argument."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -518,14 +520,14 @@ class _Held(nn.Module):
         return self.linear(x) * self.scale + self.frozen + bias, x
 
 
-def test_what_is_traced_for_a_plan_is_what_thunders_interpreter_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trace_for_a_plan_equals_that_of_thunders_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[object, ...]] = []
 
     def noted(source: fx_to_thunder.GraphSource, found: Any) -> Any:
         computation, epilogue = found.computation_trace, found.epilogue_trace
         arguments = [vars(proxy) | {"history": None} for proxy in computation.args]
         signature = (str(computation.siginfo()), computation.name_ctr, set(computation.names))
-        # Less where in the stand-in its one statement is.
+        # Without the location of the one statement in the stand-in.
         text = [line for line in str(computation).splitlines() if "<graph>" not in line and line]
         told.append((text, arguments, signature, str(epilogue)))
         return traced(source, found)
@@ -542,7 +544,7 @@ def test_what_is_traced_for_a_plan_is_what_thunders_interpreter_finds(monkeypatc
 
 @pytest.fixture
 def said(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """What a person says to `torch.compile`."""
+    """The settings that a user gives to `torch.compile`."""
     torch.compiler.set_stance(**request.param)
     yield request.param
     torch.compiler.set_stance("default")
@@ -554,8 +556,8 @@ def said(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     ids=["eager", "fails", "another backend"],
     indirect=True,
 )
-def test_what_is_said_to_torch_compile_is_not_said_to_thunder(said: dict[str, str]) -> None:
-    """The program comes in, and its config runs, as without it; a stance of the person's own stays in force."""
+def test_settings_of_torch_compile_do_not_reach_thunder(said: dict[str, str]) -> None:
+    """The program is captured and its config runs as without the settings. The user's own stance stays in force."""
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), torch.randn(3, 4)
     bench = workbench.open(model, x, device="cpu", executor="torch")
     assert (bench.capture, bench.capture_reason) == ("dynamo", "Dynamo gives the whole program as one graph")

@@ -1,4 +1,4 @@
-"""Modules that are written as another that was traced: the graph is the one that tracing each of them gives."""
+"""Modules that reuse another module's trace: the graph equals the one from tracing each module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEEN: list[int] = []
 
 @contextlib.contextmanager
 def each_traced(program: Any) -> Iterator[module_reuse.Written]:
-    """What `traced_once` stands in for."""
+    """Trace each module: a replacement for `traced_once`."""
     yield module_reuse.Written()
 
 
@@ -37,7 +37,7 @@ def _leaf(value: Any) -> Any:
 
 
 def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
-    """Of the inputs of a graph: which share a storage, its bytes, and whether they have gradients."""
+    """Describe the memory of a graph's inputs: shared storages, their bytes, and whether gradients are required."""
     fakes = [node.meta["example_value"] for node in whole.graph.graph.nodes if node.op == "placeholder"]
     numbers: dict[int, int] = {}
     return [
@@ -49,7 +49,7 @@ def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
 
 
 def as_data(whole: WholeGraph) -> list[Any]:
-    """All that is read of a graph, node by node."""
+    """Return all facts about a graph that are read, node by node."""
     return [
         (
             node.name, node.op, node.target, str(node.args), str(node.kwargs), node.stack_trace,
@@ -61,7 +61,7 @@ def as_data(whole: WholeGraph) -> list[Any]:
 
 
 def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> dict[str, int]:
-    """How many modules were written, by class; the graph is the one that tracing each gives."""
+    """Return how many modules were extrapolated, by class. The graph must equal the one from tracing each."""
     found = whole_graph(model, args, kwargs or {})
     torch._dynamo.reset()
     with mock.patch.object(dynamo, "traced_once", each_traced):
@@ -75,7 +75,7 @@ def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None 
 
 
 class Layer(nn.Module):
-    """A layer as others, that has a number and does not use it."""
+    """A layer with a number that it does not use."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Layer(nn.Module):
 
 
 class Numbered(Layer):
-    """Computes with its number, but only from the fourth on."""
+    """Uses its number, but only from the fourth layer on."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return super().forward(x, mask) * (2.0 if self.number > 2 else 1.0)
@@ -109,14 +109,14 @@ class ByName(Layer):
 
 
 class InTable(Layer):
-    """Looks its number up in what Python keeps of it."""
+    """Looks its number up in the instance dictionary."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return super().forward(x, mask) + self.__dict__["number"] // 4
 
 
 class Remembers(Layer):
-    """Notes each call, in a list that others see."""
+    """Records each call in a list that others see."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         SEEN.append(1)
@@ -132,14 +132,14 @@ class Counts(Layer):
 
 
 class InPlace(Layer):
-    """Writes into what it is given."""
+    """Writes into its input."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return x.add_(super().forward(x.clone(), mask))
 
 
 class AddsTo(Layer):
-    """Writes, on the way, into what it made."""
+    """Writes into an intermediate result of its own."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         h = super().forward(x, mask)
@@ -148,14 +148,14 @@ class AddsTo(Layer):
 
 
 class Two(Layer):
-    """Gives a pair, one of them what it was given."""
+    """Returns a pair, one of them its input."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
         return super().forward(x, mask), x, None
 
 
 class Normed(Layer):
-    """Updates what it knows of its inputs."""
+    """Updates running statistics of its inputs."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -175,7 +175,7 @@ class Without(Layer):
 
 
 class Applied(Layer):
-    """Holds a function with arguments of its own."""
+    """Holds a function with bound arguments."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -184,7 +184,7 @@ class Applied(Layer):
 
 
 class AppliedOtherwise(Layer):
-    """The same; the last two have others."""
+    """The same; the last two layers have other arguments."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -209,7 +209,9 @@ class Stack(nn.Module):
 
 
 def given_to(stack: nn.Module) -> dict[str, int]:
-    """How many layers were written of a stack that takes a mask; of the first, Dynamo does not know the mask yet."""
+    """Return how many layers of a stack with a mask were extrapolated. Dynamo does not know the mask in the first
+    layer.
+    """
     return written_of(stack, (torch.randn(4, WIDTH), torch.zeros(4, WIDTH, dtype=torch.bool)))
 
 
@@ -223,7 +225,7 @@ def given_to(stack: nn.Module) -> dict[str, int]:
         pytest.param(Without, 3, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_a_stack_of_layers_is_traced_as_it_would_be(kind: Any, written: int) -> None:
+def test_a_stack_of_layers_equals_its_traced_graph(kind: Any, written: int) -> None:
     assert given_to(Stack(kind)) == ({kind.__name__: written} if written else {})
 
 
@@ -299,7 +301,7 @@ CHANGES = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_layer_that_is_not_as_the_others_is_traced(change: Callable[[Stack], None]) -> None:
+def test_a_layer_that_differs_is_traced(change: Callable[[Stack], None]) -> None:
     stack = Stack()
     change(stack)
     assert given_to(stack)["Layer"] in (2, 3)
@@ -313,19 +315,19 @@ def test_a_layer_that_is_not_as_the_others_is_traced(change: Callable[[Stack], N
     st.integers(3, 8),
     st.sampled_from([Layer, Two, Normed]),
 )
-def test_whatever_differs(changes: list[Callable[[Stack], None]], more: int, kind: Any) -> None:
+def test_random_differences_are_respected(changes: list[Callable[[Stack], None]], more: int, kind: Any) -> None:
     stack = Stack(kind, LAYERS + more)
     for change in changes:
         change(stack)
     try:
         stack(torch.randn(4, WIDTH))
-    except RuntimeError:  # one change took the shapes that another needs
+    except RuntimeError:  # an earlier change removed the shapes that this one needs
         assume(False)
     assert given_to(stack)[kind.__name__] >= 2
 
 
 class ByIndex(Stack):
-    """Does what depends on a layer's place itself."""
+    """Does the part that depends on a layer's place itself."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         kept = []
@@ -339,7 +341,7 @@ class ByIndex(Stack):
 
 
 @pytest.mark.slow
-def test_what_is_around_a_layer_is_traced_each_time() -> None:
+def test_code_around_a_layer_is_traced_each_time() -> None:
     assert given_to(ByIndex(count=10)) == {"Layer": 2 + 2}
 
 
@@ -354,7 +356,7 @@ def test_a_function_that_holds_a_model_is_the_same() -> None:
     assert written_of(stack.forward, (torch.randn(4, WIDTH),)) == {"Layer": 4}
 
 
-def test_layers_called_by_names_of_their_own_are_each_traced() -> None:
+def test_layers_called_under_other_names_are_each_traced() -> None:
     class Named(Stack):
         def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
             x = self.layers[0](x, mask)
@@ -367,13 +369,13 @@ def test_layers_called_by_names_of_their_own_are_each_traced() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_models_of_others(name: str) -> None:
+def test_library_models_equal_their_traced_graphs(name: str) -> None:
     module, args, kwargs = zoo.build(name)
     written_of(module, args, kwargs)
 
 
 @pytest.mark.slow
-def test_the_plan_says_how_much_was_written_and_a_config_replays() -> None:
+def test_the_plan_reports_how_much_was_reused_and_a_config_replays() -> None:
     torch.manual_seed(0)
     stack, x = Stack(Normed), torch.randn(4, WIDTH)
     bench = workbench.open(stack, x, device="cpu", executor="torch")

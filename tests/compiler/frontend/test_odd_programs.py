@@ -59,14 +59,14 @@ def same(one: list[torch.Tensor | None], other: list[torch.Tensor | None]) -> bo
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_an_empty_batch_has_the_gradients_that_pytorch_gives_it(name: str) -> None:
+def test_an_empty_batch_has_pytorchs_gradients(name: str) -> None:
     x = torch.randn(0, 4, 6, requires_grad=True)
     replayed = workbench.open(EMPTY[name], x, device="cpu", capture="dynamo").config.jit(EMPTY[name])
     assert same(stepped(replayed, x), stepped(EMPTY[name], x))
 
 
 @pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.Conv3d])
-def test_a_convolution_of_an_empty_batch_gives_its_weights_gradients(kind: type[nn.Conv1d]) -> None:
+def test_a_convolution_of_an_empty_batch_has_weight_gradients(kind: type[nn.Conv1d]) -> None:
     module = kind(4, 2, 3)
     x = torch.randn(0, 4, *[6] * (module.weight.ndim - 2))
     replayed = workbench.open(module, x, device="cpu").config.jit(module)
@@ -76,7 +76,7 @@ def test_a_convolution_of_an_empty_batch_gives_its_weights_gradients(kind: type[
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("shape", [(3,), (2, 3), ()])
 @pytest.mark.parametrize(("given", "made", "bias"), [(4, 0, True), (0, 4, True), (4, 0, False), (0, 0, True)])
-def test_a_layer_of_no_width_gives_what_pytorch_gives(
+def test_a_layer_without_width_gives_pytorchs_results(
     shape: tuple[int, ...], given: int, made: int, bias: bool
 ) -> None:
     module, x = nn.Linear(given, made, bias=bias), torch.randn(*shape, given)
@@ -85,14 +85,14 @@ def test_a_layer_of_no_width_gives_what_pytorch_gives(
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_what_thunders_interpreter_takes_nothing_empty_of_is_refused_with_what_to_do() -> None:
+def test_the_interpreter_refuses_empty_tensors_that_thunder_cannot_take() -> None:
     x = torch.randn(0, 4, 6, requires_grad=True)
     for program, given in ((EMPTY["interpolate"], x), (nn.Linear(4, 0), torch.randn(3, 4))):
         with pytest.raises(ProgramError, match="open it with capture='auto', or leave out the layer of no width"):
             workbench.open(program, given, device="cpu", capture="interpreter")
 
 
-def test_keywords_of_a_layer_are_pytorchs() -> None:
+def test_keyword_arguments_of_a_layer_are_those_of_pytorch() -> None:
     weight, x = torch.randn(2, 4, requires_grad=True), torch.randn(3, 4)
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -102,7 +102,7 @@ def test_keywords_of_a_layer_are_pytorchs() -> None:
     assert same(stepped(replayed, x, weight), stepped(program, x, weight))
 
 
-def test_empty_tensors_are_no_names_of_one_memory() -> None:
+def test_empty_tensors_do_not_alias_each_other() -> None:
     norm, words = nn.BatchNorm1d(4, affine=False), nn.Embedding(5, 4)
 
     def program(x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ def test_empty_tensors_are_no_names_of_one_memory() -> None:
 
 
 @pytest.mark.parametrize("differentiated", [False, True])
-def test_numbers_that_a_program_reads_are_those_of_each_call(differentiated: bool) -> None:
+def test_numbers_that_a_program_reads_are_read_in_each_call(differentiated: bool) -> None:
     told: list[float] = []
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, float, int, bool]:
@@ -152,7 +152,7 @@ def seeds(x: torch.Tensor) -> torch.Tensor:
     return x + torch.rand(3)
 
 
-def test_python_that_dynamo_does_not_trace_runs_in_each_call_around_a_single_graph() -> None:
+def test_python_that_dynamo_does_not_trace_runs_in_each_call_around_one_graph() -> None:
     ones = torch.ones(3)
     replayed = {
         f: workbench.open(f, ones, device="cpu", executor="torch").config.jit(f) for f in (draws, clocks, seeds)
@@ -170,13 +170,13 @@ def draws_by_numpy(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [draws, draws_by_numpy])
-def test_numbers_drawn_outside_of_pytorch_are_no_constants_of_what_is_compiled(program: Callable[..., Any]) -> None:
+def test_random_numbers_from_outside_pytorch_do_not_become_constants(program: Callable[..., Any]) -> None:
     with pytest.raises(ProgramError, match=r"draw with torch\.rand, or give the number to the program"):
         workbench.open(program, torch.ones(3), device="cpu", capture="interpreter")
 
 
 @pytest.mark.parametrize("kind", ["Adam", "SGD"])
-def test_a_step_whose_optimizer_is_one_kernel_opens_with_its_loss_as_the_one_part(kind: str) -> None:
+def test_a_step_with_a_one_kernel_optimizer_opens_with_its_loss_as_the_only_part(kind: str) -> None:
     def build() -> tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]:
         torch.manual_seed(0)
         model = nn.Linear(4, 2)
@@ -204,7 +204,7 @@ def test_a_step_whose_optimizer_is_one_kernel_opens_with_its_loss_as_the_one_par
 
 
 class Around(torch.optim.Optimizer):
-    """Steps by another one, as a person's wrapper does, and shortens the steps."""
+    """Steps by another optimizer, as a user's wrapper does, and shortens the steps."""
 
     def __init__(self, parameters: Iterable[torch.Tensor], short: float) -> None:
         super().__init__(parameters, {"lr": 0.1})
@@ -236,7 +236,7 @@ def around() -> tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]:
     return model, step
 
 
-def test_an_optimizer_of_a_persons_own_class_keeps_what_the_class_adds() -> None:
+def test_an_optimizer_of_a_users_class_keeps_the_additions_of_the_class() -> None:
     x = torch.randn(3, 4)
     model, step = around()
     replayed = workbench.open(step, x, device="cpu", executor="torch").config.jit(step)
@@ -246,7 +246,7 @@ def test_an_optimizer_of_a_persons_own_class_keeps_what_the_class_adds() -> None
         expected = eager(x)
         torch.testing.assert_close(replayed(x), expected)
         with warnings.catch_warnings():
-            # The schedule's: what counts the steps stays with the optimizer that was sent.
+            # The schedule's attribute: the step counter stays with the optimizer that was passed.
             warnings.simplefilter("ignore")
             torch.testing.assert_close(sent_step(x), expected)
     for parameter, *same_ones in zip(other.parameters(), model.parameters(), sent.parameters(), strict=True):
@@ -259,7 +259,7 @@ def test_a_tensor_without_values_is_refused_by_its_shape() -> None:
         workbench.open(torch.sin, torch.ones(3, 2, device="meta"), device="cpu")
 
 
-def test_a_program_that_is_another_in_each_call_is_refused_with_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_changes_in_each_call_is_refused_with_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compiled, "_limit", 3)
     told: list[int] = []
 
@@ -283,7 +283,7 @@ def test_a_program_that_is_another_in_each_call_is_refused_with_what_changes(mon
 
 
 class Normalized(nn.Module):
-    """Keeps running statistics, within what is computed again or outside."""
+    """Keeps running statistics, inside or outside the recomputed region."""
 
     def __init__(self, *, inside: bool) -> None:
         super().__init__()
@@ -296,7 +296,7 @@ class Normalized(nn.Module):
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_what_a_checkpointed_region_writes_is_said_to_be_written_once(capture: str) -> None:
+def test_a_write_in_a_checkpointed_region_is_reported_as_made_once(capture: str) -> None:
     x = torch.randn(8, 4)
     for inside in (True, False):
         module = Normalized(inside=inside)
@@ -310,7 +310,7 @@ def test_what_a_checkpointed_region_writes_is_said_to_be_written_once(capture: s
         assert inside or not warned
 
 
-def test_a_step_whose_optimizer_reads_values_is_refused_with_what_to_do() -> None:
+def test_a_step_whose_optimizer_reads_values_is_refused_with_a_remedy() -> None:
     linear = nn.Linear(4, 4)
     optimizer = torch.optim.Adafactor(linear.parameters())
 

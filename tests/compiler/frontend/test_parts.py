@@ -1,4 +1,4 @@
-"""Programs of several graphs: each part with its plan and choices, one config, and training as eager does."""
+"""Programs of several graphs: each part has a plan and choices, one config covers all, and training equals eager."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ELSEWHERE = ("part1:saved:forward/tanh", "part2:saved:forward/sin")
 
 
 class Speaks(nn.Module):
-    """Cut in two by what it prints."""
+    """A module that a `print` splits in two."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Speaks(nn.Module):
 
 
 class Quiet:
-    """Where words go that no one needs."""
+    """A stream that discards its text."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -50,7 +50,7 @@ class Quiet:
 
 LIBRARY = torch.library.Library("tests_parts", "DEF")
 LIBRARY.define("mystery(Tensor x) -> Tensor[]")
-# A list, which is no statement's result.
+# A list, which is not the result of a statement.
 LIBRARY.impl("mystery", lambda x: [x * 2], "CompositeImplicitAutograd")
 
 
@@ -64,7 +64,7 @@ class Layer(nn.Module):
 
 
 class Mysterious(nn.Module):
-    """Twice cut in one graph, by an operator that Thunder does not know."""
+    """A module split twice within one graph, by an operator that Thunder does not know."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ def test_a_program_with_a_graph_break_opens_in_two_parts(speaks: PartsBench) -> 
 
 
 @pytest.mark.slow
-def test_opening_in_parts_leaves_the_model_as_it_is() -> None:
+def test_opening_in_parts_does_not_change_the_model() -> None:
     class Counts(Speaks):
         def __init__(self) -> None:
             super().__init__()
@@ -164,7 +164,7 @@ def test_choices_of_all_parts_are_one_config_that_trains_as_eager(speaks: PartsB
     assert speaks.choices == {}
 
 
-def test_undo_takes_back_what_was_changed_last_wherever_it_was(speaks: PartsBench) -> None:
+def test_undo_reverts_the_last_change_of_any_part(speaks: PartsBench) -> None:
     for id in reversed(ELSEWHERE):
         speaks.choose({id: "recompute"})
     speaks.undo()
@@ -182,7 +182,7 @@ def test_choices_are_made_in_all_parts_or_in_none(speaks: PartsBench) -> None:
     assert speaks.choices == {}
 
 
-def test_what_is_of_one_plan_says_where_to_ask(speaks: PartsBench) -> None:
+def test_calls_for_a_single_plan_name_the_parts_to_use(speaks: PartsBench) -> None:
     asked = (lambda: speaks.plan, speaks.worth, lambda: speaks.fit("1 KiB"), lambda: speaks.save("never.plan.json"))
     for ask in asked:
         with pytest.raises(PlanError, match=r"Speaks comes in as 2 parts, .*: bench.parts\[0\], bench.parts\[1\]"):
@@ -191,7 +191,7 @@ def test_what_is_of_one_plan_says_where_to_ask(speaks: PartsBench) -> None:
         speaks.choose({"saved:forward/tanh": "recompute"})
 
 
-def test_an_operator_that_thunder_does_not_know_is_a_part_that_pytorch_runs(mysterious: PartsBench) -> None:
+def test_an_operator_unknown_to_thunder_is_a_part_that_pytorch_runs(mysterious: PartsBench) -> None:
     assert [part.opaque for part in mysterious.parts] == [False, True, False, True, False]
     opaque = mysterious.parts[1]
     assert isinstance(opaque, OpaquePart)
@@ -204,7 +204,7 @@ def test_an_operator_that_thunder_does_not_know_is_a_part_that_pytorch_runs(myst
 
 
 @pytest.mark.slow
-def test_what_is_cut_inside_a_graph_trains_as_eager(mysterious: PartsBench) -> None:
+def test_a_graph_split_inside_trains_as_eager(mysterious: PartsBench) -> None:
     chosen = {"part1:saved:layers.0/tanh": "recompute", "part3:saved:layers.1/tanh": "recompute"}
     mysterious.choose(chosen)
     assert_trains_as_eager(mysterious.config, Mysterious)
@@ -213,7 +213,7 @@ def test_what_is_cut_inside_a_graph_trains_as_eager(mysterious: PartsBench) -> N
 
 
 @pytest.mark.slow
-def test_calls_of_parts_are_those_of_the_model(mysterious: PartsBench) -> None:
+def test_calls_of_parts_equal_those_of_the_model(mysterious: PartsBench) -> None:
     ours, theirs = built(Mysterious), built(Mysterious)
     compiled = mysterious.config.jit(ours)
     for module in (compiled, theirs):
@@ -232,7 +232,7 @@ def test_calls_of_parts_are_those_of_the_model(mysterious: PartsBench) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_compiled_in_parts_goes_with_its_callable() -> None:
+def test_code_compiled_in_parts_is_freed_with_its_callable() -> None:
     model = built(Speaks)
     bench = workbench.open(model, batch())
     compiled = bench.config.jit(model)
@@ -243,7 +243,7 @@ def test_what_is_compiled_in_parts_goes_with_its_callable() -> None:
     assert gone() is None
 
 
-def test_parts_are_planned_for_a_gpu_that_is_not_there(speaks: PartsBench) -> None:
+def test_parts_are_planned_for_an_absent_gpu(speaks: PartsBench) -> None:
     planned = workbench.open(built(Speaks), batch(), device="planned", executor="torch")
     assert isinstance(planned, PartsBench)
     for part, here in zip(planned.benches, speaks.benches, strict=True):
@@ -253,11 +253,11 @@ def test_parts_are_planned_for_a_gpu_that_is_not_there(speaks: PartsBench) -> No
 
 
 @pytest.mark.slow
-def test_a_run_is_of_all_parts(tmp_path: Path) -> None:
+def test_a_run_covers_all_parts(tmp_path: Path) -> None:
     speaks = workbench.open(built(Speaks), batch())
     assert isinstance(speaks, PartsBench)
     options = RunOptions(samples=3, sampling_s=1.0)
-    # A part's run is the whole program's.
+    # The run of a part runs the whole program.
     run = speaks.benches[1].run(wait=True, folder=tmp_path / "run", options=options, against={"stock": {}})
     assert run.state == "done", run.error
     assert run.accuracy is not None
@@ -270,7 +270,7 @@ def test_a_run_is_of_all_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_parts_are_held_to_unmodified_thunder_and_to_eager(mysterious: PartsBench) -> None:
+def test_parts_are_compared_with_unmodified_thunder_and_eager(mysterious: PartsBench) -> None:
     def build() -> accuracy.Parts:
         return built(Mysterious), (batch(),), {}
 
@@ -281,7 +281,7 @@ def test_parts_are_held_to_unmodified_thunder_and_to_eager(mysterious: PartsBenc
     assert checked.against == "thunderfx and eager"
 
 
-def test_a_changed_program_is_compiled_without_choices_and_says_so(speaks: PartsBench) -> None:
+def test_a_changed_program_is_compiled_without_choices_and_reports_it(speaks: PartsBench) -> None:
     class Changed(Speaks):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             hidden = torch.tanh(self.up(x))
@@ -325,7 +325,7 @@ def test_equal_statements_in_two_places_are_two_parts() -> None:
     assert {site.id for site in bench.sites("saved") if ":saved:" in site.id} == set()
 
 
-def test_what_depends_on_values_is_refused_with_what_to_do() -> None:
+def test_a_branch_on_values_is_refused_with_a_remedy() -> None:
     def branches(x: torch.Tensor) -> torch.Tensor:
         return x.sin() if x.sum() > 0 else x.cos()
 
@@ -356,7 +356,7 @@ def test_the_app_shows_one_part_at_a_time(mysterious: PartsBench) -> None:
         mysterious.undo()
 
 
-def test_the_text_of_a_program_in_parts(speaks: PartsBench) -> None:
+def test_a_program_in_parts_has_a_text(speaks: PartsBench) -> None:
     told = re.sub(r"test_parts.py:\d+", "test_parts.py:N", repr(speaks)).replace(str(Path(__file__).parent), "")
     assert told.splitlines()[0] == "Speaks on cpu, torch executor"
     assert told.splitlines()[2:] == [
@@ -388,24 +388,24 @@ class Checkpointed(nn.Module):
 
 
 @pytest.mark.slow
-def test_what_is_checkpointed_is_told_and_trains_as_eager() -> None:
+def test_checkpointed_regions_are_reported_and_train_as_eager() -> None:
     bench = workbench.open(built(Checkpointed), batch())
     assert bench.capture == "dynamo"
     assert "; 1 region is checkpointed by torch.utils.checkpoint" in bench.capture_reason
-    # What is made in the region, but for its result, is computed again: there is no site for it.
+    # Only the result of the region has a site; the rest of it is recomputed anyway.
     sites = {site.id for site in bench.sites("saved") if ":" in site.id}
     assert sites == {"saved:Checkpointed/sin", "saved:Checkpointed/tanh.1"}
     assert_trains_as_eager(bench.config, Checkpointed)
 
 
-def test_reentrant_checkpoints_are_refused_with_what_to_do() -> None:
+def test_reentrant_checkpoints_are_refused_with_a_remedy() -> None:
     said = r"test_parts.py:\d+ \(x = checkpoint\(.*: checkpoint without reentrant autograd: .*use_reentrant=False"
     with pytest.raises(ProgramError, match=said):
         workbench.open(Checkpointed(reentrant=True), batch().requires_grad_())
 
 
 class Quantized(nn.Module):
-    """Rounds to the nearest row of a codebook, which follows what it is given without a gradient."""
+    """Rounds to the nearest row of a codebook, which follows its inputs without a gradient."""
 
     def __init__(self, broken: bool) -> None:
         super().__init__()
@@ -425,7 +425,7 @@ class Quantized(nn.Module):
 
 
 @pytest.mark.parametrize("broken", [True, False], ids=["in two parts", "in one"])
-def test_a_codebook_that_is_written_without_gradients_trains_as_eager(broken: bool) -> None:
+def test_a_codebook_written_without_gradients_trains_as_eager(broken: bool) -> None:
     torch.manual_seed(0)
     model, x = Quantized(broken), torch.randn(16, 4)
     eager = copy.deepcopy(model)
@@ -462,8 +462,8 @@ def draws_twice(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [writes_past_autograd, draws_twice])
-def test_pieces_of_a_graph_run_in_the_order_of_the_program(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """One may write, or draw, what the other sees, without giving it anything."""
+def test_pieces_of_a_graph_run_in_program_order(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """One piece may write or draw something that the other sees, without a data dependency."""
     x = torch.randn(4, 4, requires_grad=True)
     bench = workbench.open(program, x, device="cpu", executor="torch")
     assert isinstance(bench, PartsBench)

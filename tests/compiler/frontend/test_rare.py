@@ -1,4 +1,4 @@
-"""Programs with scalars, complex numbers and writes in place, through Dynamo: they give what PyTorch gives."""
+"""Programs with scalars, complex numbers and in-place writes, through Dynamo: their results are PyTorch's."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from workbench.runs.measure.tensor_diff import Recorded
 
 MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
 ROUNDINGS = 64
-"""How far from double precision a result may be, in units of the coarsest type's rounding, beside eager's own error.
+"""Allowed distance from double precision, in units of rounding of the least precise type, beside eager's own error.
 
-Of its size, or of one where it is less, which is the size of what goes in: a mean may be nothing but rounding."""
+The unit is relative to the result's size, or to 1 if the result is smaller. 1 is the size of the inputs: a mean may be
+nothing but rounding error.
+"""
 
 type Step = dict[str, Recorded]
 type Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def replayed(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Compile, tuple[str, ...]]:
-    """What runs it, and what its plan warns of."""
+    """Return the compiled callable and the warnings of its plan."""
     bench = workbench.open(function, *args, device="cpu", executor="torch")
     told = () if len(bench.parts) > 1 else bench.plan.warnings
     return lambda _: bench.config.jit(function), told
 
 
 def far_off(program: RandomProgram, step: Step, eager: Step, double: Step) -> list[str]:
-    """What is of another type than eager's, or farther from double precision than rounding explains."""
+    """Return outputs with a type other than eager's, or farther from double precision than rounding explains."""
     coarsest = next((kind for kind in ("bfloat16", "float16") if kind in repr(program)), "float32")
     found = []
     for name, known in eager.items():
@@ -98,7 +100,7 @@ MENDED = {
 
 
 @pytest.mark.parametrize("name", MENDED)
-def test_what_thunder_fails_at_gives_what_pytorch_gives(name: str) -> None:
+def test_ops_that_thunder_gets_wrong_give_pytorchs_results(name: str) -> None:
     matrix, lines = MENDED[name]
     program = RandomProgram((matrix,), lines, (lines[-1].partition(" ")[0].strip(","),))
     program, eager, double = fuzz.with_telling_inputs(program)

@@ -1,4 +1,6 @@
-"""Programs that cannot be traced: the person's own line, what to do about it, and the tracer's own message last."""
+"""Programs that cannot be traced: the error starts with the user's line, then a remedy, and ends with the tracer's
+text.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def penalizes(x: torch.Tensor) -> torch.Tensor:
 
 
 def masks(x: torch.Tensor) -> torch.Tensor:
-    # As Hugging Face's models do, which leave a mask to be made where they are traced.
+    # Hugging Face's models do this: they create a missing mask during tracing.
     mask = None if torch.compiler.is_compiling() else x
     return x * mask.shape[0]  # type: ignore[union-attr]
 
@@ -141,14 +143,14 @@ LINES = {
 
 
 @pytest.mark.parametrize("program", LINES, ids=lambda program: program.__name__)
-def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Tensor]) -> None:
+def test_a_refusal_has_the_line_then_the_remedy(program: Callable[..., torch.Tensor]) -> None:
     line, advice = LINES[program]
     said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}.* \(.+\)$"
     with pytest.raises(ProgramError, match=said):
         workbench.open(program, torch.randn(4, 4), device="cpu")
 
 
-def test_numbers_that_numpy_makes_of_lists_are_known_and_cut_a_program_into_parts() -> None:
+def test_numbers_that_numpy_makes_of_lists_are_known_and_split_a_program() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x.sin() * int(np.sum([3]))
 
@@ -159,31 +161,31 @@ def test_numbers_that_numpy_makes_of_lists_are_known_and_cut_a_program_into_part
     torch.testing.assert_close(bench.config.jit(program)(x), program(x))
 
 
-def test_an_error_that_only_a_traced_program_raises_is_not_said_to_be_raised_without_the_workbench() -> None:
+def test_an_error_raised_only_under_tracing_is_not_blamed_on_the_program() -> None:
     x = torch.randn(4, 4)
     assert masks(x).shape == x.shape
     with pytest.raises(ProgramError, match=r"if it runs there, .* under torch\.compile, .* attention_mask="):
         workbench.open(masks, x, device="cpu")
 
 
-def test_a_number_that_decides_is_refused_where_thunders_interpreter_would_take_one_way_for_all() -> None:
+def test_a_number_that_decides_a_branch_is_refused() -> None:
     said = rf"{re.escape('(if x.argmax().item() == 1:)')}: .*give the number to the program"
     with pytest.raises(ProgramError, match=said):
         workbench.open(compares, torch.randn(4, 4), device="cpu", capture="interpreter")
 
 
-def test_models_of_detection_are_told_by_where_they_stand() -> None:
+def test_detection_models_get_a_remedy_by_their_module() -> None:
     told = "Could not guard on data-dependent expression Eq(u0, 1)"
     assert "model.backbone" in remedy(f"{told} /site-packages/torchvision/models/detection/ssd.py in forward")
     assert "model.backbone" not in remedy(f"{told} /home/me/model.py in forward")
 
 
 @pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter", "parts"])
-def test_what_a_refused_program_began_of_torch_func_is_ended(capture: str) -> None:
+def test_a_refused_program_leaves_no_open_torch_func_transform(capture: str) -> None:
     x = torch.randn(4, 4, requires_grad=True)
     with pytest.raises(ProgramError):
         workbench.open(differentiates, x, device="cpu", capture=capture)
-    # Inside of a transform these raise.
+    # These calls raise inside a transform.
     assert torch.zeros(3).requires_grad_().requires_grad
     assert torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False).requires_grad
 
@@ -199,7 +201,7 @@ def test_what_a_refused_program_began_of_torch_func_is_ended(capture: str) -> No
 def test_an_assertion_about_values_is_refused_by_its_line(
     name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In a file of its own: pytest makes other statements of those here.
+    # In a file of its own: pytest rewrites assertions here.
     (tmp_path / f"{name}.py").write_text(f"import torch\n\ndef requires(x):\n    {line}\n    return x.sin()\n")
     monkeypatch.syspath_prepend(tmp_path)
     program = importlib.import_module(name).requires
@@ -219,7 +221,7 @@ CUT = {
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 @pytest.mark.parametrize("program", CUT, ids=lambda program: program.__name__)
-def test_what_is_a_part_for_pytorch_is_refused_as_one_graph_with_what_to_do(
+def test_a_program_with_a_pytorch_part_is_refused_as_one_graph_with_a_remedy(
     program: Callable[..., torch.Tensor], capture: str
 ) -> None:
     line, advice = CUT[program]
@@ -229,12 +231,12 @@ def test_what_is_a_part_for_pytorch_is_refused_as_one_graph_with_what_to_do(
     assert workbench.open(program, torch.randn(4, 4), device="cpu").capture == "parts"
 
 
-def test_a_number_that_is_read_from_a_tensor_is_refused_with_what_to_do() -> None:
+def test_a_number_read_from_a_tensor_is_refused_with_a_remedy() -> None:
     with pytest.raises(ProgramError, match=r"test_refusals\.py:\d+ .*give the number to the program"):
         workbench.open(picks, torch.randn(4, 4), device="cpu")
 
 
-def test_shapes_that_do_not_fit_are_told_once() -> None:
+def test_mismatched_shapes_are_reported_once() -> None:
     """PyTorch logs the error that it raises, with forty lines of its own calls."""
     logger, told = logging.getLogger("torch._subclasses.fake_tensor"), logging.NullHandler()
     with mock.patch.object(logger, "handlers", [told]), mock.patch.object(told, "handle") as handle:
@@ -252,7 +254,7 @@ def test_shapes_that_do_not_fit_are_told_once() -> None:
 
 
 class Chosen(nn.Module):
-    """Each expert is given the rows that chose it."""
+    """Gives each expert the rows that chose it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +269,7 @@ class Chosen(nn.Module):
 
 
 @pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter"])
-def test_experts_that_are_given_rows_by_their_values_are_refused_by_line(capture: str) -> None:
+def test_experts_with_value_dependent_rows_are_refused_by_line(capture: str) -> None:
     line = re.escape("((rows,) = torch.where(best == number)): ")
     with pytest.raises(
         ProgramError, match=rf"test_refusals.py:\d+ {line}.*keep the shape, as torch.where\(mask, x, 0\)"
@@ -276,7 +278,7 @@ def test_experts_that_are_given_rows_by_their_values_are_refused_by_line(capture
 
 
 @pytest.mark.slow
-def test_a_mask_that_a_transformer_looks_at_is_refused_with_what_to_say_of_it() -> None:
+def test_a_mask_that_a_transformer_reads_is_refused_with_a_remedy() -> None:
     network = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
 
     def program(x: torch.Tensor, **said: bool) -> torch.Tensor:
@@ -289,7 +291,7 @@ def test_a_mask_that_a_transformer_looks_at_is_refused_with_what_to_say_of_it() 
     torch.testing.assert_close(told.config.jit(program)(x, tgt_is_causal=True), program(x))
 
 
-def test_a_divergence_whose_formula_is_not_known_yet_comes_in_as_parts_with_what_to_do(
+def test_a_divergence_with_a_value_dependent_formula_opens_in_parts_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -306,7 +308,7 @@ def test_a_divergence_whose_formula_is_not_known_yet_comes_in_as_parts_with_what
     assert workbench.open(program, x).capture == "dynamo"
 
 
-def test_a_variance_by_its_old_option_is_refused_by_the_interpreter_with_the_new_one() -> None:
+def test_the_interpreter_refuses_the_old_option_of_variance_and_names_the_new_one() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x.var(-1, keepdim=True, unbiased=False)
 
@@ -316,7 +318,7 @@ def test_a_variance_by_its_old_option_is_refused_by_the_interpreter_with_the_new
     torch.testing.assert_close(workbench.open(program, x).config.jit(program)(x), program(x))
 
 
-def test_packed_sequences_are_refused_with_what_to_do() -> None:
+def test_packed_sequences_are_refused_with_a_remedy() -> None:
     network = nn.LSTM(4, 4)
 
     def program(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -326,7 +328,7 @@ def test_packed_sequences_are_refused_with_what_to_do() -> None:
         workbench.open(program, torch.randn(3, 2, 4), torch.tensor([3, 2]), device="cpu")
 
 
-def test_the_interpreters_refusal_begins_with_the_persons_own_line() -> None:
+def test_the_interpreters_refusal_begins_with_the_users_line() -> None:
     line = multiplies.__code__.co_firstlineno + 1
     own = re.escape(f"{__file__}:{line} (return x @ torch.zeros(3, 3)): Thunder cannot trace 'multiplies': ")
     with pytest.raises(ProgramError, match=f"^{own}"):
@@ -334,7 +336,7 @@ def test_the_interpreters_refusal_begins_with_the_persons_own_line() -> None:
 
 
 @pytest.mark.parametrize("differentiated", [True, False])
-def test_backward_hooks_of_a_module_are_refused_with_what_to_do(differentiated: bool) -> None:
+def test_backward_hooks_of_a_module_are_refused_with_a_remedy(differentiated: bool) -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     module[0].register_full_backward_hook(lambda module, given, asked: None)
     with pytest.raises(ProgramError, match=r"take the backward hooks off the modules .*remove\(\)"):
@@ -342,26 +344,26 @@ def test_backward_hooks_of_a_module_are_refused_with_what_to_do(differentiated: 
 
 
 @pytest.mark.parametrize("capture", ["auto", "dynamo"])
-def test_sparse_and_nested_tensors_are_refused_with_what_to_do(capture: str) -> None:
+def test_sparse_and_nested_tensors_are_refused_with_a_remedy(capture: str) -> None:
     rows = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged)
     for given, advice in ((torch.eye(4).to_sparse(), "give x.to_dense()"), (rows, "give the padded batch, and mask")):
         with pytest.raises(ProgramError, match=re.escape(advice)):
             workbench.open(torch.sin, given, device="cpu", capture=capture)
 
 
-def test_an_error_of_the_programs_own_is_told_by_its_line_in_its_words() -> None:
+def test_an_error_of_the_program_is_reported_with_its_line_and_text() -> None:
     line = re.escape('raise ValueError(f"seven rows, not {x.shape[0]}, (as told)")')
     said = r"the program raises an error of its own: ValueError: seven rows, not 4, \(as told\); call it without"
     with pytest.raises(ProgramError, match=rf"^\S*test_refusals.py:\d+ \({line}\): {said}"):
         workbench.open(takes_seven, torch.randn(4, 4), device="cpu")
 
 
-def test_an_error_of_the_programs_own_without_a_line_is_told_in_its_words() -> None:
+def test_an_error_of_the_program_without_a_line_is_reported_with_its_text() -> None:
     with pytest.raises(ProgramError, match=r"^the program raises an error of its own: TypeError: .*: input2; call"):
         workbench.open(nn.Sequential(nn.Bilinear(3, 3, 3)), torch.ones(2, 3), device="cpu")
 
 
-def test_a_cell_of_a_notebook_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_cell_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = SimpleNamespace(_filename_map={__file__: 7})
     monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(compile=numbers))
     for capture in ("dynamo", "interpreter"):
@@ -371,7 +373,7 @@ def test_a_cell_of_a_notebook_is_told_by_its_number(monkeypatch: pytest.MonkeyPa
     assert {origin.file for origin in plan.graph.origins} == {"In[7]"}
 
 
-def test_what_a_config_compiled_is_not_transformed() -> None:
+def test_a_compiled_module_refuses_torch_func_transforms() -> None:
     compiled = workbench.open(MODEL, torch.ones(3, 4), device="cpu").config.jit(MODEL)
     with pytest.raises(ProgramError, match=r"inside of torch\.vmap or torch\.func: give these the module itself"):
         torch.vmap(compiled)(torch.ones(2, 3, 4))
@@ -379,7 +381,7 @@ def test_what_a_config_compiled_is_not_transformed() -> None:
 
 
 class Mistaken(NamedTuple):
-    """A mistake of a program or in what it is given, with what is said of it in one line."""
+    """A mistake in a program or its inputs, and the one-line text that reports it."""
 
     program: Callable[..., Any]
     given: torch.Tensor
@@ -409,8 +411,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_told_in_one_line(name: str) -> None:
-    """Without the tracers' own words around it, such as FX nodes and fake tensors, and without an address."""
+def test_mistakes_are_reported_in_one_line(name: str) -> None:
+    """Without the tracers' surrounding text, such as FX nodes and fake tensors, and without an address."""
     program, given, told = MISTAKES[name]
     with pytest.raises(ProgramError) as refused:
         workbench.open(program, given, device="cpu")
@@ -442,7 +444,7 @@ def activates_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "program", [adds_to_a_leaf, sets_in_a_leaf, writes_a_view_of_a_leaf, activates_a_leaf], ids=lambda f: f.__name__
 )
-def test_a_write_into_a_leaf_is_refused_as_eager_pytorch_refuses_it(program: Any, capture: str) -> None:
+def test_a_write_into_a_leaf_is_refused_as_in_eager_pytorch(program: Any, capture: str) -> None:
     given = torch.randn(4), torch.randn(4, requires_grad=True)
     with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
         program(*given)

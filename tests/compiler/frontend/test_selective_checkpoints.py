@@ -1,4 +1,4 @@
-"""Selective checkpointing: what a policy saves is saved in the plan, and the rest of the region is computed again."""
+"""Selective checkpointing: the plan saves what the policy saves, and recomputes the rest of the region."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ PRODUCTS = (ATEN.mm.default, ATEN.addmm.default)
 
 
 def of(*operators: Any) -> Callable[[], Any]:
-    """Contexts that save some operators."""
+    """Return contexts that save some operators."""
     return partial(create_selective_checkpoint_contexts, list(operators))
 
 
 def always(decision: Any) -> Callable[[], Any]:
-    """Contexts of a policy that says the same of each operator."""
+    """Return contexts of a policy with one decision for each operator."""
     return partial(create_selective_checkpoint_contexts, lambda *_, **__: decision)
 
 
 def every_second_product() -> Any:
-    """Contexts of a policy with a count, as torchtitan's."""
+    """Return contexts of a policy with a counter, as torchtitan's."""
     counts: defaultdict[bool, int] = defaultdict(int)
 
     def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -83,7 +83,7 @@ class Model(nn.Module):
 
 
 def eager_bytes(model: nn.Module, x: torch.Tensor) -> int:
-    """Bytes that eager PyTorch holds between forward and backward, without arguments and the result."""
+    """Return the bytes that eager PyTorch holds between forward and backward, without arguments and the result."""
     made: dict[int, Any] = {}
 
     class Noting(TorchDispatchMode):
@@ -109,21 +109,21 @@ def test_the_plan_saves_what_the_policy_saves(name: str, executor: str) -> None:
     bench = workbench.open(model, x, device="cpu", executor=executor)
     assert bench.plan.proof.proven
     eager = eager_bytes(model, x)
-    # No backward reads the last product of a layer, the last sum, or what a norm gives beside its result.
+    # No backward reads the last product of a layer, the last sum, or a norm's statistics.
     unread = {"products": 3, "three operators": 3, "must save": 4, "prefer save": 4, "true": 4}.get(name, 0) * x.nbytes
     unread += 3 * 2 * 16 * 4
     assert eager - unread <= bench.plan.saved_bytes <= eager
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_gradients_are_those_of_eager_pytorch(name: str) -> None:
+def test_gradients_equal_those_of_eager_pytorch(name: str) -> None:
     x, model = torch.randn(16, 32), Model(POLICIES[name])
     compiled = workbench.open(model, x, device="cpu", executor="torch").config.jit(model)
     known, found = (torch.autograd.grad(call(x), list(model.parameters())) for call in (model, compiled))
     torch.testing.assert_close(found, known)
 
 
-def test_what_a_policy_saves_has_sites_and_can_be_recomputed() -> None:
+def test_values_saved_by_a_policy_have_sites_and_can_be_recomputed() -> None:
     sites: list[set[str]] = []
     for name in ("none", "three operators"):
         bench = workbench.open(Model(POLICIES[name]), torch.randn(16, 32), device="cpu", executor="torch")
@@ -137,7 +137,7 @@ def test_what_a_policy_saves_has_sites_and_can_be_recomputed() -> None:
     assert "what a policy saves have sites" in bench.capture_reason
 
 
-def test_contexts_that_are_no_policy_are_refused_by_line() -> None:
+def test_contexts_without_a_policy_are_refused_by_line() -> None:
     def contexts() -> Any:
         return contextlib.nullcontext(), contextlib.nullcontext()
 

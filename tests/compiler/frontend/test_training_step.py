@@ -35,7 +35,7 @@ type Makes = Callable[[Any], torch.optim.Optimizer]
 
 
 class Trained(NamedTuple):
-    """A step, and what it trains."""
+    """A step, and the model that it trains."""
 
     step: Callable[..., torch.Tensor]
     model: nn.Module
@@ -63,7 +63,7 @@ def adam(parameters: Any) -> torch.optim.Optimizer:
 
 
 def clipped(*, foreach: bool) -> Trained:
-    """A step whose gradients are clipped by their norm, far below what it is."""
+    """Return a step with gradients clipped by their norm, far below its usual value."""
     own = trained(adam)
     parameters = list(own.model.parameters())
 
@@ -79,7 +79,7 @@ def clipped(*, foreach: bool) -> Trained:
 
 
 def accumulated() -> Trained:
-    """A step that takes a backward for each of three micro-batches, and clips what they come to."""
+    """Return a step with a backward for each of three micro-batches, and clipping of the summed gradients."""
     own = trained(adam)
     parameters = list(own.model.parameters())
 
@@ -125,7 +125,7 @@ def bench() -> PartsBench:
 
 
 def recomputed(bench: PartsBench) -> dict[str, str]:
-    """All that is saved and may be recomputed, to be so."""
+    """Return choices that recompute each saved value that may be recomputed."""
     free = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
     return {site.id: "recompute" for site in free if site.choice == "save"}
 
@@ -140,20 +140,20 @@ def assert_trains_as_eager(config: workbench.Config, build: Callable[[], Trained
     torch.testing.assert_close(*states)
 
 
-def test_a_step_is_its_loss_and_its_optimizer(bench: PartsBench) -> None:
+def test_a_step_consists_of_its_loss_and_its_optimizer(bench: PartsBench) -> None:
     loss, optimizer = bench.parts
     assert isinstance(loss, Part)
     assert isinstance(optimizer, Part)
     assert "loss.backward()" in loss.cut
     assert loss.plan.saved_bytes > 0
     assert (optimizer.plan.saved_bytes, optimizer.plan.graph.saved_storages().size) == (0, 0)
-    # Parameters with gradients, two averages and a count each.
+    # Parameters with gradients, and two averages and a count for each.
     parameters = sum(tensor.numel() for tensor in trained(adamw).model.parameters())
     assert optimizer.plan.baseline_bytes == 4 * (4 * parameters + 4)
     assert bench.capture_reason == "a training step is cut where it takes its backward"
 
 
-def test_opening_a_step_takes_none() -> None:
+def test_opening_a_step_does_not_run_it() -> None:
     own = trained(momentum)
     before = copy.deepcopy(own.model.state_dict())
     workbench.open(own.step, *batch(0))
@@ -162,8 +162,8 @@ def test_opening_a_step_takes_none() -> None:
     assert all(parameter.grad is None for parameter in own.model.parameters())
 
 
-def test_an_optimizers_step_is_left_as_it_was() -> None:
-    """Once more compilations than Dynamo's limit hung on it, it gave the step up, for all of the process."""
+def test_the_optimizers_step_method_is_unchanged() -> None:
+    """If more compilations than Dynamo's limit were attached to it, Dynamo gave up the step for the whole process."""
     code = inspect.unwrap(torch.optim.SGD.step).__code__
     torch._dynamo.eval_frame.reset_code(code)
     opened = workbench.open(trained(momentum).step, *batch(0))
@@ -177,7 +177,7 @@ def test_an_optimizers_step_is_left_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("makes", [adamw, adamw_foreach, momentum, momentum_foreach], ids=lambda makes: makes.__name__)
-def test_steps_by_a_config_are_those_of_eager(makes: Makes, tmp_path: Path) -> None:
+def test_steps_by_a_config_equal_those_of_eager(makes: Makes, tmp_path: Path) -> None:
     bench = workbench.open(trained(makes).step, *batch(0))
     assert isinstance(bench, PartsBench)
     assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
@@ -185,13 +185,13 @@ def test_steps_by_a_config_are_those_of_eager(makes: Makes, tmp_path: Path) -> N
     assert any(choice.startswith("part1:saved:") for choice in bench.choices)
     config = workbench.load(bench.export(tmp_path / "choices.py"))
     with warnings.catch_warnings():
-        # The first step of momentum does other things than the later ones, and both are planned.
+        # The first step with momentum differs from later ones, and both are planned.
         warnings.simplefilter("error", ConfigWarning)
         assert_trains_as_eager(config, lambda: trained(makes))
 
 
 @pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "foreach"])
-def test_steps_whose_gradients_are_clipped_are_those_of_eager(foreach: bool) -> None:
+def test_steps_with_clipped_gradients_equal_those_of_eager(foreach: bool) -> None:
     bench = workbench.open(clipped(foreach=foreach).step, *batch(0))
     assert isinstance(bench, PartsBench)
     assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
@@ -199,7 +199,7 @@ def test_steps_whose_gradients_are_clipped_are_those_of_eager(foreach: bool) -> 
     assert_trains_as_eager(bench.config, lambda: clipped(foreach=foreach))
 
 
-def test_a_step_whose_gradients_are_accumulated_is_that_of_eager() -> None:
+def test_a_step_with_accumulated_gradients_equals_that_of_eager() -> None:
     """Dynamo gave up a function with a graph break in a loop, and the loss was not compiled at all."""
     bench = workbench.open(accumulated().step, *batch(0))
     assert isinstance(bench, PartsBench)
@@ -210,7 +210,7 @@ def test_a_step_whose_gradients_are_accumulated_is_that_of_eager() -> None:
     assert_trains_as_eager(bench.config, accumulated)
 
 
-def test_a_step_is_planned_for_a_gpu_that_is_not_there(bench: PartsBench) -> None:
+def test_a_step_is_planned_for_an_absent_gpu(bench: PartsBench) -> None:
     planned = workbench.open(trained(adamw).step, *batch(0), device="planned", executor="torch")
     assert isinstance(planned, PartsBench)
     assert [part.source for part in planned.parts] == [part.source for part in bench.parts]
@@ -222,7 +222,7 @@ def test_a_step_is_planned_for_a_gpu_that_is_not_there(bench: PartsBench) -> Non
     assert own.baseline_bytes == sum(allocated_bytes(int(nbytes), "cuda") for nbytes in storages.bytes[given])
 
 
-def test_a_step_is_held_to_unmodified_thunder_and_to_eager(bench: PartsBench) -> None:
+def test_a_step_is_compared_with_unmodified_thunder_and_eager(bench: PartsBench) -> None:
     def build() -> accuracy.Parts:
         return trained(adamw).step, batch(0), {}
 
@@ -231,7 +231,7 @@ def test_a_step_is_held_to_unmodified_thunder_and_to_eager(bench: PartsBench) ->
     recorded = accuracy.first_step(stepper, 0)
     checked = accuracy.check(recorded, build, capture="parts")
     assert checked.ok
-    # Thunder's interpreter does not take a step that calls backward.
+    # Thunder's interpreter does not accept a step that calls backward.
     assert checked.against == "thunderfx and eager"
     assert checked.why
     names = {tensor.name for tensor in checked.tensors}

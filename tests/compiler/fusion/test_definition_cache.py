@@ -1,4 +1,4 @@
-"""What nvFuser has compiled in a process is not compiled again for an equal definition, and only for an equal one."""
+"""nvFuser fusions compiled in a process are reused for equal definitions, and only for equal ones."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def fusions(scale: float, size: int = 8, **choices: str) -> list[Any]:
 
 
 def defined(bsym: Any, *, contiguous: bool = True) -> Any:
-    """Its definition for inputs that are contiguous, or whose rows are apart."""
+    """Return the definition for contiguous inputs, or for inputs with gaps between rows."""
     descriptors = tuple(((contiguous, True), (0, 1), None) for _ in bsym.args)
     return bsym._call_ctx[bsym.sym.name].get_fd(descriptors)
 
 
-def test_what_a_run_measures_is_defined_anew_and_a_reference_finds_it() -> None:
+def test_a_run_defines_its_own_fusions_and_a_reference_reuses_them() -> None:
     definitions = Definitions()
     with definitions.kept():
         own = [defined(bsym) for bsym in fusions(0.5)]
@@ -47,12 +47,12 @@ def test_what_a_run_measures_is_defined_anew_and_a_reference_finds_it() -> None:
     with definitions.shared():
         reference = [defined(bsym) for bsym in fusions(0.5)]
     assert {id(each) for each in reference} == {id(own[0])}
-    # Elsewhere nothing is shared.
+    # Outside these blocks nothing is shared.
     assert defined(fusions(0.5)[0]) is not own[0]
 
 
 @pytest.mark.parametrize("other", ["constant", "shape", "strides"])
-def test_another_definition_is_compiled(other: str) -> None:
+def test_a_different_definition_is_compiled(other: str) -> None:
     definitions = Definitions()
     with definitions.kept():
         own = defined(fusions(0.1)[0])
@@ -65,7 +65,7 @@ def test_another_definition_is_compiled(other: str) -> None:
     assert again is found
 
 
-def test_what_a_wrong_key_finds_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_match_under_a_wrong_key_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition_cache, "structure_key", lambda *_: "")
     definitions = Definitions()
     with definitions.kept():
@@ -75,7 +75,7 @@ def test_what_a_wrong_key_finds_is_not_taken(monkeypatch: pytest.MonkeyPatch) ->
         assert defined(fusions(0.5)[0]) is own
 
 
-def test_a_definition_without_thunder_s_sets_is_nobody_else_s() -> None:
+def test_a_definition_without_thunders_tables_is_not_shared() -> None:
     def written(policy: str) -> Any:
         bench = workbench.open("torch_sgd", device="planned", executor="nvfuser", settings={"size": 8, "parameters": 1})
         bench.choose({"copies.policy": policy, "copies.fences": "drop"})

@@ -1,4 +1,4 @@
-"""Values that share memory and not their gradient: each is handed out as eager PyTorch does, and written likewise."""
+"""Detached outputs that share memory with other outputs: each has eager PyTorch's gradient, and writes reach all."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def given() -> torch.Tensor:
 
 
 def gradients(program: Callable[..., Any], place: int) -> tuple[list[bool], torch.Tensor]:
-    """Which outputs need a gradient, and the input's gradient of one of those."""
+    """Return which outputs require a gradient, and the input's gradient of one of those."""
     x = given()
     outputs = program(x)
     wanted = [output for output in outputs if output.requires_grad]
@@ -63,10 +63,10 @@ def gradients(program: Callable[..., Any], place: int) -> tuple[list[bool], torc
 
 @pytest.mark.parametrize("executor", ["torch", pytest.param("torchcompile", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", HANDED_OUT)
-def test_each_output_has_the_gradient_that_eager_gives_it(program: Callable[..., Outputs], executor: str) -> None:
+def test_each_output_has_the_gradient_of_eager(program: Callable[..., Outputs], executor: str) -> None:
     bench = workbench.open(program, given(), device="cpu", executor=executor, capture="dynamo")
     jitted = bench.config.jit(program)
-    for place in (0, 1, 0, 1):  # later calls take another way
+    for place in (0, 1, 0, 1):  # later calls use another code path
         found, expected = gradients(jitted, place), gradients(program, place)
         assert found[0] == expected[0]
         torch.testing.assert_close(found[1], expected[1])
@@ -103,7 +103,7 @@ WRITTEN = (cleared, cleared_and_returned, clamped_between, row_scaled)
 
 
 @pytest.mark.parametrize("program", WRITTEN)
-def test_writes_by_a_detached_name_are_seen_by_all(program: Callable[..., Any]) -> None:
+def test_writes_through_a_detached_alias_reach_all_aliases(program: Callable[..., Any]) -> None:
     bench = workbench.open(program, given(), device="cpu", executor="torch")
     assert "Dynamo gives the whole program as one graph" in bench.capture_reason
     assert bench.plan.proof.proven
@@ -129,7 +129,7 @@ def test_running_statistics_that_are_views_are_refused_by_line(capture: str) -> 
         workbench.open(normalized, given(), torch.ones(2, 4), device="cpu", executor="torch", capture=capture)
 
 
-def test_running_statistics_that_are_views_are_left_to_pytorch() -> None:
+def test_running_statistics_that_are_views_are_run_by_pytorch() -> None:
     states = torch.ones(2, 4), torch.ones(2, 4)
     bench = workbench.open(normalized, given(), states[0], device="cpu", executor="torch")
     assert "keep them in tensors of their own" in bench.capture_reason

@@ -18,14 +18,14 @@ THREADS = 4
 
 
 class Watching:
-    """An observer that notes the fusions whose compilation began and ended."""
+    """An observer that records the fusions whose compilation began and ended."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int]] = []
         self.ended: list[tuple[str, int]] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Stages are not needed here."""
+        """Ignore stages."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
         self.begun.append((name, index))
@@ -36,14 +36,14 @@ class Watching:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Regions for which a compiler that takes a while was called."""
+    """Record the regions for which a slow compiler was called."""
     found: list[str] = []
 
     def make(members: list[str], *_: Any, **__: Any) -> Callable[..., Any]:
         code: list[str] = []
 
         def call(x: int) -> int:
-            # As `torch.compile` does, at the first call.
+            # `torch.compile` compiles at the first call too.
             if not code:
                 time.sleep(0.05)
                 code.append(members[0])
@@ -66,7 +66,7 @@ def region(compilation: Compilation, name: str) -> LazyRegion:
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
-    """What the calls give, each from a thread of its own, all begun together."""
+    """Run the calls in one thread each, all started together; return their results."""
     together, found = threading.Barrier(len(calls)), list[Any]()
 
     def run(call: Callable[[], Any]) -> None:
@@ -84,7 +84,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
     return found
 
 
-def test_a_region_is_compiled_once_by_threads_that_call_it_first_together(compiled: list[str]) -> None:
+def test_a_region_is_compiled_once_by_threads_that_call_it_together(compiled: list[str]) -> None:
     watching = Watching()
     compilation = Compilation(watching)
     one = region(compilation, "one")
@@ -123,7 +123,7 @@ def test_an_nvfuser_fusion_is_defined_and_compiled_once_by_threads(monkeypatch: 
     wrapper = SimpleNamespace(get_fd=define)
     bsym: Any = SimpleNamespace(sym=SimpleNamespace(name="nvFusion0"), _call_ctx={"nvFusion0": wrapper})
     executors._control_definition(bsym, compilation)
-    # As nvFuser's wrapper does: the definition is looked up, then executed.
+    # nvFuser's wrapper does this too: it looks the definition up, then executes it.
     assert at_once([lambda: wrapper.get_fd("floats").execute(1)] * THREADS) == [2] * THREADS
     assert defined == ["floats"]
     assert len(executed) == THREADS

@@ -1,4 +1,4 @@
-"""The code of a fusion is what its compiler is given."""
+"""The source of a fusion is the input of its compiler."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_region_has_the_statements_that_are_compiled(tensors) -> None:
     ]
 
 
-def test_a_fusion_that_is_not_there_is_refused(tensors) -> None:
+def test_a_missing_fusion_is_refused(tensors) -> None:
     fused = workbench.open(program, *tensors, device="cpu", executor="torchcompile").plan
     with pytest.raises(PlanError, match=r"there is no fusion 'TorchCompile9' in this plan; did you mean TorchCompile"):
         fused.code("TorchCompile9")

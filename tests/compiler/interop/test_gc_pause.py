@@ -1,4 +1,4 @@
-"""Python searches for garbage cycles as before once nothing is planned; thresholds of others stay."""
+"""Planning pauses Python's garbage collector and restores it afterwards. Thresholds set by others stay."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_thresholds_are_restored_when_the_last_thread_leaves(thresholds: tuple[i
     assert gc.get_threshold() == thresholds
 
 
-def test_thresholds_that_somebody_sets_meanwhile_stay() -> None:
+def test_thresholds_set_by_others_meanwhile_stay() -> None:
     with gc_pause.few_collections(), gc_pause.few_collections():
         gc.set_threshold(5_000, 7, 7)
     assert gc.get_threshold() == (5_000, 7, 7)
@@ -65,14 +65,14 @@ def test_thresholds_that_somebody_sets_meanwhile_stay() -> None:
 
 
 @pytest.mark.parametrize("given", [(0, 10, 10), (50_000_000, 10, 10)])
-def test_who_searches_less_or_never_keeps_that(given: tuple[int, int, int]) -> None:
+def test_a_user_with_fewer_or_no_collections_keeps_that(given: tuple[int, int, int]) -> None:
     gc.set_threshold(*given)
     with gc_pause.few_collections():
         assert gc.get_threshold() == given
     assert gc.get_threshold() == given
 
 
-def test_nothing_is_collected_and_no_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_collection_runs_and_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[object] = []
     monkeypatch.setattr(gc, "collect", lambda *given: collected.append(given))
     threads = set(threading.enumerate())
@@ -94,7 +94,9 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("program", "capture"), [(torch.sin, "dynamo"), (breaks, "parts")])
-def test_a_program_is_opened_without_a_look(program: Callable[[torch.Tensor], torch.Tensor], capture: str) -> None:
+def test_a_program_is_opened_without_a_collection(
+    program: Callable[[torch.Tensor], torch.Tensor], capture: str
+) -> None:
     looked_at: list[int] = []
 
     def note(phase: str, info: dict[str, int]) -> None:
@@ -115,7 +117,7 @@ def test_a_program_is_opened_without_a_look(program: Callable[[torch.Tensor], to
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_has_the_thresholds_of_before() -> None:
+def test_a_forked_process_has_the_original_thresholds() -> None:
     before = gc.get_threshold()
     with gc_pause.few_collections():
         child = os.fork()

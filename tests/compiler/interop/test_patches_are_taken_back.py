@@ -1,4 +1,4 @@
-"""The workbench leaves every function of Thunder and PyTorch as it is installed, and what others compile with them."""
+"""The workbench leaves every function of Thunder and PyTorch as installed, and does not change what others compile."""
 
 from __future__ import annotations
 
@@ -147,14 +147,14 @@ def _run(body: str, tmp_path: Path, *given: str) -> Any:
 
 @pytest.fixture(scope="module")
 def by_themselves(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What Thunder and PyTorch change of themselves, as methods that are disabled for Dynamo when it is first used."""
+    """Return attributes that Thunder and PyTorch change themselves, such as methods disabled at Dynamo's first use."""
     folder = tmp_path_factory.mktemp("plain")
     return set(_run(_SNAPSHOT + _PLAIN + _TOLD.replace("OURS", "[]"), folder)["changed"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", pytest.param("torchcompile", marks=pytest.mark.long)])
-def test_every_function_of_thunder_and_pytorch_is_as_it_was(
+def test_every_function_of_thunder_and_pytorch_is_restored(
     executor: str, by_themselves: set[str], tmp_path: Path
 ) -> None:
     own = _run(_SNAPSHOT + _USED.replace("EXECUTOR", repr(executor)) + _TOLD.replace("OURS", "ours(after)"), tmp_path)
@@ -278,7 +278,7 @@ def _in_a_thread(act: Any) -> Any:
     return found[0]
 
 
-def test_a_patch_holds_for_the_threads_that_are_inside_and_no_others(tried: ThreadPatches) -> None:
+def test_a_patch_holds_only_for_the_threads_inside_it(tried: ThreadPatches) -> None:
     with tried():
         assert Owner().named(1) == ("ours", "stock", 1)
         assert symbol.tree_flatten([1]) == symbol.inspect.signature(print) == "ours"
@@ -308,7 +308,7 @@ def test_a_patch_stays_until_the_last_thread_has_left(tried: ThreadPatches) -> N
     thread.join()
 
 
-def test_what_somebody_else_puts_over_a_patch_stays(tried: ThreadPatches) -> None:
+def test_a_patch_by_others_over_a_patch_stays(tried: ThreadPatches) -> None:
     stock = Owner.named
     with tried():
         beneath = Owner.named
@@ -318,7 +318,7 @@ def test_what_somebody_else_puts_over_a_patch_stays(tried: ThreadPatches) -> Non
     Owner.named = stock  # type: ignore[method-assign]
 
 
-def test_patches_of_which_one_cannot_be_made_are_all_taken_back(tried: ThreadPatches) -> None:
+def test_a_group_of_patches_with_an_impossible_one_is_undone(tried: ThreadPatches) -> None:
     def fails(*_: Any) -> Any:
         raise LookupError
 
@@ -348,7 +348,7 @@ def test_dynamo_follows_a_function_that_programs_call() -> None:
     assert compiled() == 1.0
 
 
-def test_nothing_is_replaced_where_nobody_compiles() -> None:
+def test_nothing_is_patched_while_nobody_compiles() -> None:
     assert not install.is_hastened()
     with installed.installed():
         assert install.is_hastened()

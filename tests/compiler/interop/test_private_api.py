@@ -1,4 +1,4 @@
-"""Thunder, nvFuser and what is private in PyTorch are reached through tables, and the tables are what is used."""
+"""Thunder, nvFuser and private parts of PyTorch are reached through tables, and the tables list just what is used."""
 
 import ast
 import dataclasses
@@ -29,7 +29,7 @@ PRIVATE = re.compile(r"(thunder|nvfuser_direct)(\.|$)|torch\.(.*\.)?_")
 
 @dataclasses.dataclass
 class Source:
-    """What of a file says what it takes from elsewhere."""
+    """The names that a file takes from other packages."""
 
     path: Path
     imports: list[ast.Import | ast.ImportFrom]
@@ -37,11 +37,11 @@ class Source:
 
     @functools.cached_property
     def chains(self) -> tuple[str, ...]:
-        """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``; of each also what it begins with."""
+        """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``, with all their prefixes."""
         return tuple(text for text in map(dotted, self.attributes) if text)
 
     def imported(self) -> Iterator[tuple[str, str, str]]:
-        """What a file takes through a seam: the seam, the name there, and the name here."""
+        """Yield the names that a file imports through a private-API table: the table, the name there, the name here."""
         for node in self.imports:
             if isinstance(node, ast.ImportFrom) and node.module in SEAMS:
                 yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
@@ -49,7 +49,7 @@ class Source:
 
 @functools.cache
 def sources() -> list[Source]:
-    """All files but the seams, each walked through once."""
+    """Return all files except the tables, each parsed once."""
     found = []
     for path in FILES:
         if path.name not in ("torch_private.py", "thunder_api.py", "nvfuser_api.py"):
@@ -64,7 +64,7 @@ def sources() -> list[Source]:
 
 
 def dotted(node: ast.expr) -> str:
-    """A name with its attributes as text; empty where it begins with anything but a name."""
+    """Return a name with its attributes as text; empty if it does not begin with a name."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (before := dotted(node.value)):
@@ -72,7 +72,7 @@ def dotted(node: ast.expr) -> str:
     return ""
 
 
-def test_nothing_private_is_imported_beside_the_seams() -> None:
+def test_nothing_private_is_imported_outside_the_tables() -> None:
     for source in sources():
         path = source.path
         for node in source.imports:
@@ -87,7 +87,7 @@ def test_nothing_private_is_imported_beside_the_seams() -> None:
             assert ours or not PRIVATE.match(chain), f"{path.name} uses {chain}: add it to the table in torch_api.py"
 
 
-def test_every_name_that_is_used_is_in_a_table_and_every_row_is_used() -> None:
+def test_every_used_name_is_in_a_table_and_every_row_is_used() -> None:
     used: dict[str, set[str]] = defaultdict(set)
     for source in sources():
         path = source.path
@@ -113,7 +113,7 @@ def test_every_name_that_is_used_is_in_a_table_and_every_row_is_used() -> None:
         assert set(table.SEAM.members) <= set(table.SEAM.names)
 
 
-def test_the_installed_versions_have_all_of_it() -> None:
+def test_the_installed_versions_have_all_listed_names() -> None:
     assert torch_private.SEAM.examine() == []
     assert thunder_api.SEAM.examine() == []
     if not why_no_nvfuser():
@@ -125,7 +125,7 @@ def test_the_installed_versions_have_all_of_it() -> None:
     assert text.count(" 0 missing") + text.count("not looked at") == 3
 
 
-def test_symbols_that_are_known_by_name_are_thunders() -> None:
+def test_symbols_known_by_name_are_thunders() -> None:
     from thunder.distributed import prims
     from thunder.executors.torchex import ex
 
@@ -133,7 +133,7 @@ def test_symbols_that_are_known_by_name_are_thunders() -> None:
     assert {*thunder_api.COLLECTIVES, *thunder_api.WAITS} <= theirs
 
 
-def test_a_module_that_fails_in_its_own_way_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_fails_to_import_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "of_another_version.py").write_text("None >= 1")
     monkeypatch.syspath_prepend(tmp_path)
     seam = Seam("It", ("it",), "1", {"name": "of_another_version:name"}, {})
@@ -143,7 +143,7 @@ def test_a_module_that_fails_in_its_own_way_is_missing(tmp_path: Path, monkeypat
         seam.get("name")
 
 
-def test_what_has_moved_is_named_with_both_versions() -> None:
+def test_a_moved_name_is_reported_with_both_versions() -> None:
     moved = Seam(
         package="Thunder",
         distributions=("lightning-thunder",),

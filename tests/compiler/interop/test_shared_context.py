@@ -1,4 +1,4 @@
-"""What threads that capture, plan or call change for a whole process is as it was once the last is done."""
+"""Process-wide changes by threads that capture, plan or call are undone after the last thread."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def of_a_person() -> Iterator[None]:
 
 
 def changed() -> list[Any]:
-    """What these contexts change."""
+    """Return the state that these contexts change."""
     settings = [getattr(dynamo_config, name) for name in dynamo_session._SETTINGS]
     of_thunder = [sdpaex._fused_sdp_choice, thunder.torch._get_fake_arg, thunder.torch._fake_type_to_thunder]
     of_dynamo = [
@@ -59,7 +59,7 @@ def changed() -> list[Any]:
 
 @pytest.mark.usefixtures("of_a_person")
 @pytest.mark.parametrize("name", CONTEXTS)
-def test_all_is_as_before_when_the_last_thread_leaves(name: str) -> None:
+def test_all_state_is_restored_when_the_last_thread_leaves(name: str) -> None:
     before = changed()
     entered, left = threading.Event(), threading.Event()
     inside: list[list[Any]] = []
@@ -81,8 +81,8 @@ def test_all_is_as_before_when_the_last_thread_leaves(name: str) -> None:
     assert changed() == before
 
 
-def test_what_another_thread_compiles_meanwhile_looks_as_before() -> None:
-    """A function that is traced without a look at values is traced so where programs of ours are."""
+def test_other_threads_compile_with_value_checks_meanwhile() -> None:
+    """Only programs of the workbench are traced without value checks."""
 
     def loss(x: torch.Tensor) -> torch.Tensor:
         return functional.gaussian_nll_loss(x, x.cos(), x.square())
@@ -122,8 +122,8 @@ open_one()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "planned"])
-def test_opened_first_in_a_thread_that_has_ended(device: str) -> None:
-    """Without `patches._keep_missing_gpu` the process crashes where PyTorch is built for CUDA, and no GPU is there."""
+def test_a_program_opens_first_in_a_thread_that_has_ended(device: str) -> None:
+    """Without `patches._keep_missing_gpu` the process crashes with a CUDA build of PyTorch and no GPU."""
     command = [sys.executable, "-c", IN_A_THREAD, device]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr[-2000:]

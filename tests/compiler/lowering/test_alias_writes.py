@@ -1,4 +1,4 @@
-"""Writes in place to memory that has other names: values and gradients are eager's, or the program is refused."""
+"""In-place writes to memory with other aliases: values and gradients equal eager's, or the program is refused."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def narrowed(x: torch.Tensor) -> torch.Tensor:
 
 
 def already_so(x: torch.Tensor) -> torch.Tensor:
-    """What is contiguous and of the type wanted is given back as it is."""
+    """`contiguous` and `to` return their input if it already has the requested layout and type."""
     y = x * 2
     y.contiguous().mul_(1.5)
     y.to(torch.float32).add_(x)
@@ -118,7 +118,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_every_name_of_what_is_written_has_the_value_and_the_gradient(
+def test_every_alias_of_a_written_value_has_the_value_and_the_gradient(
     program: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     torch.manual_seed(3)
@@ -132,7 +132,7 @@ def test_every_name_of_what_is_written_has_the_value_and_the_gradient(
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_so_it_is_without_gradients(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_every_alias_has_the_value_without_gradients(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
     torch.manual_seed(3)
     x = torch.randn(4, 4, requires_grad=True)
     with torch.no_grad():
@@ -154,7 +154,7 @@ def windows(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [diagonal, windows], ids=lambda program: program.__name__)
 @pytest.mark.parametrize("grad", [True, False])
-def test_what_thunder_copies_and_pytorch_does_not_is_not_written(
+def test_a_write_to_a_value_that_only_thunder_copies_is_refused(
     program: Callable[[torch.Tensor], torch.Tensor], grad: bool
 ) -> None:
     with torch.set_grad_enabled(grad), pytest.raises(ProgramError, match=r"mul_\(1\.5\).*by index") as refused:
@@ -170,7 +170,7 @@ def part_of_what_is_returned(x: torch.Tensor, held: torch.Tensor) -> tuple[torch
 
 
 def parts_of_what_is_given(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
-    """As a cache of keys and values is written."""
+    """Writes into parts of an argument, as a cache of keys and values does."""
     held[:2].copy_(x[2:].detach())
     held.view(2, 8)[1].add_(1)
     held.chunk(2)[0].unbind()[1].fill_(7)
@@ -200,7 +200,7 @@ WITHOUT_GRADIENTS = [
 
 @pytest.mark.parametrize("program", WITHOUT_GRADIENTS, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("grad", [True, False])
-def test_what_is_written_by_another_name_is_seen_behind_the_program(program: Callable[..., object], grad: bool) -> None:
+def test_a_write_through_an_alias_is_visible_after_the_program(program: Callable[..., object], grad: bool) -> None:
     torch.manual_seed(3)
     x, held = torch.randn(4, 4, requires_grad=grad), torch.randn(4, 4)
     bench = workbench.open(program, x, held, device="cpu", executor="torch")
@@ -230,8 +230,8 @@ def test_a_write_that_nobody_reads_is_left_out() -> None:
     torch.testing.assert_close(bench.config.jit(for_nobody)(x, held), -held)
 
 
-def test_what_thunder_makes_of_it_is_told_as_it_is() -> None:
-    """A backward, which no call gets to."""
+def test_the_plan_of_a_dead_write_has_the_figures_that_it_predicts() -> None:
+    """Thunder makes a backward that no call reaches."""
     x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
     bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="interpreter")
     assert bench.plan.split.backward is not None
@@ -246,7 +246,7 @@ def overwrites_what_it_keeps(x: torch.Tensor, held: torch.Tensor) -> torch.Tenso
     return kept.clone()
 
 
-def test_a_write_that_thunder_loses_is_warned_of_and_the_program_runs() -> None:
+def test_a_write_that_thunder_loses_gives_a_warning_and_the_program_runs() -> None:
     x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
     bench = workbench.open(overwrites_what_it_keeps, x, held, device="cpu", executor="torch", capture="interpreter")
     (told,) = bench.plan.warnings
@@ -255,7 +255,7 @@ def test_a_write_that_thunder_loses_is_warned_of_and_the_program_runs() -> None:
 
 
 class Clamped(nn.Module):
-    """As models of pairs keep their scale: the parameter is written in the forward, under `no_grad`."""
+    """Clamps a scale parameter in the forward under `no_grad`, as contrastive models do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -283,14 +283,14 @@ class Averaged(nn.Module):
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "auto", "interpreter"])
-def test_a_parameter_that_is_written_without_a_gradient_and_read_for_one_is_refused(capture: str) -> None:
+def test_a_parameter_written_without_gradient_and_read_with_one_is_refused(capture: str) -> None:
     with pytest.raises(ProgramError, match="loses the gradient") as refused:
         workbench.open(Clamped(), torch.randn(3), capture=capture)
     assert "self.scale.clamp_(0, 4.6)" in str(refused.value)
     assert "self.scale.clamp(max=" in str(refused.value), "says what to do"
 
 
-def test_one_that_is_read_for_none_is_written() -> None:
+def test_a_parameter_read_without_a_gradient_is_written() -> None:
     torch.manual_seed(3)
     ours, eager, x = Averaged(), Averaged(), torch.randn(3, 4)
     eager.load_state_dict(ours.state_dict())
@@ -300,8 +300,8 @@ def test_one_that_is_read_for_none_is_written() -> None:
     torch.testing.assert_close(ours.teacher.bias, eager.teacher.bias)
 
 
-def test_what_is_named_as_if_it_wrote_and_does_not_is_computed() -> None:
-    # Of Python's operators `and_` and `or_` have the name of a write.
+def test_operators_named_like_writes_are_computed() -> None:
+    # Python's operators for `and_` and `or_` are named like in-place writes.
     def program(x: torch.Tensor) -> torch.Tensor:
         both = torch.ones(4, 1, dtype=torch.bool) & (x > 0)
         return torch.where(both, x, 0.0) + torch.where(torch.zeros(4, 1, dtype=torch.bool) | (x < 0), x, 1.0)

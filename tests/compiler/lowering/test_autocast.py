@@ -1,4 +1,4 @@
-"""Autocast on a CPU: results have the types and values that PyTorch gives them."""
+"""Autocast on a CPU: results have PyTorch's types and values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("around", [False, True])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", COMPUTED)
-def test_types_and_values_are_pytorchs(name: str, kind: torch.dtype, around: bool) -> None:
+def test_types_and_values_equal_those_of_pytorch(name: str, kind: torch.dtype, around: bool) -> None:
     torch.manual_seed(0)
     model, x = nn.Linear(6, 4), torch.randn(3, 6)
 

@@ -1,4 +1,4 @@
-"""Operators that a person registered by `torch.library.custom_op`: each one statement, with its registered gradient."""
+"""Operators registered with `torch.library.custom_op`: each is one statement, with its registered gradient."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _keep_both(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> 
     del keyword_only_inputs, output
     x, weight, power = inputs
     ctx.save_for_backward(x)
-    # Not by `save_for_backward`, as some libraries do it.
+    # Not by `save_for_backward`, as in some libraries.
     ctx.weight, ctx.power = weight, power
 
 
@@ -134,18 +134,18 @@ def statements(bench: Workbench, name: str) -> int:
     return bench.plan.graph.statements.name.count(name)
 
 
-def test_each_is_one_statement_each_way(bench: Workbench) -> None:
+def test_each_operator_is_one_statement_in_each_direction(bench: Workbench) -> None:
     assert bench.capture == "dynamo", bench.capture_reason
     for name in ("scaled", "squashed", "summed"):
         assert statements(bench, f"tests_operators_{name}") == 4
         assert statements(bench, f"tests_operators_{name}_backward") == 4
 
 
-def test_what_a_gradient_does_not_take_is_not_kept_for_it(bench: Workbench) -> None:
+def test_values_that_a_gradient_does_not_use_are_not_saved(bench: Workbench) -> None:
     trace = bench.plan.split.backward
     assert trace is not None
     backward = {bsym.sym.name: bsym for bsym in trace.bound_symbols}
-    # Its result alone, and of a list nothing.
+    # Only its result is saved, and nothing of a list.
     (given,), _, (made, index), grads, _ = backward["tests_operators_squashed_backward"].args
     assert (given, index, grads[1]) == ("like cpu float32[4, 6]", "like cpu int64[4]", "like cpu int64[4]")
     assert tuple(made.shape) == (4, 6)
@@ -154,7 +154,7 @@ def test_what_a_gradient_does_not_take_is_not_kept_for_it(bench: Workbench) -> N
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
-def test_steps_are_right_and_take_the_memory_predicted(bench: Workbench, recomputed: bool) -> None:
+def test_steps_are_right_and_take_the_predicted_memory(bench: Workbench, recomputed: bool) -> None:
     able = [s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
     bench.choose(dict.fromkeys(able, "recompute" if recomputed else "save"))
     if recomputed:
@@ -167,7 +167,7 @@ def test_steps_are_right_and_take_the_memory_predicted(bench: Workbench, recompu
     assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
 
 
-def test_fusions_do_not_take_them_in(bench: Workbench) -> None:
+def test_fusions_do_not_include_custom_operators(bench: Workbench) -> None:
     model, args, _ = build()
     planned = workbench.open(model, *args, device="planned", executor="nvfuser")
     assert planned.plan.census.count
@@ -175,14 +175,14 @@ def test_fusions_do_not_take_them_in(bench: Workbench) -> None:
 
 
 def doubled(name: str, factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """An operator whose gradient is the factor."""
+    """Return an operator with this factor as gradient."""
     operator = torch.library.custom_op(name, lambda x: x * factor, mutates_args=(), schema="(Tensor x) -> Tensor")
     operator.register_fake(torch.empty_like)
     operator.register_autograd(lambda _, grad: grad * factor)
     return operator
 
 
-def test_names_that_are_spelled_alike_are_of_two_operators() -> None:
+def test_operators_with_colliding_names_stay_distinct() -> None:
     alike = ("tests_spelled::as_one", 2.0), ("tests_spelled_as::one", 3.0), ("tests_spelled::as_one_backward", 5.0)
     first, second, third = [doubled(*each) for each in alike]
 
@@ -195,7 +195,7 @@ def test_names_that_are_spelled_alike_are_of_two_operators() -> None:
     torch.testing.assert_close(*made)
 
 
-def test_one_without_a_gradient_is_refused_where_one_is_asked_for() -> None:
+def test_an_operator_without_a_gradient_is_refused_if_one_is_needed() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return no_gradient(torch.sin(x)).sum()
 
@@ -206,7 +206,7 @@ def test_one_without_a_gradient_is_refused_where_one_is_asked_for() -> None:
     torch.testing.assert_close(opened.config.jit(program)(x), program(x))
 
 
-def test_one_that_writes_is_refused() -> None:
+def test_an_operator_that_writes_is_refused() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = torch.sin(x)
         written(y)
@@ -217,7 +217,7 @@ def test_one_that_writes_is_refused() -> None:
 
 
 class Regions(nn.Module):
-    """What torchvision's compiled operators make of an image: bent, then in two regions of it."""
+    """Uses two compiled operators of torchvision: a deformable convolution, then two regions of its result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ def build_regions() -> accuracy.Parts:
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
-def test_compiled_ones_are_run_again_for_their_gradient(recomputed: bool) -> None:
+def test_compiled_operators_run_again_for_their_gradient(recomputed: bool) -> None:
     model, args, kwargs = build_regions()
     bench = workbench.open(model, *args, device="cpu", executor="torch", capture="dynamo")
     able = [s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
@@ -256,7 +256,7 @@ def test_compiled_ones_are_run_again_for_their_gradient(recomputed: bool) -> Non
     assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
 
 
-def test_compiled_ones_are_planned_for_a_gpu_that_is_not_there() -> None:
+def test_compiled_operators_are_planned_for_an_absent_gpu() -> None:
     model, args, _ = build_regions()
     here = workbench.open(model, *args, device="cpu", executor="torch", capture="dynamo")
     planned = workbench.open(model, *args, device="planned", executor="nvfuser", capture="dynamo")
@@ -264,7 +264,7 @@ def test_compiled_ones_are_planned_for_a_gpu_that_is_not_there() -> None:
         assert statements(planned, name) == statements(here, name) == 1
 
 
-def test_compiled_ones_are_not_kept_on_disk(folder: Any) -> None:
+def test_compiled_operators_are_not_cached_on_disk(folder: Any) -> None:
     del folder
     model, args, _ = build_regions()
     bench = workbench.open(model, *args, device="cpu", executor="torch")
@@ -272,7 +272,7 @@ def test_compiled_ones_are_not_kept_on_disk(folder: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*create_unbacked_symint.*:FutureWarning")  # torchvision's own
-def test_compiled_ones_that_make_as_many_as_they_find_are_refused_with_what_to_do() -> None:
+def test_compiled_operators_with_value_dependent_sizes_are_refused_with_a_remedy() -> None:
     def program(boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         return boxes[torchvision.ops.nms(boxes, scores, 0.5)].sin()
 
@@ -286,7 +286,7 @@ def folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return tmp_path
 
 
-def test_they_are_found_again_on_disk(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_operators_are_read_from_disk(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened() -> Workbench:
         model, args, _ = build()
         found = workbench.open(model, *args, device="cpu", executor="torch")
@@ -302,7 +302,7 @@ def test_they_are_found_again_on_disk(folder: Any, monkeypatch: pytest.MonkeyPat
     for bench in (first, again):
         bench.choose({site: "recompute"})
     assert again.plan.text() == first.plan.text()
-    # Another gradient: what was kept is not taken.
+    # With another gradient, the cached program is not used.
     changed: Callable[..., Any] = lambda ctx, grad: [grad * 2.0] * ctx.count  # noqa: E731  # as it was registered
     monkeypatch.setattr(summed, "_backward_fn", changed)
     assert not opened().on_disk.startswith("from disk")

@@ -52,7 +52,7 @@ def spread(x: torch.Tensor) -> torch.Tensor:
 
 
 def into(name: str, *given: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What is written in place, by a method that Thunder has only out of place, or that is written out here."""
+    """Return a program with an in-place method that Thunder has only out of place, or that is decomposed here."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x.cos()
@@ -90,7 +90,7 @@ def by_numbers_of_numpy(x: torch.Tensor) -> torch.Tensor:
 
 
 def stacked(x: torch.Tensor) -> torch.Tensor:
-    """Of what PyTorch takes as a list, and Thunder's gradients were lost of."""
+    """Uses operators on lists, for which Thunder's gradients were lost."""
     wide = torch.hstack((x, x.cos())).sum(1) + torch.hstack((x[0], x[1])).sum()
     high = torch.vstack((x[0], x.cos())).sum(0) + torch.dstack((x, x.sin()))[..., 1].sum(0)
     return wide * high * torch.column_stack((x[0], x.exp()))[:, 0]
@@ -110,7 +110,7 @@ def spreads(x: torch.Tensor) -> torch.Tensor:
 
 
 def attended(x: torch.Tensor) -> torch.Tensor:
-    """Where a mask leaves a query no key."""
+    """Attends with a mask that leaves one query without keys."""
     seen = torch.ones(4, 4, dtype=torch.bool).tril()
     seen[2] = False
     added, given = torch.zeros(4, 4).masked_fill(~seen, float("-inf")), x[None, None]
@@ -208,7 +208,7 @@ MODULES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
 }
 
 
-def test_each_function_is_right() -> None:
+def test_each_function_equals_eager() -> None:
     def program(*xs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(function(x.sin()) for function, x in zip(FUNCTIONS.values(), xs, strict=True))
 
@@ -225,7 +225,7 @@ def test_each_function_is_right() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_each_module_is_right(name: str) -> None:
+def test_each_module_equals_eager(name: str) -> None:
     build, draw = MODULES[name]
     torch.manual_seed(3)
     program, x = build(), draw().requires_grad_()
@@ -238,7 +238,7 @@ def test_each_module_is_right(name: str) -> None:
     torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_not_a_number_is_set_to_zero() -> None:
+def test_a_nan_is_set_to_zero() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         lost = [x.detach() * float("nan")]
         torch._foreach_zero_(lost)
@@ -248,7 +248,7 @@ def test_what_is_not_a_number_is_set_to_zero() -> None:
     assert torch.equal(workbench.open(program, x, device="cpu").config.jit(program)(x), x)
 
 
-def test_what_is_drawn_in_place_is_of_its_distribution() -> None:
+def test_in_place_draws_follow_their_distribution() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.clone().normal_(2.0, 0.5), x.clone().uniform_(3.0, 4.0)
 
@@ -261,7 +261,7 @@ def test_what_is_drawn_in_place_is_of_its_distribution() -> None:
     assert abs(uniform.mean() - 3.5) < 0.05
 
 
-def test_half_a_width_is_normed_in_full_width() -> None:
+def test_half_precision_is_normed_in_full_precision() -> None:
     norm, x = nn.RMSNorm(4).bfloat16(), torch.randn(4, 4, dtype=torch.bfloat16)
     bench = workbench.open(norm, x, device="cpu", capture="dynamo")
     assert torch.equal(bench.config.jit(norm)(x), norm(x))
@@ -269,7 +269,7 @@ def test_half_a_width_is_normed_in_full_width() -> None:
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_tensors_of_a_list_get_dimensions(dims: int) -> None:
-    """Thunder gave the list back as it was."""
+    """Thunder returned the list unchanged."""
     function = getattr(torch, f"atleast_{dims}d")
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -282,12 +282,12 @@ def test_tensors_of_a_list_get_dimensions(dims: int) -> None:
 
 
 def written(x: torch.Tensor) -> torch.Tensor:
-    """A tensor with a gradient that Thunder's proxy of it says nothing of."""
+    """Return a tensor with a gradient, which Thunder's proxy of it does not show."""
     return torch.zeros(len(x)).add_(x)
 
 
 def test_gradients_of_a_list_are_not_lost() -> None:
-    """Thunder takes `meshgrid` from PyTorch as it is, and what it gives of a list had no gradient at all."""
+    """Thunder calls PyTorch's `meshgrid`, and its results from a list had no gradient at all."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         first, second = torch.meshgrid([written(x), x.cos()], indexing="ij")
@@ -325,8 +325,8 @@ def test_thunders_interpreter_refuses_a_list_whose_gradients_thunder_loses() -> 
     workbench.open(program, x.detach(), device="cpu", capture="interpreter")
 
 
-def test_thunders_interpreter_warns_of_what_has_no_dimensions() -> None:
-    """On the way through Dynamo it is right, see `scalars`; Thunder's own gradient of `x / x.sum()` is wrong."""
+def test_thunders_interpreter_warns_of_zero_dimensional_values() -> None:
+    """Through Dynamo it is right, see `scalars`. Thunder's own gradient of `x / x.sum()` is wrong."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return (x / x.sum()).cos().sum()
@@ -373,8 +373,8 @@ def written_and_read(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [detached, of_steps, without_gradients, not_returned])
-def test_thunders_interpreter_does_not_warn_of_what_is_right(program: Callable[..., torch.Tensor]) -> None:
-    """No gradient goes through what has no dimensions there: the gradient is eager's."""
+def test_thunders_interpreter_does_not_warn_if_gradients_are_right(program: Callable[..., torch.Tensor]) -> None:
+    """No gradient passes through a zero-dimensional value there: the gradient is eager's."""
     x, seen = torch.randn(4, requires_grad=True), torch.randn(4)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ProgramWarning)
@@ -383,7 +383,7 @@ def test_thunders_interpreter_does_not_warn_of_what_is_right(program: Callable[.
     torch.testing.assert_close(ours, torch.autograd.grad(program(x, seen.clone()), x))
 
 
-def test_thunders_interpreter_warns_of_what_is_written_in_place_and_read() -> None:
+def test_thunders_interpreter_warns_of_a_value_written_in_place_and_read() -> None:
     with pytest.warns(ProgramWarning, match=r"test_decompositions.py:\d+ .*seen.mul_\(0.5\).add_\(x.sum\(\)\)"):
         workbench.open(
             written_and_read, torch.randn(4, requires_grad=True), torch.randn(4), device="cpu", capture="interpreter"
@@ -404,10 +404,10 @@ def multiplied(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [divided, with_exponential, multiplied])
-def test_gradients_of_complex_numbers_that_thunder_has_wrong_are_pytorchs(
+def test_complex_gradients_that_thunder_gets_wrong_are_pytorchs(
     program: Callable[..., torch.Tensor],
 ) -> None:
-    """They lacked a conjugate: what computes them is a part that PyTorch runs."""
+    """Thunder's gradients lacked a conjugate: the operators form a part that PyTorch runs."""
     x, y = torch.rand(3, 3, requires_grad=True), torch.rand(3, 3, requires_grad=True)
     bench = workbench.open(program, x, y, device="cpu")
     assert bench.config.capture == "parts"
@@ -422,10 +422,10 @@ def test_gradients_of_complex_numbers_that_thunder_has_wrong_are_pytorchs(
     "program",
     [lambda x, p: x.relu() ** p, lambda x, p: torch.pow(x.relu(), p), lambda x, p: x.relu().pow(p), lambda x, p: 2**p],
 )
-def test_the_gradient_of_an_exponent_is_zero_where_the_base_is(
+def test_the_gradient_of_an_exponent_is_zero_at_base_zero(
     program: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> None:
-    """Thunder takes the logarithm of zero times zero, which is not a number."""
+    """Thunder computes zero times the logarithm of zero, which is NaN."""
     x, p = torch.linspace(-1, 1, 5, requires_grad=True), torch.full((5,), 2.0, requires_grad=True)
     bench = workbench.open(program, x, p, device="cpu", capture="dynamo")
     alone = p.mean().detach().requires_grad_()
@@ -442,7 +442,7 @@ def turned(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def rotated(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Rotary embeddings as Llama has them; one factor has no gradient, another is a number."""
+    """Rotary embeddings as in Llama. One factor has no gradient, another is a number."""
     pairs = torch.view_as_complex(x.reshape(3, 2, 2)) * torch.polar(torch.ones(2), torch.arange(2.0))
     return torch.view_as_real(pairs * (0.5 + 2j) * y[:, :2]).flatten(1).sin().sum()
 
@@ -456,11 +456,11 @@ def transformed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     ("program", "capture"),
     [
         *((turned, "dynamo"), (turned, "interpreter"), (rotated, "dynamo"), (rotated, "interpreter")),
-        # Of `Tensor.real` Thunder has no gradient there.
+        # Thunder has no gradient for `Tensor.real` there.
         (transformed, "dynamo"),
     ],
 )
-def test_complex_numbers_of_which_gradients_are_right_are_one_program(
+def test_complex_numbers_with_right_gradients_are_one_program(
     program: Callable[..., torch.Tensor], capture: str
 ) -> None:
     x, y = torch.rand(3, 4, requires_grad=True), torch.rand(3, 4, requires_grad=True)
@@ -470,8 +470,8 @@ def test_complex_numbers_of_which_gradients_are_right_are_one_program(
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
-def test_a_recurrent_cell_is_right(cell: type[nn.Module]) -> None:
-    """Thunder lost the gradients of the state of an LSTM's, which is a list."""
+def test_a_recurrent_cell_equals_eager(cell: type[nn.Module]) -> None:
+    """Thunder lost the gradients of the state of an LSTM cell, which is a list."""
     torch.manual_seed(0)
     module = cell(3, 4)
 
@@ -487,7 +487,7 @@ def test_a_recurrent_cell_is_right(cell: type[nn.Module]) -> None:
     torch.testing.assert_close(ours, torch.autograd.grad(program(x), wanted))
 
 
-def test_what_has_no_gradient_is_cut_out_by_line() -> None:
+def test_an_operator_without_a_gradient_becomes_a_part_with_its_line() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         low = torch.kthvalue(x.sin(), 2, 1)[0]
         spread = torch.heaviside(x.detach(), low)  # no gradient of this in PyTorch either
@@ -500,8 +500,8 @@ def test_what_has_no_gradient_is_cut_out_by_line() -> None:
     assert "test_decompositions.py" in opaque.refusal
 
 
-def test_an_operator_that_raises_is_cut_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thunder leaves a scope open where an operator's rule raises, and the trace was lost with it."""
+def test_an_operator_that_raises_becomes_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an operator's rule raises, Thunder leaves a scope open, and the trace was lost with it."""
 
     def rule(a: Any) -> Any:
         raise NotImplementedError(f"nothing is made of {(a + 1).name}")

@@ -1,4 +1,4 @@
-"""Tensors that PyTorch makes of numbers alone are PyTorch's, in a program, its replay and from disk."""
+"""Tensors created from numbers equal PyTorch's, in a program, in its replay and after reading from disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def given() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_numbers_and_gradients_are_pytorchs_at_the_same_seed(name: str) -> None:
+def test_numbers_and_gradients_equal_pytorchs_at_the_same_seed(name: str) -> None:
     program, x = PROGRAMS[name], given()
     jitted = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
     made = []
@@ -54,7 +54,7 @@ def test_numbers_and_gradients_are_pytorchs_at_the_same_seed(name: str) -> None:
     torch.testing.assert_close(made[1], made[0])
 
 
-def test_what_is_drawn_is_never_drawn_again() -> None:
+def test_a_random_draw_is_never_repeated() -> None:
     program, x = PROGRAMS["drawn"], given()
     bench = workbench.open(program, x, device="cpu", capture="dynamo")
     chosen = {site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options}
@@ -68,7 +68,7 @@ def test_what_is_drawn_is_never_drawn_again() -> None:
     torch.testing.assert_close(made[1], made[0])
 
 
-def test_a_generator_is_refused_by_the_line() -> None:
+def test_a_generator_is_refused_with_its_line() -> None:
     generator = torch.Generator()
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -80,7 +80,7 @@ def test_a_generator_is_refused_by_the_line() -> None:
 
 @pytest.mark.slow
 def test_contractions_are_the_same_in_each_process() -> None:
-    # Labels were gone through as a set gives them, by hashes that Python draws for each process.
+    # The labels were iterated as a set, in an order of hashes that differ between processes.
     code = """if True:
         import torch, workbench
         x, w, b = torch.randn(3, 4, 5), torch.randn(5, 2, 6, requires_grad=True), torch.randn(4, 5, 6)
@@ -95,8 +95,8 @@ def test_contractions_are_the_same_in_each_process() -> None:
 
 
 @pytest.mark.slow
-def test_they_are_found_again_on_disk(tmp_path: Path) -> None:
-    # A module of its own: this one imports what other tests need.
+def test_factories_are_read_from_disk(tmp_path: Path) -> None:
+    # A module of its own: this one imports test dependencies.
     (tmp_path / "of_pairs.py").write_text(f"import torch\n\n\n{inspect.getsource(pairs)}")
     code = f"""if True:
         import sys

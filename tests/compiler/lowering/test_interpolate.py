@@ -1,4 +1,4 @@
-"""`interpolate` gives PyTorch's elements and gradients; Thunder took others in some modes, and had few of them."""
+"""`interpolate` gives PyTorch's elements and gradients. Thunder used other elements in some modes, and lacked modes."""
 
 from __future__ import annotations
 
@@ -61,38 +61,38 @@ def check(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, **given: A
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
 @pytest.mark.parametrize(("shape", "given"), NEAREST)
-def test_nearest_elements_are_pytorchs(shape: tuple[int, ...], given: dict[str, Any], mode: str) -> None:
+def test_nearest_elements_equal_pytorchs(shape: tuple[int, ...], given: dict[str, Any], mode: str) -> None:
     check(shape, mode=mode, **given)
 
 
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize(("shape", "mode"), BETWEEN)
-def test_elements_between_others_are_pytorchs(shape: tuple[int, ...], mode: str, align_corners: bool) -> None:
+def test_interpolated_elements_equal_pytorchs(shape: tuple[int, ...], mode: str, align_corners: bool) -> None:
     check(shape, mode=mode, align_corners=align_corners, **BETWEEN[shape, mode])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_elements_are_computed_in_the_type_that_pytorch_computes_in(dtype: torch.dtype) -> None:
+def test_elements_are_computed_in_the_type_that_pytorch_uses(dtype: torch.dtype) -> None:
     check((5, 7), dtype, mode="bicubic", size=(8, 4))
 
 
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("given", [case for _, case in LINEAR if "recompute_scale_factor" not in case])
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-def test_with_antialias_elements_are_means_of_what_lies_in_their_place(
+def test_antialiased_elements_average_the_elements_they_cover(
     mode: str, given: dict[str, Any], align_corners: bool
 ) -> None:
     check((8, 9), mode=mode, antialias=True, align_corners=align_corners, **given)
 
 
-def test_areas_are_averages() -> None:
+def test_area_mode_averages() -> None:
     check((7, 6), mode="area", size=(3, 4))
 
 
 @pytest.mark.parametrize(
     "given", [{"size": (3, 3)}, {"size": (4, 4), "mode": "nearest-exact"}, {"scale_factor": 1.3, "mode": "bilinear"}]
 )
-def test_what_would_be_other_elements_is_refused_by_the_interpreter(given: dict[str, Any]) -> None:
+def test_the_interpreter_refuses_modes_that_thunder_gets_wrong(given: dict[str, Any]) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return functional.interpolate(x.sin(), **given)
 
@@ -101,7 +101,7 @@ def test_what_would_be_other_elements_is_refused_by_the_interpreter(given: dict[
         workbench.open(program, x, device="cpu", capture="interpreter")
 
 
-def test_what_thunder_has_right_stays_thunders() -> None:
+def test_modes_that_thunder_gets_right_stay_thunders() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         halved = functional.interpolate(x.sin(), size=(4, 4))
         return functional.interpolate(halved, scale_factor=2.0, mode="bilinear")

@@ -1,4 +1,4 @@
-"""Operators that Thunder knows in part: each way to call them that it refuses is right, forward and backward."""
+"""Operators that Thunder knows in part: each call that it refuses is right here, forward and backward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLASSES = torch.tensor([0, 2, -100, 1])
 
 
 class Attention(nn.Module):
-    """`nn.MultiheadAttention`, and what its second result, if there is one, adds to the loss."""
+    """`nn.MultiheadAttention`; its second result, if there is one, adds to the loss."""
 
     def __init__(self, *, crossed: bool = False, weights: bool = False, **options: Any) -> None:
         super().__init__()
@@ -56,13 +56,13 @@ def summed_over_places(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighed", [False, True])
-def test_losses_of_classes_are_right(shape: tuple[int, ...], reduction: str, smoothing: float, weighed: bool) -> None:
+def test_losses_of_classes_equal_eager(shape: tuple[int, ...], reduction: str, smoothing: float, weighed: bool) -> None:
     torch.manual_seed(3)
     weight = torch.rand(6) if weighed else None
     places = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
     x, target = torch.randn(shape, requires_grad=True), torch.randint(3, 6, places)
     if places:
-        target.view(-1)[0] = 2  # which is left out
+        target.view(-1)[0] = 2  # the index that is ignored
 
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(
@@ -77,7 +77,7 @@ def test_losses_of_classes_are_right(shape: tuple[int, ...], reduction: str, smo
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_the_loss_of_a_soft_margin_is_right(reduction: str) -> None:
+def test_the_loss_of_a_soft_margin_equals_eager(reduction: str) -> None:
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.soft_margin_loss(x.sin(), target, reduction=reduction)
 
@@ -90,7 +90,7 @@ def test_the_loss_of_a_soft_margin_is_right(reduction: str) -> None:
     torch.testing.assert_close(gradient, expected)
 
 
-def test_smoothed_losses_are_refused_where_they_would_be_thunders() -> None:
+def test_label_smoothing_is_refused_by_thunders_interpreter() -> None:
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(x, target, label_smoothing=0.1)
 
@@ -100,7 +100,7 @@ def test_smoothed_losses_are_refused_where_they_would_be_thunders() -> None:
 
 
 def looked_up(x: torch.Tensor) -> torch.Tensor:
-    """The row that is padding has no gradient, also where it is counted from the end."""
+    """The padding row has no gradient, even if its index is negative."""
     places = torch.tensor([1, 3, 0, 3])
     return functional.embedding(places, x, padding_idx=-1) * functional.embedding(places, x * 2, padding_idx=1)
 
@@ -116,7 +116,7 @@ def repeated(x: torch.Tensor) -> torch.Tensor:
 
 
 def on_lists(x: torch.Tensor) -> torch.Tensor:
-    """Of PyTorch's operators on lists of tensors those that its optimizers use."""
+    """Uses PyTorch's operators on lists of tensors that its optimizers use."""
     pair, other = [x.abs() + 0.5, x.tanh()], [x * 2, x.cos() + 3]
     for made in (
         torch._foreach_add(pair, other, alpha=3),
@@ -163,7 +163,7 @@ def grouped(x: torch.Tensor) -> torch.Tensor:
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:
-    """By its largest value, and by its sum, neither of which a gradient goes to."""
+    """Divides by the largest value and by the sum, neither with a gradient."""
     largest = x.abs().max().detach()
     return x.square() / largest + torch.detach(x.sum()) * x.tanh()
 
@@ -173,7 +173,7 @@ def listed(x: torch.Tensor) -> torch.Tensor:
 
 
 class Experts(nn.Module):
-    """Each group of rows times a matrix of its own; a group may be empty."""
+    """Multiplies each group of rows by a matrix of its own. A group may be empty."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,12 +188,12 @@ class Experts(nn.Module):
 
 
 def copied(x: torch.Tensor) -> torch.Tensor:
-    """With a copy that has no gradient, and a tensor of numbers."""
+    """Uses a copy without a gradient, and a tensor created from numbers."""
     return x * torch.tensor(x, dtype=torch.float64).float() + torch.tensor([1.0, 2.0, 3.0, 4.0])
 
 
 class Separate(nn.Module):
-    """Attention to itself by three matrices, beside an empty one for all, as WavLM calls it."""
+    """Self-attention with three matrices instead of one, as WavLM calls it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
 
 
 def step(run: Any, program: Any, x: torch.Tensor, masks: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """The output, and the gradients of the input and of all parameters."""
+    """Return the output, and the gradients of the input and of all parameters."""
     x = x.clone().requires_grad_()
     parameters = list(program.parameters()) if isinstance(program, nn.Module) else []
     made = run(x, **masks)
@@ -250,7 +250,7 @@ def step(run: Any, program: Any, x: torch.Tensor, masks: dict[str, torch.Tensor]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_thunder_knows_in_part_is_right(name: str) -> None:
+def test_operators_that_thunder_knows_in_part_equal_eager(name: str) -> None:
     build, draw, masks = CASES[name]
     torch.manual_seed(3)
     program, x = build(), draw()
@@ -262,7 +262,7 @@ def test_what_thunder_knows_in_part_is_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("masks", [{}, {"src_key_padding_mask": torch.tensor([[False, False, True]] * 2)}])
-def test_layers_that_pytorch_has_as_one_operator_are_read_through(masks: dict[str, torch.Tensor]) -> None:
+def test_layers_that_pytorch_has_as_one_operator_are_traced_inside(masks: dict[str, torch.Tensor]) -> None:
     program, x = encoder().eval(), BATCH()
     with torch.no_grad():
         bench = workbench.open(program, x, device="cpu", capture="dynamo", kwargs=masks)
@@ -271,7 +271,7 @@ def test_layers_that_pytorch_has_as_one_operator_are_read_through(masks: dict[st
 
 
 @pytest.mark.parametrize("layers", [True, False])
-def test_of_what_is_compiled_only_such_layers_have_calls_ask_for_that(layers: bool) -> None:
+def test_only_compiled_code_with_such_layers_checks_the_fastpath_flag(layers: bool) -> None:
     program, x = encoder().eval() if layers else torch.nn.Linear(8, 8), torch.randn(2, 3, 8)
     with torch.no_grad():
         run = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
@@ -294,7 +294,7 @@ def test_one_mask_for_the_whole_batch_is_planned_for_a_gpu() -> None:
         assert any("attention_backward" in name for name in bench.plan.graph.statements.name)
 
 
-def test_operators_on_lists_are_those_on_each_as_optimizers_use_them() -> None:
+def test_operators_on_lists_equal_those_on_each_tensor_as_optimizers_use_them() -> None:
     torch.manual_seed(3)
     x = torch.randn(4, 4)
     with torch.no_grad():
@@ -325,7 +325,7 @@ def test_attention_with_dropout_has_the_gradient_of_its_own_draw() -> None:
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("training", [True, False])
-def test_what_an_instance_norm_knows_of_all_inputs_is_kept(dims: int, training: bool) -> None:
+def test_running_statistics_of_an_instance_norm_are_updated(dims: int, training: bool) -> None:
     kind = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)[dims - 1]
     results = []
     for ours in (True, False):
@@ -339,7 +339,7 @@ def test_what_an_instance_norm_knows_of_all_inputs_is_kept(dims: int, training: 
     torch.testing.assert_close(*results)
 
 
-def test_thunders_interpreter_refuses_an_instance_norm_that_it_keeps_nothing_of() -> None:
+def test_thunders_interpreter_refuses_an_instance_norm_with_running_statistics() -> None:
     norm, x = nn.InstanceNorm1d(3, track_running_stats=True), torch.randn(2, 3, 5)
     with pytest.raises(ProgramError, match=r"loses its running statistics: open it with capture='auto'"):
         workbench.open(norm, x, device="cpu", capture="interpreter")
@@ -348,7 +348,7 @@ def test_thunders_interpreter_refuses_an_instance_norm_that_it_keeps_nothing_of(
 
 @pytest.mark.parametrize("kind", [nn.Softmax, nn.Softmin, nn.LogSoftmax])
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 4, 5), (2, 3, 4, 5)], ids=len)
-def test_a_softmax_without_a_dimension_takes_that_of_pytorch(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
+def test_a_softmax_without_a_dimension_uses_pytorchs_default(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
     torch.manual_seed(3)
     module, x = kind(), torch.randn(shape, requires_grad=True)
     bench = workbench.open(module, x, device="cpu", capture="dynamo")

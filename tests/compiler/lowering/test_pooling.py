@@ -1,4 +1,4 @@
-"""Pools in all their modes are PyTorch's, and so are their gradients where elements are equal."""
+"""Pooling in all modes equals PyTorch's, and so do its gradients at ties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pool = Callable[[torch.Tensor], torch.Tensor]
 
 
 def with_ties(x: torch.Tensor) -> torch.Tensor:
-    """Whole numbers, many of them equal, with the gradient of what they are rounded from."""
+    """Return integers with many ties, with the gradient of the values that they are rounded from."""
     return x + (x * 2).round().detach() - x.detach()
 
 
@@ -40,7 +40,7 @@ LARGEST: dict[str, tuple[Pool, tuple[int, ...]]] = {
 
 
 def undone(x: torch.Tensor, dims: int) -> torch.Tensor:
-    """What is largest where it was, as SegNet has it."""
+    """Puts the largest elements back to their places, as SegNet does."""
     pool, back = (getattr(functional, f"{name}{dims}d") for name in ("max_pool", "max_unpool"))
     made, places = pool(x, 2, return_indices=True, ceil_mode=True)
     return torch.as_tensor(back(made.tanh(), places, 2, output_size=x.shape))
@@ -75,26 +75,26 @@ def check(program: Pool, x: torch.Tensor, executor: str = "torch") -> None:
 
 
 @pytest.mark.parametrize("name", LARGEST)
-def test_the_largest_are_pytorchs(name: str) -> None:
+def test_max_pooling_equals_pytorchs(name: str) -> None:
     pool, shape = LARGEST[name]
     torch.manual_seed(0)
     check(lambda x: pool(with_ties(x)), torch.randn(shape, requires_grad=True))
 
 
 @pytest.mark.parametrize("name", AVERAGED)
-def test_averages_are_pytorchs(name: str) -> None:
+def test_average_pooling_equals_pytorchs(name: str) -> None:
     pool, shape = AVERAGED[name]
     torch.manual_seed(0)
     check(pool, torch.randn(shape, requires_grad=True))
 
 
-def test_one_that_only_thunders_pytorch_executor_differentiates_is_pytorchs_between_regions() -> None:
+def test_a_pool_that_only_one_executor_differentiates_is_pytorchs_between_regions() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 4, 8, 5, requires_grad=True)
     check(lambda x: functional.adaptive_avg_pool2d(x.sin(), 2).cos(), x, "torchcompile")
 
 
-def test_padding_that_would_be_no_number_is_refused_by_the_interpreter() -> None:
+def test_the_interpreter_refuses_padding_that_would_give_nan() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return functional.max_pool1d(x.sin(), 3, 2, 1)
 

@@ -1,4 +1,4 @@
-"""What draws random numbers draws what PyTorch does at the same seed, once: gradients are of what was computed."""
+"""Random operators draw PyTorch's numbers at the same seed, and only once: gradients belong to the numbers drawn."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DRAWING: dict[str, tuple[Program, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("recomputed", [False, True])
 @pytest.mark.parametrize("name", DRAWING)
-def test_numbers_and_gradients_are_pytorchs_at_the_same_seed(name: str, recomputed: bool) -> None:
+def test_numbers_and_gradients_equal_pytorchs_at_the_same_seed(name: str, recomputed: bool) -> None:
     drawing, shape = DRAWING[name]
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -73,7 +73,7 @@ def test_numbers_and_gradients_are_pytorchs_at_the_same_seed(name: str, recomput
 
 
 @pytest.mark.parametrize("kind", [nn.Dropout1d, nn.AlphaDropout, nn.FeatureAlphaDropout])
-def test_the_interpreter_refuses_what_thunder_draws_twice(kind: type[nn.Module]) -> None:
+def test_the_interpreter_refuses_operators_that_thunder_draws_twice(kind: type[nn.Module]) -> None:
     model = nn.Sequential(nn.Linear(6, 6), kind(0.4))
     x = torch.randn(2, 3, 6)
     with pytest.raises(ProgramError, match=r"draws other numbers for the gradient of .*dropout.*capture='auto'"):
@@ -83,13 +83,13 @@ def test_the_interpreter_refuses_what_thunder_draws_twice(kind: type[nn.Module])
 
 
 @pytest.mark.parametrize("program", [functional.gumbel_softmax, torch.native_dropout])
-def test_the_interpreter_looks_at_what_pytorch_runs(program: Callable[..., torch.Tensor]) -> None:
+def test_the_interpreter_checks_the_draws_of_operators_that_pytorch_runs(program: Callable[..., torch.Tensor]) -> None:
     given = (torch.randn(4, 6, requires_grad=True), *((0.4, True) if program is torch.native_dropout else ()))
     with pytest.raises(ProgramError, match=r"draws other numbers for the gradient of \w+ than for itself"):
         workbench.open(lambda x: program(x.sin(), *given[1:])[0].sum(), given[0], device="cpu", capture="interpreter")
 
 
-def test_a_compiled_operator_that_draws_is_refused_where_it_is_differentiated() -> None:
+def test_a_compiled_operator_that_draws_is_refused_under_differentiation() -> None:
     library = torch.library.Library("tests_drawn", "DEF")
     library.define("noisy(Tensor x) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
     library.impl("noisy", lambda x: x * torch.rand_like(x), "CompositeImplicitAutograd")
@@ -101,7 +101,7 @@ def test_a_compiled_operator_that_draws_is_refused_where_it_is_differentiated() 
         workbench.open(program, torch.randn(4, 6, requires_grad=True), device="cpu", capture="dynamo")
 
 
-def test_a_model_that_leaves_out_layers_trains_as_eager() -> None:
+def test_a_model_that_skips_random_layers_trains_as_eager() -> None:
     torch.manual_seed(0)
     model = torchvision.models.SwinTransformer(
         [4, 4], 8, [1, 2], [1, 2], [4, 4], stochastic_depth_prob=0.6, num_classes=3

@@ -1,4 +1,4 @@
-"""Gradients that Thunder takes as if something was not written in place: told where they are wrong, and only there."""
+"""Thunder's gradients that ignore an in-place write: a warning names those that are wrong, and only those."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ FREE = (
     *("elu", "selu", "silu", "hardswish", "scale_by_its_sum"),
     *("hardswish_then_silu", "square_then_sine", "silu_then_relu"),
 )
-"""Those that write over what nobody else can see: through Dynamo they are written out of place."""
+"""Cases that overwrite values nobody else can see: through Dynamo they are written out of place."""
 
 
 def cases(every: Iterable[Any]) -> list[Any]:
-    """The first of them in `make quick` too."""
+    """Return the cases as parameters; all but the first are not in `make quick`."""
     return [
         pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=[pytest.mark.slow] * (at > 0))
         for at, one in enumerate(every)
@@ -70,7 +70,7 @@ def cases(every: Iterable[Any]) -> list[Any]:
 
 
 def opened(op: Op, capture: str = "dynamo") -> tuple[workbench.Workbench, float]:
-    """A program that does an op in place, and how far its gradient is from eager PyTorch's."""
+    """Open a program with an op in place; return its bench and the distance of its gradient from eager PyTorch's."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = torch.sin(x)
@@ -85,7 +85,7 @@ def opened(op: Op, capture: str = "dynamo") -> tuple[workbench.Workbench, float]
 
 
 @pytest.mark.parametrize("name", cases(WRONG))
-def test_a_gradient_from_overwritten_memory_is_told(name: str) -> None:
+def test_a_gradient_from_overwritten_memory_gives_a_warning(name: str) -> None:
     bench, off = opened(WRONG[name], "interpreter")
     assert off > 0.01, "Thunder has mended it"
     (warning,) = bench.plan.warnings
@@ -94,7 +94,7 @@ def test_a_gradient_from_overwritten_memory_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases(FREE))
-def test_what_nobody_else_sees_is_written_out_of_place(name: str) -> None:
+def test_a_write_that_nobody_else_sees_is_made_out_of_place(name: str) -> None:
     bench, off = opened(WRONG[name])
     assert off < 1e-5
     assert bench.plan.warnings == ()
@@ -102,7 +102,7 @@ def test_what_nobody_else_sees_is_written_out_of_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases(name for name in WRONG if name not in FREE))
-def test_through_dynamo_every_name_of_what_is_written_is_told(name: str) -> None:
+def test_dynamo_tracks_every_alias_of_a_written_value(name: str) -> None:
     bench, off = opened(WRONG[name])
     assert off < 1e-5
     assert bench.plan.warnings == ()
@@ -114,7 +114,7 @@ def buffered(x: torch.Tensor) -> torch.Tensor:
     return (y * x).sum()
 
 
-def test_a_gradient_that_is_lost_in_a_part_of_other_memory_is_told() -> None:
+def test_a_gradient_lost_in_a_part_of_other_memory_gives_a_warning() -> None:
     x = torch.linspace(-3, 3, 40).reshape(8, 5).requires_grad_()
     bench = workbench.open(buffered, x, device="cpu", executor="torch", capture="interpreter")
     (eager,) = torch.autograd.grad(buffered(x), x)
@@ -125,7 +125,7 @@ def test_a_gradient_that_is_lost_in_a_part_of_other_memory_is_told() -> None:
 
 
 class Normed(torch.nn.Module):
-    """Overwrites what batch normalization hands on, as MobileNetV3 does."""
+    """Overwrites the result of batch normalization, as MobileNetV3 does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Normed(torch.nn.Module):
         return F.hardswish(self.norm(x), inplace=True).square().sum()
 
 
-def test_what_an_operator_hands_on_whole_is_written_out_of_place() -> None:
+def test_a_write_to_the_whole_result_of_an_operator_is_made_out_of_place() -> None:
     x = torch.linspace(-3, 3, 40).reshape(8, 5).sin().requires_grad_()
     bench = workbench.open(Normed(), x, device="cpu", executor="torch")
     (eager,) = torch.autograd.grad(Normed()(x), x)
@@ -145,14 +145,14 @@ def test_what_an_operator_hands_on_whole_is_written_out_of_place() -> None:
 
 
 @pytest.mark.parametrize("name", cases(RIGHT))
-def test_nothing_is_told_where_gradients_are_right(name: str) -> None:
+def test_right_gradients_give_no_warning(name: str) -> None:
     bench, off = opened(RIGHT[name])
     assert off < 1e-5
     assert bench.plan.warnings == ()
 
 
-def test_a_value_whose_memory_is_written_later_may_not_be_made_again() -> None:
-    """Found on a router of experts: the sum's view is saved, and what the sum reads was overwritten by then."""
+def test_a_value_whose_memory_is_overwritten_later_may_not_be_recomputed() -> None:
+    """Found in a router of experts: a view of the sum is saved, and an input of the sum was overwritten by then."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         top, _ = torch.topk(torch.softmax(torch.sin(x), -1), 2, dim=-1)

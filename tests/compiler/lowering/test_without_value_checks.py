@@ -1,4 +1,4 @@
-"""Functions that look at values before they compute: traced without that look, they give what PyTorch gives."""
+"""Functions that check values before they compute: traced without that check, they give PyTorch's results."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def same(program: Program, x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_of_a_mean_and_a_variance(name: str) -> None:
+def test_a_loss_of_a_mean_and_a_variance_equals_eager(name: str) -> None:
     same(LOSSES[name], torch.randn(4, 6, requires_grad=True))
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("dim", [None, 0, -1])
 @pytest.mark.parametrize("q", FRACTIONS, ids=str)
-def test_quantiles(q: float | torch.Tensor, dim: int | None, keepdim: bool) -> None:
+def test_quantiles_equal_eager(q: float | torch.Tensor, dim: int | None, keepdim: bool) -> None:
     same(lambda x: torch.quantile(x, q, dim, keepdim), torch.randn(4, 6, requires_grad=True))
 
 
 @pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "midpoint", "nearest"])
-def test_quantiles_between_elements(interpolation: str) -> None:
+def test_quantiles_between_elements_equal_eager(interpolation: str) -> None:
     x = torch.randn(4, 6)
     x[1, 2] = torch.nan
     same(lambda x: torch.quantile(x, 0.35, 1, interpolation=interpolation), x.requires_grad_())
 
 
-def test_what_a_person_compiles_looks_as_before() -> None:
+def test_a_users_own_compilation_keeps_the_value_checks() -> None:
     workbench.open(LOSSES["a mean"], torch.randn(4, 6, requires_grad=True), device="cpu", executor="torch")
     with pytest.raises(Exception, match="data-dependent"):
         torch.compile(LOSSES["a mean"], backend="eager", fullgraph=True)(torch.randn(4, 6))
@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_has_to_look_is_refused_with_what_to_do(name: str) -> None:
+def test_a_necessary_value_check_is_refused_with_a_remedy(name: str) -> None:
     program, given, advice = REFUSED[name]
     with pytest.raises(ProgramError, match=re.escape(advice)):
         workbench.open(program, given, device="cpu")
