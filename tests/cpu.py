@@ -1,4 +1,4 @@
-"""CPU seconds of each test, those of the processes that it starts included: a wall clock would tell of the machine."""
+"""CPU seconds of each test with its child processes. Wall-clock time would depend on the machine's load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The processes that live of those that a process started, and that these started."""
+    """Yield the living descendants of a process."""
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, listed.read_text().split()):
             yield child
@@ -22,20 +22,20 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def used_s() -> float:
-    """CPU seconds of this process and of all that it started."""
+    """Return the CPU seconds of this process and all its descendants."""
     total_s = sum(os.times()[:4])
     try:
         for pid in descendants(os.getpid()):
-            # What follows the name, which may hold anything; fields 14 to 17 of all, see proc(5).
+            # The fields after the name, which may contain anything. Fields 14 to 17 of the line are used, see proc(5).
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
             total_s += sum(map(int, fields[11:15])) / _TICKS_PER_S
-    except OSError:  # one ended meanwhile: its seconds are its parent's from now on
+    except OSError:  # it ended meanwhile: its seconds now count for its parent
         return used_s()
     return total_s
 
 
 class Costs:
-    """Notes what each test cost where it runs; adds it up where the reports come together.
+    """Record the cost of each test in its process, and sum up where the reports arrive.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ class Costs:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
-        # Earlier a fixture may be at work that lets no file be opened. But of a tab that was closed nobody tells.
+        # In other phases a fixture may forbid opening files. Browser tests are read in all phases: the time of a closed
+        # tab is lost.
         if call.when == "teardown" or item.get_closest_marker("browser"):
             now_s = used_s()
             report.cpu_s = max(now_s - self._before_s, 0.0)

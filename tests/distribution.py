@@ -1,4 +1,4 @@
-"""How processes share the tests: file by file, those in a browser together, and what takes longest first."""
+"""Distribution of tests over processes: file by file, browser tests together, the longest first."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ LONGEST = (
     "tests/compiler/memory/test_fake_execution.py",
     "tests/examples/test_examples.py",
 )
-"""Files that take a process for minutes, the longest first; `--cpu=20` tells."""
+"""Files that take a process minutes, the longest first. `--cpu=20` shows the times."""
 
 
 def unit(nodeid: str) -> str:
-    """What one process runs as a whole, so that fixtures of a file are made once, and JupyterLab is started once."""
+    """Return the unit that one process runs: file fixtures are made once, and JupyterLab starts once."""
     return BROWSER if nodeid.startswith(BROWSER) else nodeid.partition("::")[0]
 
 
 def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests in an order in which no long file is begun when the other processes are about to end."""
+    """Sort the tests so that no long file begins when the other processes are about to end."""
     slow = {unit(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def rank(item: pytest.Item) -> int:
@@ -47,7 +47,7 @@ def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 class ByUnit(LoadScopeScheduling):
-    """Gives a process one unit after another, in the order in which the tests were collected."""
+    """A scheduler that gives a process one unit after another, in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)

@@ -24,7 +24,7 @@ class RandomProgram:
         return self.source
 
     def build(self) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-        """The function, and its inputs; those with gradients are leaves."""
+        """Return the function and its inputs; those with gradients are leaves."""
         namespace: dict[str, Any] = {"torch": torch}
         exec(self.source, namespace)
         generator = torch.Generator().manual_seed(0)
@@ -35,7 +35,7 @@ class RandomProgram:
 
 
 def _statement(op: str, a: str, b: str, of_a: Shape, of_b: Shape) -> tuple[str, Shape]:
-    """The expression for an op on two results, and its shape."""
+    """Return the expression for an op on two results, and its shape."""
     rows, columns = of_a
     same = of_a == of_b
     options: dict[str, tuple[str, Shape]] = {
@@ -75,7 +75,7 @@ OPS = (
 
 @st.composite
 def random_programs(draw: st.DrawFn, without: Collection[str] = ()) -> RandomProgram:
-    """Programs of up to 12 statements, each on two earlier results, that return the last one to three."""
+    """Draw programs of up to 12 statements, each on two earlier results, that return the last one to three."""
     lines = [
         "def program(x, weight, bias):",
         "    r0 = x @ weight",

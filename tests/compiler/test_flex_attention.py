@@ -1,4 +1,4 @@
-"""`flex_attention`: PyTorch runs it as a part of the program, where it is given its mask; else the reason says so."""
+"""`flex_attention`: PyTorch runs it as a part if it gets its mask. Without one the reason names the missing mask."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def near(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
 
 
 @pytest.mark.parametrize("options", [{}, {"score_mod": near}, {"scale": 0.5}], ids=["plain", "scored", "scaled"])
-def test_without_a_mask_it_is_refused_by_line_with_what_to_do(options: dict[str, Any]) -> None:
+def test_a_call_without_a_mask_is_refused_by_line_with_a_remedy(options: dict[str, Any]) -> None:
     def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return flex_attention(q * 2, k, v, **options)
 
@@ -38,7 +38,7 @@ def test_without_a_mask_it_is_refused_by_line_with_what_to_do(options: dict[str,
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("options", [{}, {"score_mod": near}, {"scale": 0.5}], ids=["plain", "scored", "scaled"])
-def test_with_its_mask_it_is_a_part_with_eager_pytorchs_gradients(options: dict[str, Any]) -> None:
+def test_a_call_with_a_mask_is_a_part_with_eager_pytorchs_gradients(options: dict[str, Any]) -> None:
     mask = create_block_mask(causal, None, None, 16, 16, device="cpu")
 
     def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A config is a file that anyone can read, and that reading never executes."""
+"""A config is a file that anyone can read. Reading it executes nothing."""
 
 import errno
 import math
@@ -84,18 +84,18 @@ NOTES = {
 LEAST = "program='a', executor='torch', device='cpu'"
 
 
-def test_a_config_reads_well() -> None:
+def test_a_config_has_a_readable_text() -> None:
     assert CONFIG.text(NOTES) == GOLDEN
 
 
-def test_a_comment_does_not_say_again_what_the_site_says_nor_take_two_lines() -> None:
+def test_a_comment_repeats_nothing_of_the_site_and_takes_one_line() -> None:
     site = "saved:layers.2.mlp/mul"
     text = CONFIG.text({site: "layers.2.mlp/mul llama.py:113  x = y"})
     assert "        # llama.py:113 x = y\n" in text
     assert max(map(len, CONFIG.text({site: "many words " * 30}).splitlines())) < 120
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_a_written_config_is_read_back() -> None:
     assert parse(GOLDEN) == CONFIG
 
 
@@ -118,7 +118,7 @@ configs = st.builds(
 @pytest.mark.drawn
 @settings(max_examples=amount(15, 40, 400))
 @given(config=configs, note=texts, file=texts)
-def test_any_config_is_read_back_whatever_its_texts(config: Config, note: str, file: str) -> None:
+def test_a_config_with_any_texts_is_read_back(config: Config, note: str, file: str) -> None:
     text = config.text(dict.fromkeys(config.choices, note), file=file)
     assert parse(text) == config
     assert parse(text).text(dict.fromkeys(config.choices, note), file=file) == text
@@ -134,7 +134,7 @@ def test_any_config_is_a_module_that_runs(config: Config) -> None:
 @pytest.mark.drawn
 @settings(max_examples=amount(15, 40, 400))
 @given(text=st.text(max_size=200) | st.text("wbConfig=.(){}[]'\"\\\n ,*:#f1-", max_size=60))
-def test_any_other_text_is_refused_with_one_line(text: str) -> None:
+def test_any_other_text_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse(text)
     assert "\n" not in str(error.value)
@@ -161,7 +161,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert load(tmp_path / "real.py") == CONFIG
 
 
-def test_a_mark_at_the_beginning_and_windows_line_ends_are_read(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     (tmp_path / "choices.py").write_bytes(b"\xef\xbb\xbf" + GOLDEN.replace("\n", "\r\n").encode())
     assert load(tmp_path / "choices.py") == CONFIG
 
@@ -171,7 +171,7 @@ def test_comments_and_another_order_are_read() -> None:
     assert parse(text) == parse(f"import workbench as wb\nconfig = wb.Config({LEAST})")
 
 
-def test_no_space_left_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = CONFIG.write(tmp_path / "choices.py", NOTES)
 
     def full(_: int) -> None:
@@ -184,7 +184,7 @@ def test_no_space_left_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert [other.name for other in tmp_path.iterdir()] == ["choices.py"]
 
 
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot write .*gone/choices\.py: no such file or directory"):
         CONFIG.write(tmp_path / "gone" / "choices.py")
 
@@ -286,7 +286,7 @@ def test_each_defect_has_one_message(text: str, message: str, tmp_path: Path) ->
     assert "\n" not in str(error.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the config .*gone\.py: no such file or directory"):
         load(tmp_path / "gone.py")
     (tmp_path / "latin.py").write_bytes(b"# caf\xe9\n")
@@ -294,7 +294,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load(tmp_path / "latin.py")
 
 
-def test_a_config_keeps_what_it_was_given() -> None:
+def test_a_config_copies_its_arguments() -> None:
     choices = {"a:b": "c"}
     config = Config(program="a", executor="torch", device="cpu", choices=choices)
     choices["d:e"] = "f"
@@ -302,7 +302,7 @@ def test_a_config_keeps_what_it_was_given() -> None:
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-def test_choices_on_top() -> None:
+def test_choices_are_added_on_top() -> None:
     config = CONFIG.with_choices({"remat.weight": "0.5", "copies:a": "keep", "saved.place": None})
     assert config.choices == {
         "saved:layers.10.mlp/mul": "recompute",
@@ -313,7 +313,7 @@ def test_choices_on_top() -> None:
     assert CONFIG.choices["remat.weight"] == "0.0"
 
 
-def test_numbers_that_are_none_are_refused() -> None:
+def test_numbers_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ConfigError, match="finite number"):
         Config(program="a", executor="torch", device="cpu", settings={"p": math.nan})
 
@@ -325,5 +325,5 @@ def test_a_site_names_its_lever(site: str, lever: str) -> None:
     assert lever_of(site) == lever
 
 
-def test_versions_are_those_installed() -> None:
+def test_versions_are_the_installed_ones() -> None:
     assert {"torch", "lightning-thunder", "thunder-workbench"} <= installed_versions().keys()

@@ -1,4 +1,4 @@
-"""A config that was made with other versions, or for another program, says so where it is used: once, as a warning."""
+"""A config made with other versions, or for another program, gives one warning when it is used."""
 
 import dataclasses
 import warnings
@@ -31,17 +31,17 @@ def said(use: Callable[[], object]) -> list[str]:
     return [str(each.message) for each in caught if issubclass(each.category, wb.ConfigWarning)]
 
 
-def test_where_nothing_differs_nothing_is_said(config: Config) -> None:
+def test_an_unchanged_config_gives_no_warning(config: Config) -> None:
     assert config.versions == installed_versions()
     jitted = config.jit(f)
     assert said(lambda: wb.open(f, torch.ones(3), config=config)) == []
     assert said(lambda: jitted(torch.ones(3))) == []
-    # Another size, and with gradients: the program is the same.
+    # Another size, and gradients: the program is the same.
     assert said(lambda: jitted(torch.ones(5, requires_grad=True))) == []
     assert said(lambda: wb.open(f, torch.ones(5, requires_grad=True), config=config)) == []
 
 
-def test_other_versions_are_said_once(config: Config) -> None:
+def test_other_versions_give_one_warning(config: Config) -> None:
     older = dataclasses.replace(config, versions={**config.versions, "torch": "1.0", "lightning-thunder": "0.1"})
     here = installed_versions()
     message = (
@@ -54,7 +54,7 @@ def test_other_versions_are_said_once(config: Config) -> None:
     assert said(lambda: jitted(torch.ones(4))) == []
 
 
-def test_another_program_is_said(config: Config) -> None:
+def test_another_program_gives_a_warning(config: Config) -> None:
     (message,) = said(lambda: wb.open(g, torch.ones(3), config=config))
     assert message.startswith(
         f"the config for 'f' was made for a program of other statements ({config.fingerprint}, here "
@@ -62,7 +62,7 @@ def test_another_program_is_said(config: Config) -> None:
     assert said(lambda: config.jit(g)(torch.ones(3))) == [message]
 
 
-def test_a_config_without_fingerprint_and_versions_fits_any(config: Config) -> None:
+def test_a_config_without_fingerprint_and_versions_fits_any_program(config: Config) -> None:
     plain = dataclasses.replace(config, fingerprint="", versions={})
     assert said(lambda: wb.open(g, torch.ones(3), config=plain)) == []
 

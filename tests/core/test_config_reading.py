@@ -1,4 +1,4 @@
-"""Reading a config is quick, bounded and quiet, whatever the file holds; messages are short and printable."""
+"""Reading a config is fast, bounded and silent, for any content. Messages are short and printable."""
 
 import os
 import time
@@ -45,7 +45,7 @@ def test_a_device_is_not_even_opened(monkeypatch: pytest.MonkeyPatch) -> None:
         load("/dev/zero")
 
 
-def test_a_file_has_a_largest_size(tmp_path: Path) -> None:
+def test_an_oversized_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "large.py"
     least = f"config = wb.Config({LEAST})\n"
     path.write_text(least + "#" * (MOST_BYTES - len(least)))
@@ -53,7 +53,7 @@ def test_a_file_has_a_largest_size(tmp_path: Path) -> None:
     path.write_text(least + "#" * (MOST_BYTES - len(least) + 1))
     with pytest.raises(ConfigError, match=f"it is larger than {MOST_BYTES} bytes"):
         load(path)
-    # A file that only says how large it is costs nothing to refuse.
+    # A file whose size alone is large costs nothing to refuse.
     os.truncate(path, 1 << 40)
     with pytest.raises(ConfigError, match=f"it is larger than {MOST_BYTES} bytes"):
         load(path)
@@ -105,7 +105,7 @@ def test_no_file_takes_long(name: str) -> None:
         parse(BOMBS[name])
     except ConfigError as error:
         refused_or_read = str(error)
-    # Each takes less than a second; work that grows with the square of a megabyte would take hours.
+    # Each takes less than 1 s. Work quadratic in a megabyte would take hours.
     assert time.thread_time() - begun_s < 60
     assert len(refused_or_read) < 700
     assert bool(refused_or_read) != (name in ("choices", "texts side by side"))
@@ -136,11 +136,11 @@ def test_no_file_takes_long(name: str) -> None:
         ("'''\n'''\n\n" + IN + 'fingerprint="a"\n rF"""b""")', 'choices.py:5: code in it, not executed: `rF"""b"""`'),
     ],
 )
-def test_messages_say_where_and_show_the_beginning(text: str, message: str) -> None:
+def test_messages_name_the_place_and_show_the_beginning(text: str, message: str) -> None:
     assert message in refused(text)
 
 
-def test_an_f_in_front_of_no_string_is_no_code() -> None:
+def test_an_f_before_a_string_is_code_only_as_a_prefix() -> None:
     text = f"# f'x' {{y}}\nconfig = wb.Config({LEAST}, choices={{'saved:f\"x\"': \"f'\", r'f': b'f' 'g'}})"
     with pytest.raises(ConfigError, match="broken, not Python: cannot mix bytes"):
         parse(text)
@@ -150,7 +150,7 @@ def test_an_f_in_front_of_no_string_is_no_code() -> None:
 STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\u202e\u2028\x7f\r\ud800"
 
 
-def test_nothing_that_steers_a_terminal_is_in_a_message(tmp_path: Path) -> None:
+def test_no_terminal_control_character_is_in_a_message(tmp_path: Path) -> None:
     for text in (
         f"config = wb.Config(program='a', executor='torch', device={STEERING[:-1]!r})",
         f"config = wb.Config(program='a', executor='torch', device='{STEERING[:-3]}')",
@@ -175,13 +175,13 @@ def test_every_error_and_warning_can_be_printed() -> None:
     assert shown("\u202e") == r"'\u202e'"
 
 
-def test_reading_warns_of_nothing(tmp_path: Path) -> None:
+def test_reading_gives_no_warning(tmp_path: Path) -> None:
     (tmp_path / "c.py").write_text(f"config = wb.Config({LEAST}, fingerprint='\\d')")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load(tmp_path / "c.py").fingerprint == "\\d"
 
 
-def test_settings_that_could_not_be_written_again_are_refused() -> None:
+def test_settings_that_cannot_be_written_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"settings\['n'\] must have at most 1000 digits"):
         Config(program="a", executor="torch", device="cpu", settings={"n": 10**5000})

@@ -1,4 +1,4 @@
-"""The scripts of `examples/`, run as their README says: the same losses with a config as without, and what it saved."""
+"""The scripts of `examples/`, run as in their README: a config keeps the losses and saves memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 4
 
 
 def rows(*command: str) -> dict[str, list[float]]:
-    """What a script printed: by name, the figures that follow it."""
+    """Run a script; return the numbers that it printed after each name."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
         [sys.executable, *command, "--steps", str(STEPS)],
@@ -39,7 +39,7 @@ def rows(*command: str) -> dict[str, list[float]]:
     return found
 
 
-def test_a_loop_of_ones_own_loses_the_same_and_saves_less() -> None:
+def test_an_own_training_loop_has_the_same_losses_and_saves_less() -> None:
     found = rows(str(EXAMPLES / "train.py"))
     eager, stock, chosen = (
         found[name] for name in ("eager PyTorch", "Thunder without choices", "Thunder with the config")
@@ -51,7 +51,7 @@ def test_a_loop_of_ones_own_loses_the_same_and_saves_less() -> None:
 
 
 @pytest.mark.long
-def test_two_ranks_lose_as_under_ddp_and_hold_half() -> None:
+def test_two_ranks_have_the_losses_of_ddp_and_hold_half() -> None:
     launched = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     found = rows(*launched, str(EXAMPLES / "train_on_ranks.py"))
     whole, shards = found["DDP"], found["FSDP with the config"]
@@ -61,14 +61,14 @@ def test_two_ranks_lose_as_under_ddp_and_hold_half() -> None:
 
 
 @pytest.mark.long
-def test_a_trainer_loses_as_without_a_config() -> None:
+def test_a_trainer_has_the_losses_without_a_config() -> None:
     found = rows(str(EXAMPLES / "train_in_trainer.py"))
     assert found["with the config"] == pytest.approx(found["as it is"], rel=1e-3)
     assert len(set(found["as it is"])) == STEPS
 
 
 @pytest.mark.long
-def test_the_configs_are_what_their_script_makes(tmp_path: Path) -> None:
+def test_the_configs_are_the_output_of_their_script(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "make_configs.py"), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -1,4 +1,4 @@
-"""Peaks that were measured on a GPU, as recorded, against those predicted now: planned here, without a GPU."""
+"""Peaks measured on a GPU, as recorded, against those predicted now, planned without a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(why_no_nvfuser()), reason="nvFuser does not
 
 
 def recorded(part: str, step: str) -> int:
-    """The measured peak of a step of the check."""
+    """Return the measured peak of a step of the check."""
     steps: list[dict[str, Any]] = json.loads(RECORDED.read_text())["parts"][part]["steps"]
     return int(next(each for each in steps if each["step"] == step)["figures"]["measured_peak_bytes"])
 
@@ -38,9 +38,9 @@ def planned(program: str, choices: Mapping[str, str] | None = None, **settings: 
 
 
 def as_measured_then(bench: Workbench) -> int:
-    """The predicted peak, with what the recorded runs counted otherwise.
+    """Return the predicted peak, counted as the recorded runs were.
 
-    They counted arguments by their elements, and in the backward a stand-in for a loss with its gradient, a block each.
+    They counted arguments by their elements and, in the backward, one block each for a stand-in loss and its gradient.
     """
     graph, line = bench.plan.graph, bench.plan.timeline
     arguments = (graph.values.flags & ValueFlag.ARGUMENT) != 0
@@ -66,8 +66,8 @@ def test_the_peak_of_an_mlp_is_measured_to_the_byte() -> None:
     assert as_measured_then(planned("mlp", layers=1)) == recorded("environment", "a program runs")
 
 
-def test_the_peak_of_a_llama_is_within_what_is_allowed() -> None:
-    """What is missing is what is left of a block that PyTorch does not split: which one, its history decides."""
+def test_the_peak_of_a_llama_is_within_the_tolerance() -> None:
+    """The difference is the rest of a block that PyTorch does not split. The choice of block depends on history."""
     bench = planned("llama", layers=2, dim=512, heads=8, sequence=256)
     measured = recorded("main", "run, float32")
     assert abs(bench.plan.peak_bytes / measured - 1) < MOST_OFF_SHARE
@@ -75,8 +75,8 @@ def test_the_peak_of_a_llama_is_within_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_peaks_of_layers_of_a_large_model_are_within_what_is_allowed(layers: int) -> None:
-    """To a few blocks: fake tensors have the seeds of attention on the GPU, and PyTorch on the host."""
+def test_peaks_of_large_layers_are_within_the_tolerance(layers: int) -> None:
+    """Up to a few blocks: fake tensors have the attention seeds on the GPU, PyTorch has them on the host."""
     bench = planned("llama", layers=layers, sequence=4096, batch=1, **LLAMA_7B)
     measured = recorded("memory", f"{layers} {'layer' if layers == 1 else 'layers'}, 4096 tokens")
     assert abs(bench.plan.peak_bytes / measured - 1) < MOST_OFF_SHARE

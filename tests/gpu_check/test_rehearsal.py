@@ -1,7 +1,7 @@
-"""Every part is rehearsed, by the command that a person with a GPU gives.
+"""Every part of the GPU check is rehearsed by the command that a user with a GPU runs.
 
-`WORKBENCH_REHEARSAL` names the folder of a rehearsal that has been done already, as `.ci/run` does with both cores to
-itself: the command then finds all of it there, and what it found is looked at here.
+`WORKBENCH_REHEARSAL` names the folder of a finished rehearsal, such as one that `.ci/run` made with both cores free.
+The command then finds all results there, and the tests read them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from workbench.gpu_check import suite
 from workbench.gpu_check.parts import PARTS
 
 MOST_REHEARSED_S = 240.0
-"""Of a rehearsal that has both cores to itself."""
+"""Time limit of a rehearsal with both cores free."""
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -> None:
+def test_the_rehearsal_runs_all_parts_without_a_fault(tmp_path: Path) -> None:
     folder = Path(os.environ.get("WORKBENCH_REHEARSAL") or tmp_path)
     command = [sys.executable, "-m", "workbench.cli", "gpu-check", "--rehearse", "--out", str(folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
@@ -47,7 +47,7 @@ def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -
     assert all(told["steps"] for told in result["parts"].values())
     if "WORKBENCH_REHEARSAL" in os.environ:
         assert lasted_s(result) <= MOST_REHEARSED_S
-    # The steps that tell the most of each part were begun before the rest of any.
+    # The first steps of each part ran before the rest of any part.
     conditions = suite.conditions_of(folder, rehearse=True)
     first = {(part.name, step.id) for part in PARTS for step in part.steps(conditions) if step.first}
     begun = {(name, line["step"]): line["at"] for name, told in result["parts"].items() for line in told["steps"]}
@@ -55,7 +55,7 @@ def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -
     assert max(at for step, at in begun.items() if step in first) <= min(
         at for step, at in begun.items() if step not in first
     )
-    # What is of a GPU and can be planned for is there.
+    # GPU figures that can be planned are there.
     depth = {line["step"]: line["figures"] for line in result["parts"]["depth"]["steps"]}
     assert depth["8 layers, weight 0, cut every 4, shared"]["unique"] is not None
     page = (folder / suite.PAGE_FILE).read_text()
@@ -63,13 +63,13 @@ def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -
 
 
 def lasted_s(result: dict[str, Any]) -> float:
-    """From the first step's beginning to the last one's end."""
+    """Return the time from the start of the first step to the end of the last one."""
     lines = [line for told in result["parts"].values() for line in told["steps"]]
     begun = [datetime.datetime.fromisoformat(line["at"]).timestamp() for line in lines]
     return max(at + line["seconds"] for at, line in zip(begun, lines, strict=True)) - min(begun)
 
 
-def test_a_rehearsal_begins_with_what_takes_longest() -> None:
+def test_a_rehearsal_begins_with_the_longest_parts() -> None:
     known = suite.elsewhere(rehearse=True)
     assert known is not None
     order = [part.name for part in suite.longest_first(PARTS)]
@@ -78,7 +78,7 @@ def test_a_rehearsal_begins_with_what_takes_longest() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to check")
-def test_without_a_gpu_the_rehearsal_is_offered(tmp_path: Path) -> None:
+def test_without_a_gpu_the_command_suggests_the_rehearsal(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="no CUDA device is attached, so there is nothing to check; rehearse=True"):
         suite.check(tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""A check is carried out step by step, each once, whatever dies in between; what is wrong is told and kept."""
+"""A check runs step by step, each step once, even if processes die meanwhile. Failures are reported and recorded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def began(folder: Path) -> list[str]:
     return (folder / trials.BEGAN).read_text().split()
 
 
-def test_a_step_that_ends_its_process_is_told_of_and_the_others_are_carried_out(tmp_path: Path) -> None:
+def test_a_step_that_kills_its_process_is_reported_and_the_others_run(tmp_path: Path) -> None:
     plan = [
         ("a", "0"),
         ("b", "crash"),
@@ -69,14 +69,14 @@ def test_a_step_that_ends_its_process_is_told_of_and_the_others_are_carried_out(
     assert lines["c"]["error"] == "ValueError: as told"
     assert lines["d"]["error"] == "ended by itself with exit status 3 in this step"
     assert "illegal memory access" in lines["e"]["error"]
-    # After what lost the device a new process goes on, with what the ones before it found.
+    # After a lost device, a new process continues with the earlier results.
     assert lines["f"]["figures"]["known"] == 5
     assert lines["a"]["figures"]["pid"] != lines["f"]["figures"]["pid"]
     assert lines["a"]["figures"]["not a number"] is None
     assert lines["g"]["figures"]["wrong"] == "not as it has to be"
     assert suite.count_wrong(found) == 5
 
-    # What failed is kept until it is asked for again.
+    # Failed steps stay recorded until they are requested again.
     checked(tmp_path)
     assert len(began(tmp_path)) == 7
     told(tmp_path, [(name, "0") for name, _ in plan])
@@ -86,7 +86,7 @@ def test_a_step_that_ends_its_process_is_told_of_and_the_others_are_carried_out(
     assert sorted(line["step"] for line in again["steps"]) == ["a", "b", "c", "d", "e", "f", "g"]
 
 
-def test_a_step_that_hangs_is_left_and_a_part_that_is_out_of_time_goes_on_later(tmp_path: Path) -> None:
+def test_a_step_that_hangs_is_skipped_and_a_part_out_of_time_resumes_later(tmp_path: Path) -> None:
     told(tmp_path, [("a", "hang"), ("b", "0"), ("c", "hang")])
     found = checked(tmp_path, step_limit_s=0.5, limit_s=600.0)
     assert [line["error"] for line in found["steps"]] == ["it took more than 0.5 s", "", "it took more than 0.5 s"]
@@ -100,7 +100,7 @@ def test_a_step_that_hangs_is_left_and_a_part_that_is_out_of_time_goes_on_later(
     assert began(later) == ["a", "b", "b"]
 
 
-def test_a_check_that_is_killed_at_random_moments_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
+def test_a_check_killed_at_random_moments_loses_and_repeats_nothing(tmp_path: Path) -> None:
     names = [f"s{i}" for i in range(12)]
     told(tmp_path, [(name, "0.15") for name in names])
     moments = random.Random(0)
@@ -109,7 +109,7 @@ def test_a_check_that_is_killed_at_random_moments_loses_nothing_and_does_nothing
         since = len(began(tmp_path)) if kept else 0
         check = subprocess.Popen([sys.executable, "-c", CARRY_OUT, str(tmp_path)], stdin=subprocess.DEVNULL)
         give_up_s = time.monotonic() + 120
-        # Killed only once it is at work; how far it comes then is left to chance.
+        # It is killed only after its first step has begun. Its progress by then is random.
         while len(Log(tmp_path, trials.NAME).lines()) <= len(kept) and check.poll() is None:
             assert time.monotonic() < give_up_s
             time.sleep(0.01)
@@ -127,7 +127,7 @@ def test_a_check_that_is_killed_at_random_moments_loses_nothing_and_does_nothing
 
 
 def wait_for_silence(folder: Path) -> None:
-    """Until no process of the check is left: what was started for it ends with it."""
+    """Wait until no process of the check is left: its children end with it."""
     give_up_s = time.monotonic() + 120
     while alive := [pid for pid in os.listdir("/proc") if pid.isdigit() and str(folder) in command_of(pid)]:
         assert time.monotonic() < give_up_s, alive
@@ -140,7 +140,7 @@ def command_of(pid: str) -> str:
     return ""
 
 
-def test_a_step_that_ends_while_it_is_asked_for_is_none_that_is_carried_out(tmp_path: Path) -> None:
+def test_a_step_that_ends_during_the_query_is_not_reported_as_running(tmp_path: Path) -> None:
     ended = threading.Event()
 
     def carry_out() -> None:
@@ -167,7 +167,7 @@ def test_a_step_that_ends_while_it_is_asked_for_is_none_that_is_carried_out(tmp_
 
 
 def parts_of(folder: Path, plans: dict[str, list[tuple[Any, ...]]]) -> list[Part]:
-    """Parts with a plan and a module each."""
+    """Return parts with a plan and a module each."""
     for name, plan in plans.items():
         (folder / f"{name}.json").write_text(json.dumps(plan))
         acts = "import functools\nfrom tests.gpu_check import trials\n"
@@ -175,9 +175,7 @@ def parts_of(folder: Path, plans: dict[str, list[tuple[Any, ...]]]) -> list[Part
     return [trials.part(name, module=name) for name in plans]
 
 
-def test_what_tells_the_most_of_each_part_comes_before_the_rest_of_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_steps_of_all_parts_run_before_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     plans: dict[str, list[tuple[Any, ...]]] = {
         "one": [("one a", "0"), ("one b", "0", True), ("one c", "crash", True), ("one d", "0", True)],
@@ -191,7 +189,7 @@ def test_what_tells_the_most_of_each_part_comes_before_the_rest_of_any(
     assert {part["state"] for part in result["parts"].values()} == {"done"}
 
 
-def test_a_check_that_goes_on_looks_for_no_first_steps_where_all_are_done(
+def test_a_resumed_check_skips_the_search_for_first_steps_if_all_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -205,7 +203,7 @@ def test_a_check_that_goes_on_looks_for_no_first_steps_where_all_are_done(
     found = suite.check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))["parts"]
     assert {part["state"] for part in found.values()} == {"done"}
     assert len((tmp_path / trials.TURNS).read_text().splitlines()) == before + 2
-    # Of what is carried out again the first steps come first once more.
+    # Among repeated steps, the first steps come first again.
     plans = {name: [(f"{name} a", "wrong", True), *plan[1:]] for name, plan in plans.items()}
     Log(tmp_path, "one").path.write_text("")
     (tmp_path / suite.RESULT_FILE).unlink()
@@ -213,7 +211,7 @@ def test_a_check_that_goes_on_looks_for_no_first_steps_where_all_are_done(
     assert suite.count_wrong(again["one"]) == 1
 
 
-def test_time_that_is_not_enough_is_shared_by_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scarce_time_is_shared_by_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(suite, "_REHEARSED_AT_ONCE", 1)
     parts = parts_of(tmp_path, {name: [(f"{name} {i}", "0.25") for i in range(100)] for name in ("one", "two")})
@@ -221,11 +219,11 @@ def test_time_that_is_not_enough_is_shared_by_the_parts(tmp_path: Path, monkeypa
     counts = {name: len(part["steps"]) for name, part in found.items()}
     assert min(counts.values()) > 2, counts
     assert {part["state"] for part in found.values()} == {"out of time"}
-    # What was begun was not cut off where there was time left.
+    # No step was cut off while there was time left.
     assert not [line for part in found.values() for line in part["steps"] if line["error"]]
 
 
-def test_what_one_process_imported_the_others_need_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytecode_of_one_process_is_reused_by_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told(tmp_path, [("a", "lose the device"), ("b", "0"), ("c", "0")])
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -237,22 +235,22 @@ def test_what_one_process_imported_the_others_need_not_compile(tmp_path: Path, m
     assert not list(tmp_path.rglob("*.pyc"))
 
 
-def test_each_part_has_what_comes_first_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_has_first_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marked_tests, "collected", lambda: ["tests/test_it.py::test_it"])
     on_a_gpu = Conditions(device="cuda", executor="nvfuser", rehearse=False, folder=Path())
     steps = {part.name: list(part.steps(on_a_gpu)) for part in PARTS}
     first = {name: [step.id for step in its if step.first] for name, its in steps.items()}
     assert all(first.values())
     assert first["main"] == ["plan", "run, float32", "cancel", "run, recomputed"]
-    # No part is nothing but that, unless it is over soon.
+    # Only a short part may consist of first steps alone.
     rest = {name for name, its in steps.items() if len(first[name]) < len(its)}
     assert rest == steps.keys() - {"environment", "tests", "ranks"}
 
 
-def test_what_a_killed_check_did_counts_whatever_was_summed_up_before_it(tmp_path: Path) -> None:
+def test_steps_of_a_killed_check_count_whatever_its_summary_holds(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0"), ("b", "hang")])
     checked(tmp_path, step_limit_s=0.5)
-    # As if it had been killed in this part: what was summed up is of the part before.
+    # Imitate a kill during this part: the summary covers only the part before.
     path = tmp_path / suite.RESULT_FILE
     result = json.loads(path.read_text())
     result["parts"][trials.NAME] |= {"state": "not begun", "seconds": 0.0, "steps": []}
@@ -262,7 +260,7 @@ def test_what_a_killed_check_did_counts_whatever_was_summed_up_before_it(tmp_pat
     assert found["seconds"] >= 0.5
 
 
-def test_a_torn_record_is_carried_out_again(tmp_path: Path) -> None:
+def test_a_torn_record_is_run_again(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0"), ("b", "0")])
     checked(tmp_path)
     path = tmp_path / f"{trials.NAME}.jsonl"
@@ -272,7 +270,7 @@ def test_a_torn_record_is_carried_out_again(tmp_path: Path) -> None:
     assert began(tmp_path) == ["a", "b", "b"]
 
 
-def test_a_folder_is_of_one_check_and_in_one_hand(tmp_path: Path) -> None:
+def test_a_folder_belongs_to_one_check_and_one_process(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0")])
     checked(tmp_path)
     note = json.loads((tmp_path / "check.json").read_text())
@@ -290,7 +288,7 @@ def test_a_folder_is_of_one_check_and_in_one_hand(tmp_path: Path) -> None:
         checked(tmp_path)
 
 
-def test_a_part_that_is_not_there_is_refused_with_the_nearest() -> None:
+def test_an_unknown_part_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(RunError, match=r"there is no part 'mian'; legal: environment, main, .*main"):
         suite.chosen(["mian"])
 
@@ -354,5 +352,5 @@ What it does.
 """
 
 
-def test_the_page_says_what_is_wrong_first_and_every_figure_with_its_unit() -> None:
+def test_the_page_reports_faults_first_and_every_figure_with_its_unit() -> None:
     assert page.page([RESULT]) == PAGE

@@ -1,4 +1,4 @@
-"""A part whose steps misbehave as they are told to, for tests of how a check is carried out."""
+"""A part with steps that misbehave on request, for tests of the check's runner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def part(name: str = NAME, module: str = __name__, **limits: float) -> Part:
 
 
 def steps(conditions: Conditions, plan: str = PLAN) -> Iterator[Step]:
-    """As the plan in the folder says: name, what to do, and whether it comes first, where that is said."""
+    """Yield the steps of the plan in the folder: a name, an action, and optionally whether it is a first step."""
     with (conditions.folder / TURNS).open("a") as turns:
         turns.write(f"{os.getpid()}\n")
     for name, what, *first in json.loads((conditions.folder / plan).read_text()):

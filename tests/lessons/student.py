@@ -1,4 +1,4 @@
-"""A student in a real kernel: runs a lesson unanswered, then answers wrong, then as the folded solutions say."""
+"""A student in a real kernel: runs a lesson unanswered, then gives wrong answers, then the folded solutions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def source_of(name: str) -> Path:
 
 
 class Student:
-    """One who works through a lesson.
+    """A student who works through a lesson.
 
     Attributes
     ----------
     asked : dict of str to str
-        Name of each question to the code that asks it.
+        Code that asks each question, by the question's name.
     solutions : list of str
         Code of the folded solutions, in order.
     """
@@ -40,11 +40,11 @@ class Student:
         self.asked: dict[str, str] = dict(_ASKED.findall(code))
 
     def shown(self) -> str:
-        """All that the notebook shows."""
+        """Return all that the notebook shows."""
         return "\n".join(text_of(cell) for cell in self.kernel.notebook.cells if cell.cell_type == "code")
 
     def answers(self, name: str, answer: str) -> str:
-        """What the notebook says to an answer, given as code, to a question asked anew."""
+        """Ask a question again, answer it by code, and return the notebook's reply."""
         self.kernel.run(f"{name} = {self.asked[name]}")
         if name.startswith("q"):
             self.kernel.run(f"{name}.lock({answer})")
@@ -52,7 +52,7 @@ class Student:
         return self.kernel.run(f"{name}.check({answer})")
 
     def solves(self, name: str) -> str:
-        """What the notebook says to the folded solution of a question, asked anew."""
+        """Ask a question again, run its folded solution, and return the notebook's reply."""
         (solution,) = (code for code in self.solutions if re.search(rf"^{name}\.(lock|check)\(", code, re.MULTILINE))
         self.kernel.run(f"{name} = {self.asked[name]}")
         said = self.kernel.run(solution)
@@ -61,7 +61,7 @@ class Student:
 
 @contextmanager
 def student(name: str) -> Iterator[Student]:
-    """A student of the lesson called so, who has run all its cells."""
+    """Give a student of the named lesson who has run all its cells."""
     with (
         tempfile.TemporaryDirectory(prefix="lesson-") as folder,
         session(read(source_of(name)), Path(folder), forked=True) as kernel,

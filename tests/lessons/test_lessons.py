@@ -1,4 +1,4 @@
-"""Each lesson as a student does it, in a real kernel: unanswered, answered wrong, answered as the solutions say."""
+"""Each lesson in a real kernel, as a student works: unanswered, answered wrong, and answered with the solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.notebooks.source import NOTEBOOKS, SOURCES, notebook_of, read
 from workbench.lessons.texts import plain
 
 CPU_S = 35
-"""Less what a kernel imports: each is forked from a process that has done so."""
+"""CPU limit, without imports: each kernel is forked from a process that has imported everything."""
 PEAK_BYTES = 2e9
 
 WRONG = {
@@ -192,7 +192,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def kernels() -> Iterator[None]:
-    """Kernels that are forked."""
+    """Start forked kernels."""
     with served(environment()) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", folder)
         yield
@@ -204,7 +204,7 @@ def at_work(request: pytest.FixtureRequest, kernels: None) -> Iterator[tuple[str
         yield request.param, one
 
 
-def test_a_lesson_run_unanswered_gives_nothing_away_and_is_small(at_work: tuple[str, Student]) -> None:
+def test_an_unanswered_lesson_reveals_nothing_and_is_small(at_work: tuple[str, Student]) -> None:
     name, one = at_work
     shown = one.shown()
     assert shown.count("Lock in a prediction first") >= sum(question.startswith("q") for question in one.asked)
@@ -215,7 +215,7 @@ def test_a_lesson_run_unanswered_gives_nothing_away_and_is_small(at_work: tuple[
     assert set(one.asked) == set(WRONG[name])
 
 
-def test_each_wrong_answer_gets_the_hint_that_fits_it(at_work: tuple[str, Student]) -> None:
+def test_each_wrong_answer_gets_its_hint(at_work: tuple[str, Student]) -> None:
     name, one = at_work
     for question, answers in WRONG[name].items():
         for answer, hint in answers:
@@ -232,7 +232,7 @@ def test_the_folded_solutions_are_right(at_work: tuple[str, Student]) -> None:
 
 
 @pytest.mark.parametrize("source", sorted((SOURCES / "lessons").glob("*.py")), ids=lambda path: path.stem)
-def test_the_committed_notebook_has_the_source_s_cells_and_no_paths_of_a_machine(source: Path) -> None:
+def test_the_committed_notebook_has_the_sources_cells_and_no_local_paths(source: Path) -> None:
     committed = json.loads(notebook_of(source).read_text())
     fresh = read(source).cells
     assert [(c["cell_type"], "".join(c["source"])) for c in committed["cells"]] == [

@@ -1,4 +1,4 @@
-"""Predictions and exercises: locked in before the answer is looked for, and a hint for each wrong answer."""
+"""Predictions and exercises: locked in before the answer is computed, with a hint for each wrong answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.ui.controls.lesson import Question
 
 
 class Asked:
-    """An answer that counts how often it is looked for."""
+    """An answer that counts how often it is computed."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -38,7 +38,7 @@ def colours(asked: Asked) -> lessons.Predict:
     )
 
 
-def test_no_answer_is_looked_for_before_a_prediction_is_locked_in() -> None:
+def test_no_answer_is_computed_before_a_prediction_is_locked_in() -> None:
     asked = Asked({"red", "blue"})
     question = colours(asked)
     assert question.reveal().right is None
@@ -52,11 +52,11 @@ def test_no_answer_is_looked_for_before_a_prediction_is_locked_in() -> None:
     assert asked.count == 1
 
 
-def test_what_is_locked_in_stays() -> None:
+def test_a_locked_prediction_cannot_be_changed() -> None:
     question = colours(Asked({"red", "blue"}))
     assert question.given == []
     assert repr(question.lock("blue", "red")) == "Locked in: red, blue"
-    question.lock("red", "blue")  # a cell that is run again
+    question.lock("red", "blue")  # the same cell run again
     with pytest.raises(LessonError, match=r"red, blue is locked in and cannot be changed; given red\."):
         question.lock("red")
     assert question.given == ["red", "blue"]
@@ -82,7 +82,7 @@ def test_options_that_are_wrong_for_one_reason_share_its_hint() -> None:
     assert "✗ `a`, `b`: no" in str(question.reveal())
 
 
-def test_none_of_the_options_is_a_prediction() -> None:
+def test_none_of_the_options_is_a_valid_prediction() -> None:
     question = colours(Asked(set()))
     question.lock()
     assert question.locked
@@ -98,14 +98,14 @@ def test_none_of_the_options_is_a_prediction() -> None:
         ((["red"],), r"\['red'\] is none of the options"),
     ],
 )
-def test_what_is_no_option_is_refused(given: tuple[Any, ...], message: str) -> None:
+def test_an_unknown_option_is_refused(given: tuple[Any, ...], message: str) -> None:
     question = colours(Asked({"red"}))
     with pytest.raises(LessonError, match=message):
         question.lock(*given)
     assert not question.locked
 
 
-def test_one_option_is_one() -> None:
+def test_a_single_answer_allows_a_single_option() -> None:
     question = lessons.Predict("?", ["a", "b"], lambda: {"b"}, wrong={"a": "look again"}, one=True)
     for given in ((), ("a", "b")):
         with pytest.raises(LessonError, match="one option is to be chosen"):
@@ -114,7 +114,7 @@ def test_one_option_is_one() -> None:
     assert str(question.reveal()).endswith("✗ `a`: look again")
 
 
-def test_a_question_whose_answer_is_no_option_is_the_author_s_mistake() -> None:
+def test_an_answer_outside_the_options_is_the_authors_mistake() -> None:
     question = lessons.Predict("?", ["a"], lambda: {"z"}, wrong={"a": ""})
     question.lock("a")
     with pytest.raises(LessonError, match="is not among the options"):
@@ -145,7 +145,7 @@ def test_each_wrong_number_has_its_own_hint(given: float, hint: str) -> None:
     assert "the workbench says **4 bytes**" in str(verdict)
 
 
-def test_a_right_number_and_one_that_is_near_enough() -> None:
+def test_a_number_within_the_tolerance_is_right() -> None:
     question = bytes_of_a_float()
     question.lock(4.0)
     assert str(question.reveal()) == "✓ You predicted 4 bytes; the workbench says **4 bytes**. 4 it is."
@@ -155,12 +155,12 @@ def test_a_right_number_and_one_that_is_near_enough() -> None:
 
 
 @pytest.mark.parametrize("given", [(), ("4",), (1, 2), (True,), (float("nan"),), (None,)])
-def test_what_is_no_number_is_refused(given: tuple[Any, ...]) -> None:
+def test_a_prediction_that_is_not_a_number_is_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises(LessonError, match=r"a prediction is one number \(bytes\); given"):
         bytes_of_a_float().lock(*given)
 
 
-def test_an_exercise_is_right_where_no_way_to_be_wrong_applies() -> None:
+def test_an_exercise_without_a_matching_mistake_is_right() -> None:
     def attempt(choices: dict[str, str]) -> int:
         if "bad" in choices:
             raise ChoiceError("no site 'bad'")
@@ -188,12 +188,12 @@ def test_an_exercise_is_right_where_no_way_to_be_wrong_applies() -> None:
     assert [verdict.right for verdict in exercise.verdicts] == [False, False, False, False, True]
 
 
-def test_an_exercise_without_ways_to_be_wrong_is_refused() -> None:
+def test_an_exercise_without_mistakes_is_refused() -> None:
     with pytest.raises(LessonError, match="calls every answer right"):
         lessons.Exercise("?", lambda answer: answer, [])
 
 
-def test_a_notebook_shows_markdown_and_a_terminal_text() -> None:
+def test_a_notebook_shows_markdown_and_a_terminal_shows_text() -> None:
     question = colours(Asked({"red"}))
     question.lock("red")
     question.reveal()
@@ -209,7 +209,7 @@ def test_a_notebook_shows_markdown_and_a_terminal_text() -> None:
     assert repr(exercise) == exercise._repr_mimebundle_()["text/plain"] == "Write f with one product, x ** 2."
 
 
-def test_a_picture_that_is_not_drawn_says_how_to_see_it() -> None:
+def test_a_picture_that_is_not_rendered_tells_how_to_see_it() -> None:
     picture = lessons.picture(wb.open("mlp", device="cpu", executor="torch", layers=1).plan)
     data, _ = DisplayFormatter().format(picture)
     assert data["image/svg+xml"].startswith("<svg")
@@ -217,7 +217,7 @@ def test_a_picture_that_is_not_drawn_says_how_to_see_it() -> None:
     assert "trust the notebook" in data["text/plain"]
 
 
-def test_what_a_notebook_keeps_of_a_question_says_how_to_come_by_its_buttons(monkeypatch) -> None:
+def test_a_saved_question_tells_how_to_get_its_buttons(monkeypatch) -> None:
     kept: list[dict[str, Any]] = []
     monkeypatch.setattr("IPython.display.display", lambda bundle, raw: kept.append(bundle))
     colours(Asked(()))._ipython_display_()
@@ -246,7 +246,7 @@ def test_the_widget_follows_the_prediction() -> None:
     assert widget.content["given"] == ["red"]
 
 
-def test_the_widget_of_a_number() -> None:
+def test_the_widget_accepts_a_number() -> None:
     question = bytes_of_a_float()
     widget = Question(question)
     assert widget.content["kind"] == "number"
@@ -256,5 +256,5 @@ def test_the_widget_of_a_number() -> None:
 
 
 @pytest.mark.parametrize("module", [exercises, predictions])
-def test_examples_are_what_is_shown(module: Any) -> None:
+def test_examples_are_shown(module: Any) -> None:
     assert doctest.testmod(module).failed == 0

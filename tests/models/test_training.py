@@ -83,7 +83,7 @@ def by_loop(model: Callable[..., Any], parameters: Any) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_trainer_loses_as_without_a_config(config: Config, tmp_path: Path) -> None:
+def test_a_trainer_has_the_losses_without_a_config(config: Config, tmp_path: Path) -> None:
     expected = by_trainer(zoo.build("granite")[0], tmp_path)
     trained = by_trainer(config.jit(zoo.build("granite")[0]), tmp_path)
     assert len(expected) == STEPS

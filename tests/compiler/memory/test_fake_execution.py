@@ -1,4 +1,4 @@
-"""The arithmetic is held to the stepper, statement by statement, and the stepper to what PyTorch really allocates."""
+"""Predicted memory against the fake-tensor stepper, per statement, and the stepper against real allocations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stepped(captured: api.Capture, plan: api.Plan) -> Stepped:
 
 
 def per_statement(plan: api.Plan, found: Stepped) -> tuple[list[int], list[int]]:
-    """Live and peak bytes of the statements that a graph has: deletions belong to the statement before them."""
+    """Return live and peak bytes of the graph's statements. Deletions belong to the statement before them."""
     live: list[int] = []
     peak: list[int] = []
     rows = iter(zip(found.live_bytes, found.statement_peak_bytes, strict=True))
@@ -92,7 +92,7 @@ def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
     assert_arithmetic_equals_stepper(captured, {**choices, "saved.inputs": inputs})
 
 
-# Thunder, unmodified too, leaves the gradient of an unused variance undefined in a torch.compile region.
+# Unmodified Thunder, too, leaves the gradient of an unused variance undefined in a torch.compile region.
 @pytest.mark.slow
 @pytest.mark.drawn
 @settings(max_examples=amount(4, 8, 80))
@@ -103,7 +103,7 @@ def test_arithmetic_equals_the_stepper_on_random_programs_with_regions(program: 
 
 
 def reduced_beside(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The forward's last statement has more in memory than what is left after it, cotangents included."""
+    """The forward's last statement holds more memory than remains after it, cotangents included."""
     return x.flatten(), (w @ w).exp().sum()
 
 
@@ -124,7 +124,7 @@ def test_cotangents_of_a_backward_without_statements_come_after_the_forward(name
     hooks = api.Hooks("torch", {})
     stepper = Stepper(thunder.jit(function, executors=hooks.executors(), transforms=hooks.transforms()), arguments, {})
     stepper.step()
-    # What a step's own seeds and counters take is a few bytes.
+    # The seeds and counters of a step take a few bytes.
     assert 0 <= memory_meter.measure_peak(stepper).measured_peak_bytes - plan.peak_bytes < 32
 
 
@@ -137,7 +137,7 @@ PAST: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", PAST)
-def test_the_gradient_of_an_argument_that_is_given_back_waits_for_that_of_the_backward(name: str) -> None:
+def test_the_gradient_of_a_returned_argument_waits_for_that_of_the_backward(name: str) -> None:
     function, x = PAST[name], torch.rand(32, 16, requires_grad=True)
     plan = assert_arithmetic_equals_stepper(api.capture(resolve(function, x), "torch"), {})
     assert plan.peak_bytes == sum(alive["bytes"] for alive in plan.alive_at_peak())
@@ -156,7 +156,7 @@ BESIDE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_what_dynamo_gives_back_beside_its_graph_has_a_gradient_too(name: str) -> None:
+def test_values_that_dynamo_returns_beside_its_graph_have_gradients(name: str) -> None:
     function, given = BESIDE[name], (torch.rand(64, 64, requires_grad=name != "of no gradient"), leaf(64, 64))
     captured = api.capture(resolve(function, *given), "torch", way="dynamo")
     plan = assert_arithmetic_equals_stepper(captured, {})
@@ -186,7 +186,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_the_predicted_peak_is_the_measured_one(name: str) -> None:
+def test_the_predicted_peak_equals_the_measured_one(name: str) -> None:
     program = resolve(name, device="cpu", **MODELS[name])
     captured = api.capture(program, "torch")
     plan = assert_arithmetic_equals_stepper(captured, {})
@@ -238,7 +238,7 @@ def attention(x: torch.Tensor, weight: torch.Tensor) -> Any:
 
 
 def a_product_that_blas_cannot_read(x: torch.Tensor, weight: torch.Tensor) -> Any:
-    # The sum's gradient is one row for many: the product that it goes into packs it.
+    # The sum's gradient is one row with stride 0: the product that reads it packs it.
     return (x @ weight).sum(0, keepdim=True)
 
 
@@ -301,16 +301,16 @@ COPIED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gradient", COPIED)
-def test_what_autograd_copies_after_the_backward_is_counted(gradient: str) -> None:
+def test_gradients_that_autograd_copies_after_the_backward_are_counted(gradient: str) -> None:
     function, make = COPIED[gradient]
     program = resolve(function, *make())
     captured = api.capture(program, "torch")
     plan = assert_arithmetic_equals_stepper(captured, {})
-    # Kernels that keep books need some bytes more.
+    # Some kernels use a few bytes for bookkeeping.
     assert plan.peak_bytes == pytest.approx(measured_peak(program, "torch", {}), rel=0.001)
 
 
-def test_gradients_that_are_there_are_added_to_and_not_copied() -> None:
+def test_existing_gradients_are_added_to_and_not_copied() -> None:
     function, make = COPIED["expanded"]
     program = resolve(function, *make())
     plan = api.plan(api.capture(program, "torch"), {})
@@ -324,7 +324,7 @@ def test_gradients_that_are_there_are_added_to_and_not_copied() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 11])
-def test_leaves_are_taken_in_the_order_of_the_engines_queue(count: int) -> None:
+def test_leaves_follow_the_order_of_the_engines_queue(count: int) -> None:
     leaves, order = [leaf(2) for _ in range(count)], []
     for index, each in enumerate(leaves):
         each.register_post_accumulate_grad_hook(lambda _, index=index: order.append(index))
@@ -347,7 +347,7 @@ def test_regions_allocate_their_outputs_and_share_storages_as_pytorch_does() -> 
 @pytest.mark.slow
 @without_nvfuser
 @pytest.mark.parametrize("name", ["adam", "residual_chain", "mlp", "llama"])
-def test_arithmetic_equals_the_stepper_for_a_gpu_that_is_not_there(name: str) -> None:
+def test_arithmetic_equals_the_stepper_for_an_absent_gpu(name: str) -> None:
     assert_arithmetic_equals_stepper(api.capture(resolve(name, device="planned"), "nvfuser"), {})
 
 
@@ -365,7 +365,7 @@ def test_arguments_of_one_storage_count_once() -> None:
     assert plan.baseline_bytes == whole.nbytes
 
 
-def test_values_that_thunder_declares_otherwise_are_named() -> None:
+def test_values_with_other_types_than_thunder_declares_are_named() -> None:
     def one_more(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
@@ -373,6 +373,6 @@ def test_values_that_thunder_declares_otherwise_are_named() -> None:
     for x in (torch.ones(8), torch.ones(8, dtype=torch.bool)):
         captured = api.capture(resolve(one_more, x, device="cpu"), "torch")
         found.append(stepped(captured, api.plan(captured, {})).misdeclared)
-    # To Thunder, bool + 1 is int8; PyTorch makes it int64.
+    # For Thunder, bool + 1 is int8; for PyTorch it is int64.
     assert not found[0]
     assert len(found[1]) == 1

@@ -1,4 +1,4 @@
-"""Kernels that allocate work space inside: convolutions, and matrix products of operands that BLAS cannot read."""
+"""Kernels that allocate workspace: convolutions, and matrix products with operands whose strides BLAS cannot read."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class ConvNet(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts without a loop: products of what is expanded, and of what einsum permutes."""
+    """A mixture of experts without a loop: products of expanded operands, and of operands that einsum permutes."""
 
     def __init__(self, experts: int = 4, width: int = 32) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Experts(nn.Module):
 
 
 class Gaps(nn.Module):
-    """A product of operands that BLAS cannot read as they lie."""
+    """A product of operands with strides that BLAS cannot read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Gaps(nn.Module):
 
 
 class Half(nn.Module):
-    """A product that BLAS could read, which oneDNN packs where the CPU multiplies in half precision."""
+    """A product that BLAS could read, but that oneDNN packs on CPUs that multiply in half precision."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Half(nn.Module):
 
 
 class Largest(nn.Module):
-    """How many are the largest is a sum of truth values; the gradient is a product with them."""
+    """Counts largest elements by a sum of booleans; the gradient is a product with them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Losses(nn.Module):
 
 
 class Repeated(nn.Module):
-    """The same product that BLAS cannot read, over and over."""
+    """The same product, which BLAS cannot read, many times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         "program of losses",
     ],
 )
-def test_the_predicted_peak_is_the_measured_one_of_a(name: str) -> None:
+def test_the_predicted_peak_with_workspace_equals_the_measured_one(name: str) -> None:
     torch.manual_seed(0)
     make, shape = PROGRAMS[name]
     model, images = make(), torch.randn(*shape)
@@ -153,7 +153,7 @@ def test_a_kernel_is_measured_once_for_all_layers_and_plans(monkeypatch: pytest.
     assert sum("matmul" in name for name in bench.plan.graph.statements.name) == 4
 
 
-def test_measuring_a_kernel_says_nothing() -> None:
+def test_measuring_a_kernel_prints_nothing() -> None:
     x = torch.empty(4, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

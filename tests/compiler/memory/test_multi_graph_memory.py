@@ -1,4 +1,4 @@
-"""The memory of a program of several graphs: predicted over all parts, and held to what is measured."""
+"""The memory of a program of several graphs: the prediction covers all parts and agrees with measurement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 64
 
 
 class Broken(nn.Module):
-    """In three parts, one of whose values two others read; the whole is a loss, or all that was made."""
+    """A module in three parts; two parts read a value of the third. It returns a loss, or all its values."""
 
     def __init__(self, loss: bool) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def step() -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def measured(bench: PartsBench, build: Callable[[], Any], x: torch.Tensor) -> int:
-    """The peak of a step under the choices in force."""
+    """Return the measured peak of a step under the choices in force."""
     program = build()
     stepper = accuracy.Stepper(program, (x,), {}, bench.config.jit(program))
     for _ in range(2):
@@ -73,7 +73,7 @@ def measured(bench: PartsBench, build: Callable[[], Any], x: torch.Tensor) -> in
     ],
     ids=["a loss", "several outputs", "a training step", "a training step of few rows"],
 )
-def test_the_peak_over_parts_is_the_one_measured(build: Callable[[], Any], rows: int, part: str) -> None:
+def test_the_peak_over_parts_equals_the_measured_one(build: Callable[[], Any], rows: int, part: str) -> None:
     x = torch.randn(rows, WIDTH)
     bench = workbench.open(build(), x)
     assert isinstance(bench, PartsBench)
@@ -91,7 +91,7 @@ def test_the_peak_over_parts_is_the_one_measured(build: Callable[[], Any], rows:
 
 
 @pytest.mark.slow
-def test_where_pytorch_runs_a_part_the_peak_is_a_lower_bound() -> None:
+def test_the_peak_is_a_lower_bound_if_pytorch_runs_a_part() -> None:
     x = torch.randn(16, 6)
     bench = workbench.open(Mysterious(), x)
     assert isinstance(bench, PartsBench)
@@ -116,8 +116,8 @@ def inside(*, first_backward: int, live: list[int], peak: list[int], saved: int,
     return Inside(first_backward, np.asarray(live), np.asarray(peak), saved, 0, bytes=sizes, **known)
 
 
-def test_what_a_part_keeps_is_alive_until_its_backward_has_read_it() -> None:
-    # It keeps 7 bytes that nobody else sees, and its argument until the first statement of the backward.
+def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -> None:
+    # It saves 7 bytes that nobody else sees, and its argument until the first statement of the backward.
     part = inside(first_backward=1, live=[7, 3, 0], peak=[9, 8, 5], saved=7, dropped={0: 1, 2: 1})
     recorded = Recorded(
         (Made(1, 1000),),
@@ -134,13 +134,13 @@ def test_what_a_part_keeps_is_alive_until_its_backward_has_read_it() -> None:
         (),
     )
     joined = join(recorded, {"part1": part})
-    # 1000 throughout; the argument's 100, freed between parts, is kept; the output's 10 come with its statement.
+    # 1000 bytes are alive throughout. The argument's 100, freed between parts, stay saved. The output adds 10.
     expected = [1100, 1100 + 10 + 9, 1100 + 7 + 10, 1117, 1127, 1000 + 10 + 10 + 100 + 8, 1010, 1110]
     assert joined.live_bytes.tolist() == expected
     assert (joined.peak_bytes, joined.baseline_bytes, joined.peak_part) == (1128, 1000, "part1 backward")
 
 
-def test_a_part_that_pytorch_runs_makes_it_a_lower_bound() -> None:
+def test_a_part_that_pytorch_runs_makes_the_peak_a_lower_bound() -> None:
     assert join(Recorded((Made(1, 8),), (), ("part2",)), {}).at_least
     nothing = join(Recorded((Made(1, 8),), (), ()), {})
     assert (nothing.peak_bytes, nothing.at_least, nothing.peak_part) == (8, False, "")

@@ -1,4 +1,4 @@
-"""Which outputs of an nvFuser fusion are views, and of what; and what storages take on the device that they are on."""
+"""Outputs of nvFuser fusions that are views, with their bases; and storage sizes on the device that holds them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:
 
 
 def where_outputs_lie(graph: Graph) -> list[int]:
-    """Storages of what a program gives, in order."""
+    """Return the storages of a program's outputs, in order."""
     return [int(graph.values.storage[value]) for value in graph.ends.outputs]
 
 
@@ -46,7 +46,7 @@ def test_an_output_that_permutes_another_is_a_view_of_it() -> None:
 
 
 @needs_nvfuser
-def test_a_slice_of_an_input_beside_what_is_computed_keeps_the_input() -> None:
+def test_a_slice_of_an_input_beside_a_computed_output_keeps_the_input() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.relu(x)
         z = y @ y
@@ -55,13 +55,13 @@ def test_a_slice_of_an_input_beside_what_is_computed_keeps_the_input() -> None:
     graph = planned(program, (2 * SIDE, 2 * SIDE))
     computed, view = where_outputs_lie(graph)
     assert computed != view
-    # All of the product, of which the view shows a half.
+    # The whole product, although the view shows half of it.
     assert int(graph.storages.bytes[view]) == (2 * SIDE) ** 2 * 4
     assert int(graph.storages.bytes[computed]) == 2 * SIDE * SIDE * 4
 
 
 @needs_nvfuser
-def test_views_of_what_a_fusion_keeps_to_itself_share_what_it_computes() -> None:
+def test_views_of_a_fusions_internal_value_share_its_storage() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.exp(x)
         return y[:, :SIDE], y[:, SIDE:]
@@ -73,7 +73,7 @@ def test_views_of_what_a_fusion_keeps_to_itself_share_what_it_computes() -> None
 
 
 @needs_nvfuser
-def test_a_view_that_the_fusion_computes_with_is_written_out() -> None:
+def test_a_view_that_the_fusion_computes_with_is_copied() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.exp(x).transpose(0, 1)
         return y, torch.sin(y)
@@ -83,7 +83,7 @@ def test_a_view_that_the_fusion_computes_with_is_written_out() -> None:
 
 
 @needs_nvfuser
-def test_a_reshape_that_strides_do_not_allow_is_written_out() -> None:
+def test_a_reshape_that_strides_do_not_allow_is_copied() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.exp(x)
         return y, y.transpose(0, 1).reshape(-1)
@@ -101,8 +101,8 @@ def test_storages_take_blocks_on_cuda_and_their_bytes_on_a_cpu(nbytes: int, on_c
 
 
 @pytest.mark.parametrize("executor", ["torch", "nvfuser"])
-def test_all_sums_of_a_plan_for_cuda_are_of_blocks(executor: str) -> None:
-    """Saved bytes, peak, baseline, copies of gradients, and the graph that choices are weighed on; tensors have 400."""
+def test_all_byte_sums_of_a_cuda_plan_are_multiples_of_blocks(executor: str) -> None:
+    """Saved bytes, peak, baseline, gradient copies and the graph used to weigh choices. Each tensor has 400 bytes."""
     if executor == "nvfuser" and why_no_nvfuser():
         pytest.skip("nvFuser does not load")
     bench = workbench.open("residual_chain", device="planned", executor=executor, layers=2, grad=True)

@@ -1,4 +1,4 @@
-"""What statements do to memory: views, writes in place, transients, fusions, and tensors of a GPU that is not there."""
+"""Memory effects of statements: views, in-place writes, transient memory, fusions, and tensors of an absent GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLOAT_BYTES = 4
 
 
 class _Keep(FusionExecutor):
-    """Claims nothing, keeps the joint trace."""
+    """An executor that claims nothing and stores the joint trace."""
 
     def __init__(self) -> None:
         super().__init__("keep")
@@ -43,7 +43,7 @@ def claimed(function: Any, *args: Any) -> Any:
 
 
 def of(trace: Any, symbol: str) -> tuple[Any, int]:
-    """A statement by its symbol, and its position."""
+    """Return a statement by its symbol, and its position."""
     position = next(i for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.name == symbol)
     return trace.bound_symbols[position], position
 
@@ -52,14 +52,14 @@ def shares(bsym: Any, found: TraceFacts) -> bool:
     return found.storage_of[bsym.flat_proxy_outs[0].name] == found.storage_of[bsym.flat_proxy_args[0].name]
 
 
-def test_a_reshape_is_a_view_only_where_strides_allow() -> None:
+def test_a_reshape_is_a_view_only_if_strides_allow() -> None:
     trace = claimed(lambda x: x.transpose(0, 1).reshape(-1) + x.reshape(-1), torch.randn(4, 6))
     found = facts(trace)
     reshapes = [bsym for bsym in trace.bound_symbols if bsym.sym.name == "reshape"]
     assert sorted(shares(bsym, found) for bsym in reshapes) == [False, True]
 
 
-def test_an_expanded_tensor_takes_the_bytes_of_what_is_expanded() -> None:
+def test_an_expanded_tensor_takes_the_bytes_of_its_base() -> None:
     trace = claimed(lambda x: (x.sum(1, keepdim=True).expand(4, 6), x), torch.randn(4, 6))
     found = facts(trace)
     bsym, _ = of(trace, "expand")
@@ -68,14 +68,14 @@ def test_an_expanded_tensor_takes_the_bytes_of_what_is_expanded() -> None:
     assert found.strides[bsym.output.name] == (1, 0)
 
 
-def test_unclaimed_primitives_do_what_pytorch_would() -> None:
+def test_unclaimed_primitives_have_the_effects_of_pytorch() -> None:
     trace = dce(thunder.trace()(lambda x: ltorch.tanh(ltorch.transpose(x, 0, 1)), torch.randn(4, 6)))
     found = facts(trace)
     assert [shares(b, found) for b in trace.bound_symbols if b.flat_proxy_args and b.flat_proxy_outs] == [True, False]
     assert found.assumed == []
 
 
-def test_a_copy_in_place_lives_in_its_destination() -> None:
+def test_an_in_place_copy_lives_in_its_destination() -> None:
     def write(x: torch.Tensor) -> torch.Tensor:
         return x.mul_(2)
 
@@ -85,16 +85,16 @@ def test_a_copy_in_place_lives_in_its_destination() -> None:
     assert found.storage_of[bsym.output.name] == found.storage_of[bsym.args[1].name]
 
 
-def test_attention_by_matmuls_counts_what_it_copies_in_passing() -> None:
+def test_attention_by_matmuls_counts_its_transient_copies() -> None:
     heads = torch.randn(2, 8, 4, 16).transpose(1, 2)
     trace = claimed(lambda x: x @ x.transpose(2, 3), heads)
     name = next(b.output.name for b in trace.bound_symbols if b.sym.name == "unpack_trivial")
     _, position = of(trace, "matmul")
-    # Both operands of a batched matmul are copied where their strides do not fold into one batch.
+    # Each operand of a batched matmul is copied if its strides do not fold into one batch.
     assert facts(trace, arguments={name: heads}).transient_bytes[position] == 2 * heads.numel() * FLOAT_BYTES
 
 
-def test_matmuls_count_by_formula_elementwise_ops_by_element_and_views_not_at_all() -> None:
+def test_flops_follow_formulas_for_matmuls_elements_for_pointwise_ops_and_skip_views() -> None:
     trace = claimed(lambda x, w: torch.tanh(x @ w).transpose(0, 1), torch.randn(4, 6), torch.randn(6, 8))
     found = facts(trace)
     flops = {b.sym.name: found.flops[i] for i, b in enumerate(trace.bound_symbols)}
@@ -103,7 +103,7 @@ def test_matmuls_count_by_formula_elementwise_ops_by_element_and_views_not_at_al
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the statements that were run to find facts, with none known at first."""
+    """Record the names of statements that run to find facts, with an empty cache."""
     monkeypatch.setattr(facts_module, "_found", {})
     names: list[str] = []
     run = facts_module._Walk.run
@@ -117,7 +117,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.slow
-def test_equal_statements_run_once_whatever_program_they_are_in(runs: list[str]) -> None:
+def test_equal_statements_run_once_across_programs(runs: list[str]) -> None:
     def layers(count: int) -> int:
         before = len(runs)
         captured = api.capture(resolve("residual_chain", device="cpu", layers=count, grad=True), "torch")
@@ -142,7 +142,7 @@ def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
     assert runs == ["tanh", "tanh"]
 
 
-def test_facts_do_not_grow_without_end(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_facts_is_bounded(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "_MOST_FACTS", 2)
     trace = claimed(lambda x: torch.tanh(torch.sin(torch.cos(x))), torch.randn(3))
     found = facts(trace)
@@ -162,7 +162,7 @@ def test_an_operator_registered_again_under_its_name_is_another_statement() -> N
     assert statement_memory_key(statement(first), {}) != statement_memory_key(statement(second), {})
 
 
-def test_an_argument_that_is_known_by_its_address_is_equal_to_itself_alone_and_not_kept() -> None:
+def test_an_argument_known_by_address_equals_only_itself_and_is_not_cached() -> None:
     class Held:
         pass
 
@@ -179,7 +179,7 @@ def test_an_argument_that_is_known_by_its_address_is_equal_to_itself_alone_and_n
     assert kept != again
 
 
-def test_a_backward_goes_on_with_the_storages_of_its_forward() -> None:
+def test_a_backward_continues_with_the_storages_of_its_forward() -> None:
     captured = api.capture(resolve("residual_chain", device="cpu", layers=2, grad=True), "torch")
     split = api.plan(captured, {}).split
     forward = facts(split.forward)
@@ -188,7 +188,7 @@ def test_a_backward_goes_on_with_the_storages_of_its_forward() -> None:
     assert backward.storage_bytes[: len(forward.storage_bytes)] == forward.storage_bytes
 
 
-def test_arguments_are_taken_with_their_strides_and_shared_storages() -> None:
+def test_arguments_keep_their_strides_and_shared_storages() -> None:
     whole = torch.randn(8, 6)
     trace = claimed(lambda a, b: a.reshape(-1) + b.reshape(-1), whole[:4], whole[4:])
     a, b = (bsym.output.name for bsym in trace.bound_symbols if bsym.sym.name == "unpack_trivial")
@@ -199,7 +199,7 @@ def test_arguments_are_taken_with_their_strides_and_shared_storages() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "")
-def test_statements_for_a_gpu_need_none() -> None:
+def test_statements_for_a_gpu_need_no_gpu() -> None:
     captured = api.capture(resolve("mlp", device="planned", layers=1), "nvfuser")
     found = facts(captured.stage.claimed)
     assert found.assumed == []
@@ -209,7 +209,7 @@ def test_statements_for_a_gpu_need_none() -> None:
     assert all("cuda" in device for device in devices)
 
 
-def test_a_statement_that_cannot_run_is_said_to_be_assumed() -> None:
+def test_a_statement_that_cannot_run_is_reported_as_assumed() -> None:
     executor = thunder.extend.OperatorExecutor("refuses", version="1")
 
     def fails(x: torch.Tensor) -> torch.Tensor:
@@ -263,8 +263,8 @@ def test_fusions_that_differ_have_different_keys(change: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_shares_memory_is_no_example_for_what_does_not() -> None:
-    """A copy into the memory that it is read from was taken for every copy of its shape: into its source."""
+def test_facts_with_shared_memory_do_not_apply_to_separate_memory() -> None:
+    """A copy into its own source was taken as the model for every copy of that shape."""
 
     def onto_itself(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(x * 2, 0.5, training=False, inplace=True) * 3

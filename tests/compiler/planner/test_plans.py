@@ -1,4 +1,4 @@
-"""Plans: without choices what Thunder executes unmodified; identifiers that last, known figures, and refusals."""
+"""Plans: without choices they equal unmodified Thunder's execution; stable ids, known figures, and refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser
 
 
 class Stock(TorchCompileExecutor):
-    """Thunder's executor with its own fusion and rematerialization; only what may be in a region is ours."""
+    """Thunder's executor with its own fusion and rematerialization. Only the rule for region members is the
+    workbench's.
+    """
 
     def __init__(self) -> None:
         super().__init__("torchcompile_stock")
@@ -61,7 +63,7 @@ def statements(trace: Any) -> list[str]:
 
 
 class WholeNumbers(thunder.Transform):
-    """Thunder has gradients of what gives whole numbers, of zeros, which autograd never asks for; ours has none."""
+    """Drops gradients of integer values: Thunder computes them from zeros, autograd never asks, and plans have none."""
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         cut_off_whole_numbers(computation)
@@ -69,16 +71,16 @@ class WholeNumbers(thunder.Transform):
 
 
 def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[list[str]]:
-    """Statements of what Thunder executes without the workbench, forward and backward."""
+    """Return the statements that Thunder executes without the workbench, forward and backward."""
     executors = [e for e in thunder.get_default_executors() if not isinstance(e, FusionExecutor)]
     if executor == "torchcompile":
         executors = [Stock(), *executors]
     jitted = thunder.jit(function, executors=executors, transforms=[WholeNumbers()])
-    # Values have the names of a plan where parameters are named by their paths.
+    # Values have the names of a plan, in which parameters are named by their paths.
     with installed.installed():
         jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
     sides = [thunder.last_traces(jitted), thunder.last_backward_traces(jitted)]
-    # The very last forward trace without a backward is the one that torch types were put into.
+    # Without a backward, the last forward trace is the one with torch types.
     return [statements(side[-1]) for side in sides if side]
 
 
@@ -94,7 +96,7 @@ def test_attention_on_a_planned_gpu_reads_its_mask(mask: torch.dtype | None) -> 
     assert bench.plan.warnings == ()
     assert bench.plan.proof.proven
     (name,) = {each.partition("_grad")[0] for each in bench.plan.graph.statements.name if "grad_forward" in each}
-    # Flash attention, which the second stands for, takes none.
+    # `sdpafx` stands for flash attention, which takes no mask.
     assert name == ("sdpafx" if mask is None else "sdpaex")
 
 
@@ -113,15 +115,15 @@ def test_without_choices_the_plan_is_what_thunder_executes(name: str, given: dic
 
 @functools.cache
 def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> workbench.Workbench:
-    """A bench in which nothing is chosen; captured once for all tests that only read it."""
+    """Return a bench without choices, captured once for all tests that only read it."""
     return workbench.open(name, device="cpu", executor=executor, settings=dict(given), capture="interpreter")
 
 
 @pytest.mark.slow
 @pytest.mark.drawn
-@pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")  # that Thunder's gradients are wrong
+@pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")  # a warning that Thunder's gradients are wrong
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-def test_without_choices_the_plan_of_a_random_program_is_what_thunder_executes_and_ids_are_unique(
+def test_the_stock_plan_of_a_random_program_is_thunders_with_unique_ids(
     executor: str,
 ) -> None:
     @settings(PROGRAMS, max_examples=amount(5, 14, 200))
@@ -134,7 +136,7 @@ def test_without_choices_the_plan_of_a_random_program_is_what_thunder_executes_a
         except ProgramError:
             assume(False)
         assert_unique(bench)
-        # What is written in place the workbench may keep out of a region where Thunder does not.
+        # The workbench may keep a written value out of a region where Thunder does not.
         if executor == "torch" or not writes:
             assert planned(bench) == unmodified(*program.build(), executor)
 
@@ -208,13 +210,13 @@ def test_ids_are_the_same_after_lines_were_moved(model: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ids_of_layers_that_are_still_there_stay_with_one_more_layer(model: Path) -> None:
+def test_ids_of_existing_layers_stay_with_one_more_layer(model: Path) -> None:
     two, three = sites_of(model, layers=2), sites_of(model, layers=3)
-    # Between fusions the last layer is unlike the others: what meets there comes from the loss.
+    # Between fusions the last layer differs from the others: its neighbour is the loss.
     assert {id for id in two if id.startswith("saved:") or ":0" in id} < three
 
 
-def test_choices_apply_to_a_program_with_one_layer_less_and_the_rest_is_told(model: Path, tmp_path: Path) -> None:
+def test_choices_apply_to_a_program_with_one_layer_less_and_lost_ones_are_reported(model: Path, tmp_path: Path) -> None:
     bench = workbench.open(f"{model}:factory", device="cpu", layers=2)
     tanhs = [site.id for site in bench.sites("saved") if "tanh" in site.id]
     assert len(tanhs) == 2
@@ -228,12 +230,12 @@ def test_choices_apply_to_a_program_with_one_layer_less_and_the_rest_is_told(mod
     assert set(smaller.unmatched) == set(tanhs[1:])
 
 
-def test_an_option_that_a_site_has_not_is_refused_in_a_replay_each_time() -> None:
+def test_an_option_that_a_site_lacks_is_refused_in_each_call_of_a_replay() -> None:
     bench = workbench.open("mlp", layers=1, device="cpu")
     id = next(site.id for site in bench.sites("saved") if site.values and "recompute" not in site.illegal)
     model, inputs, _ = bench.program.build()
     fast = dataclasses.replace(bench.config, choices={id: "recompte"}).jit(model)
-    # The second call would otherwise run without the choice, and say nothing.
+    # Otherwise the second call would run without the choice and without a message.
     for _ in range(2):
         with pytest.raises(ChoiceError, match="'recompte' is no option here; legal: save, recompute") as refused:
             fast(*inputs)
@@ -256,7 +258,7 @@ def long_chain(grad: bool) -> workbench.Workbench:
         (True, {"remat.weight": "0.0"}, 129, 68, None),
     ],
 )
-def test_the_residual_chain_falls_apart_at_weight_zero(
+def test_the_residual_chain_splits_at_weight_zero(
     grad: bool, choices: dict[str, str], count: int, unique: int, largest: int | None
 ) -> None:
     census = long_chain(grad).plan_under(choices).fusions
@@ -266,12 +268,12 @@ def test_the_residual_chain_falls_apart_at_weight_zero(
 
 @needs_nvfuser
 @pytest.mark.slow
-def test_a_cut_every_four_keeps_the_fusions_alike() -> None:
+def test_a_cut_every_four_keeps_the_fusions_equal() -> None:
     assert long_chain(False).plan_under({"remat.weight": "0.0", "remat.preset": "every=4"}).fusions.unique <= 6
 
 
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-def test_what_draws_random_numbers_cannot_be_recomputed(executor: str) -> None:
+def test_a_random_draw_cannot_be_recomputed(executor: str) -> None:
     def drawn(x: torch.Tensor) -> torch.Tensor:
         noise = torch.rand_like(x)
         return torch.sin(x * noise)
@@ -285,7 +287,7 @@ def test_what_draws_random_numbers_cannot_be_recomputed(executor: str) -> None:
 
 
 @pytest.mark.parametrize("draw", ["randn", "randint", "normal"])
-def test_what_is_made_of_a_draw_is_offered_only_where_that_works(draw: str) -> None:
+def test_a_value_derived_from_a_draw_offers_only_working_options(draw: str) -> None:
     size = (8, 8)
     made = {
         "randn": lambda: torch.randn(size) * 2,
@@ -328,7 +330,7 @@ def test_a_sound_plan_passes(split: Any) -> None:
     assert validate(split.forward, split.backward) is None
 
 
-def test_a_value_that_nothing_makes_is_refused(split: Any) -> None:
+def test_a_value_without_a_producer_is_refused(split: Any) -> None:
     bsyms = list(split.forward.bound_symbols)
     first = next(i for i, bsym in enumerate(bsyms) if bsym.sym.name == "sin")
     made = bsyms[first].flat_proxy_outs[0].name

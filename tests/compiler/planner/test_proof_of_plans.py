@@ -1,4 +1,4 @@
-"""Plans are proven before they are shown, and one that computes something else is refused by the person's own line."""
+"""Plans are proven before they are shown. A plan with another result is refused with the user's line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bench() -> Workbench:
 
 @pytest.fixture
 def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lever that goes wrong as soon as anything is chosen: it turns the arguments of the first `sub` round."""
+    """Make a lever wrong as soon as anything is chosen: it swaps the arguments of the first `sub`."""
     right = Saved.before_fusion
 
     def swapped(self: Saved, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
@@ -58,7 +58,7 @@ def recompute(bench: Workbench) -> dict[str, str]:
     return {site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options}
 
 
-def test_every_plan_says_that_it_is_proven_and_by_which_rules(bench: Workbench) -> None:
+def test_every_plan_reports_that_it_is_proven_and_by_which_rules(bench: Workbench) -> None:
     assert bench.plan.proof.proven
     bench.choose(dict.fromkeys(recompute(bench), "offload"))
     document: dict[str, Any] = bench.plan.to_json()
@@ -67,7 +67,7 @@ def test_every_plan_says_that_it_is_proven_and_by_which_rules(bench: Workbench) 
     assert "proven to compute what the stock plan does, by the rule for: offload" in repr(bench)
 
 
-def test_what_a_config_compiles_is_proven_before_it_runs(bench: Workbench) -> None:
+def test_the_compilation_of_a_config_is_proven_before_it_runs(bench: Workbench) -> None:
     bench.choose(dict.fromkeys(recompute(bench), "offload"))
     jitted = bench.config.jit(step)
     assert proofs_of(jitted) == ()
@@ -76,7 +76,7 @@ def test_what_a_config_compiles_is_proven_before_it_runs(bench: Workbench) -> No
     assert proofs_of(step) == ()
 
 
-def test_a_config_whose_compilation_goes_wrong_is_refused_before_it_runs(
+def test_a_wrong_compilation_of_a_config_is_refused_before_it_runs(
     bench: Workbench, request: pytest.FixtureRequest
 ) -> None:
     bench.choose(recompute(bench))
@@ -87,7 +87,7 @@ def test_a_config_whose_compilation_goes_wrong_is_refused_before_it_runs(
 
 
 @pytest.mark.usefixtures("wrong")
-def test_a_plan_that_computes_something_else_is_refused_and_nothing_changes(bench: Workbench) -> None:
+def test_a_plan_with_another_result_is_refused_and_nothing_changes(bench: Workbench) -> None:
     before = bench.plan
     line = r"test_proof_of_plans\.py:\d+  hidden = torch\.tanh\(a - w\)"
     with pytest.raises(PlanError, match=rf"{line}: torch.sub reads w where the stock plan reads a\."):
@@ -126,7 +126,7 @@ def test_a_batch_norm_and_an_optimizer_lose_nothing() -> None:
         lambda b: b.reshape(2, 2).t().contiguous().reshape(-1).expand(4, 4),
     ],
 )
-def test_what_only_moves_elements_is_the_same_inside_a_fusion_of_nvfuser_and_outside(view: Any) -> None:
+def test_moved_elements_are_equal_inside_and_outside_an_nvfuser_fusion(view: Any) -> None:
     if reason := why_no_nvfuser():
         pytest.skip(reason)
 
@@ -151,9 +151,9 @@ def hidden(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return y
 
 
-# A write through a view reaches all names of its memory, and the caller, where Dynamo traces.
+# With Dynamo, a write through a view reaches all aliases of its memory, and the caller.
 @pytest.mark.parametrize("program", [late, hidden])
-def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(program: Any) -> None:
+def test_a_write_that_thunder_moves_to_the_backward_is_found_and_shown_by_line(program: Any) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:
         return torch.full((4, 4), 2.0, requires_grad=True), torch.full((4, 4), 3.0)
 
@@ -162,7 +162,7 @@ def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(
     (warned,) = (warning for warning in warnings if "whatever is chosen" in warning)
     assert bench.plan.to_json()["proven"] is False
     assert "which is not what Thunder traced" in repr(bench)
-    # Nor are plans of other choices shown as proven, and the fault is not theirs.
+    # Plans of other choices are not shown as proven either. Those choices did not cause the fault.
     legal = [site.id for site in bench.sites("saved") if "offload" in site.options and "offload" not in site.illegal]
     bench.choose({legal[0]: "offload"})
     assert (bench.plan.proof.proven, bench.plan.proof.fault) == (False, bench.stock_plan.proof.fault)
@@ -177,7 +177,7 @@ def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [late, hidden])
-def test_where_dynamo_traces_the_write_is_made_whatever_is_chosen(program: Any) -> None:
+def test_dynamo_keeps_the_write_under_all_choices(program: Any) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:
         return torch.rand(4, 4).requires_grad_(), torch.rand(4, 4)
 
@@ -204,7 +204,7 @@ def test_a_region_keeps_that_write_in_the_forward(program: Any) -> None:
     assert not [warning for warning in bench.plan.warnings if "whatever is chosen" in warning]
 
 
-def test_nothing_but_the_prover_makes_a_proof() -> None:
+def test_only_the_prover_makes_a_proof() -> None:
     makers = set()
     for path in sorted(Path(workbench.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -214,12 +214,12 @@ def test_nothing_but_the_prover_makes_a_proof() -> None:
             ):
                 makers.add((path.name, ast.unparse(node)))
     assert {name for name, _ in makers} == {"prove.py", "plan.py", "worker.py"}, makers
-    # One that says that nothing is proven yet, and the event of a run, which takes the proofs of `jit`.
+    # One proof that is still pending, and the event of a run, which takes the proofs of `jit`.
     assert [text for name, text in makers if name == "plan.py"] == ["Proof(False)"]
     assert all("proof.proven for proof in proofs" in text for name, text in makers if name == "worker.py")
 
 
-def test_a_plan_that_is_not_proven_yet_says_so_wherever_its_proof_is_shown(bench: Workbench) -> None:
+def test_a_pending_proof_is_shown_as_pending_everywhere(bench: Workbench) -> None:
     made, _ = replan(bench._captured, dict.fromkeys(recompute(bench), "offload"))
     assert not made.proof.proven
     assert "not proven yet" in repr(made)

@@ -1,4 +1,4 @@
-"""What plans keep for the next one changes no plan: held to plans that know of none before, on random choices."""
+"""Plans with the memo of earlier plans equal plans without it, under random choices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 def outcome(make: Callable[[], Any]) -> list[Any] | str:
-    """All that is told of a plan, or why it is refused."""
+    """Return a plan as data, or the text of its refusal."""
     try:
         plan = make()
     except ChoiceError as error:
@@ -38,7 +38,7 @@ def outcome(make: Callable[[], Any]) -> list[Any] | str:
 
 
 def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str, str]:
-    """A few choices of all levers, some in one layer and not in the others."""
+    """Return a few choices of all levers, some in one layer only."""
     able = [site for site in bench.stock_plan.sites if len(site.options) > 1]
     found = {}
     for site in draw.sample(able, draw.randint(1, 6)):
@@ -57,11 +57,11 @@ def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str,
         ("mlp", {"layers": 3}, "cpu", "torch"),
     ],
 )
-def test_a_plan_after_others_is_the_plan_on_its_own(
+def test_a_plan_after_others_equals_the_plan_on_its_own(
     program: str, settings: dict[str, Any], device: str, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[int] = []
-    # What is kept is forgotten, and asked for again, in the middle.
+    # Memo entries are dropped and requested again meanwhile.
     monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 3)
     monkeypatch.setattr(compilation, "last_pass", functools.partial(held_to_thunders, passes))
     bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
@@ -78,7 +78,7 @@ def test_a_plan_after_others_is_the_plan_on_its_own(
     assert len(passes) > SETS
 
 
-def test_what_a_choice_leaves_as_it_is_before_fusion_is_partitioned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statements_that_a_choice_does_not_touch_are_partitioned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = workbench.open("llama", layers=1, device="planned", executor="nvfuser")
     partitioned: list[int] = []
     cut: list[int] = []
@@ -108,13 +108,13 @@ def test_what_a_choice_leaves_as_it_is_before_fusion_is_partitioned_once(monkeyp
 
 
 def statements(trace: Any) -> list[Any]:
-    """What stands in a trace, line by line, and where each statement is from."""
+    """Return the lines of a trace, and the source of each statement."""
     lines = [line for line in str(trace).splitlines() if not line.startswith("# Constructed")]
     return lines + [(set(b.tags), b.source_filename, b.source_positions) for b in trace.bound_symbols]
 
 
 def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], kept: Kept | None) -> Any:
-    """The last pass, whose outcome is that of Thunder's own, names that are next included."""
+    """Run the last pass and compare it with Thunder's, names included."""
     own = from_trace(trace)
     own.names, own.bound_symbols = set(trace.names), list(trace.bound_symbols)
     theirs = _transform_for_operator_executor_execution(own, executors)
@@ -125,7 +125,7 @@ def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], ke
     return ours
 
 
-def test_what_the_last_pass_does_not_know_is_asked_of_thunder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_statement_in_the_last_pass_is_left_to_thunder(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = workbench.open("mlp", layers=1, device="cpu")
 
     def unknown(*_: Any) -> Any:
@@ -139,8 +139,8 @@ def test_what_the_last_pass_does_not_know_is_asked_of_thunder(monkeypatch: pytes
     assert passes
 
 
-def test_the_last_pass_knows_programs_that_draw_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state of the generator is a number there, read and written between statements."""
+def test_the_last_pass_handles_programs_that_draw_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the generator's state is a number, read and written between statements."""
     bench = workbench.open("dropout_mlp", layers=2, device="planned", executor="nvfuser")
     monkeypatch.setattr(
         last_pass_module, "_transform_for_operator_executor_execution", lambda *_: pytest.fail("Thunder's was asked")
@@ -152,7 +152,7 @@ def test_the_last_pass_knows_programs_that_draw_on_a_gpu(monkeypatch: pytest.Mon
     assert passes
 
 
-def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:
+def test_most_fusions_of_a_plan_are_reused_from_the_one_before() -> None:
     bench = workbench.open("llama", layers=3, device="planned", executor="nvfuser")
     able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
 
@@ -160,7 +160,7 @@ def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:
     bench.choose({able[-1].id: "recompute"})
     after = fusions(bench.plan)
     assert set(map(structure_of, after)) != set(map(structure_of, before))
-    # A fusion that a choice leaves as it is has the statements that it had.
+    # A fusion that a choice does not touch keeps its statements.
     kept = {ids(bsym.subsymbols) for bsym in after} & {ids(bsym.subsymbols) for bsym in before}
     assert len(kept) > len(after) / 2
 
@@ -170,7 +170,7 @@ def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:
     [("llama", {"layers": 3}), ("adam", {"parameters": 3}), ("residual_chain", {"layers": 5, "grad": True})],
 )
 @pytest.mark.parametrize("executor", ["nvfuser", "torchcompile"])
-def test_a_region_is_fused_as_one_that_differs_in_names_alone(
+def test_a_region_is_fused_like_one_that_differs_only_in_names(
     program: str, settings: dict[str, Any], executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = "planned" if executor == "nvfuser" else "cpu"
@@ -190,11 +190,11 @@ def test_a_region_is_fused_as_one_that_differs_in_names_alone(
     each, apart, _ = outcomes()
     assert found == each
     assert count == len(apart)
-    # Statements of an optimizer's step are traced one by one: those of two parameters are not known to be alike.
+    # The statements of an optimizer's step are traced one by one, so those of two parameters are not known to be equal.
     assert (len(alike) < count) == (program != "adam")
 
 
-def test_more_layers_are_no_more_kinds_of_regions_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_layers_do_not_add_kinds_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     stock = Regions.structure
     found: list[Structure] = []
 
@@ -213,7 +213,7 @@ def test_more_layers_are_no_more_kinds_of_regions_on_the_way(monkeypatch: pytest
     assert asked[0] < asked[1]
 
 
-def test_what_a_pass_leaves_of_fusions_that_are_alike_is_what_is_found_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pass_result_of_isomorphic_fusions_equals_that_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     stock, seen = fusion.known_structure, list[Structure]()
 
     def held(bsym: Any) -> Structure | None:
@@ -233,12 +233,12 @@ def test_what_a_pass_leaves_of_fusions_that_are_alike_is_what_is_found_of_each(m
 
 
 def fusions(plan: Any) -> list[Any]:
-    """Of a plan."""
+    """Return the fusions of a plan."""
     traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
     return [bsym for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion]
 
 
-def test_what_no_plan_asks_for_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_no_plan_uses_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 1)
     kept, made = Kept(), []
 
@@ -253,7 +253,7 @@ def test_what_no_plan_asks_for_any_more_is_forgotten(monkeypatch: pytest.MonkeyP
     assert made == [a, b, b], "b was asked for by one plan, and by none of the two after it"
 
 
-def test_choosing_all_day_keeps_no_more_than_the_last_plans_asked_for() -> None:
+def test_many_choices_cache_no_more_than_the_last_plans_used() -> None:
     bench, draw, counts = workbench.open("mlp", layers=2, device="cpu"), random.Random(0), []
     kept = bench._captured.kept
     for number in range(6 * PLANS):
@@ -264,10 +264,10 @@ def test_choosing_all_day_keeps_no_more_than_the_last_plans_asked_for() -> None:
     assert max(counts[3:]) < 2 * max(counts[:3])
 
 
-def test_what_is_computed_twice_outside_of_fusions_is_found_as_thunder_finds_it() -> None:
+def test_duplicates_outside_fusions_are_found_as_in_thunder() -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         one, other = x @ w, x @ w
-        # The same once these are one, the same values for something else, and in another order.
+        # The two products become one; then the same values are used for another op, and in another order.
         return (
             one @ w,
             other @ w,

@@ -1,4 +1,4 @@
-"""What is read off a proxy is found once, and again where Thunder's passes put something else into it."""
+"""Traits of a proxy are computed once, and again after a Thunder pass changes the proxy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def tensor() -> Any:
         return TensorProxy("t", shape=(2, 3), device=devices.to_device("cpu"), dtype=dtypes.bfloat16)
 
 
-def test_traits_are_found_once() -> None:
+def test_traits_are_computed_once() -> None:
     proxy = tensor()
     assert traits_of(proxy) == Traits((2, 3), 12, "bfloat16", "cpu")
     assert traits_of(proxy) is traits_of(proxy)
 
 
-def test_traits_follow_what_is_put_into_a_proxy() -> None:
+def test_traits_follow_changes_of_a_proxy() -> None:
     proxy = tensor()
     traits_of(proxy)
     proxy._device = devices.to_device("cuda:0")
