@@ -1,7 +1,7 @@
-"""Many regions compiled by Inductor with one call of the C++ compiler, which takes most of a region's time to start.
+"""Compile many regions with one call of the C++ compiler, whose start takes most of the time for a region.
 
-Regions first run as the PyTorch functions they are made of, while Inductor lowers them, as ever, and its kernels are
-collected instead of compiled. Then all that were collected are compiled together.
+Regions first run as the PyTorch functions they consist of. Meanwhile Inductor lowers them as usual, but its kernels are
+collected instead of compiled. Then all collected kernels are compiled together.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _now = AsyncCompile.cpp_pybinding
 
 
 class NoCppError(Exception):
-    """What Inductor wrote for a region is no C++: the compiler refuses it, alone too."""
+    """The C++ compiler refuses Inductor's code for a region, also when it is compiled alone."""
 
 
 class Kernel:
-    """One of Inductor's C++ kernels; does nothing until it is compiled."""
+    """One of Inductor's C++ kernels, which does nothing until it is compiled."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -54,7 +54,7 @@ def _c_argument(arg: Any) -> Any:
 
 
 class Region:
-    """A region that Inductor lowers and that runs as it is, until its kernels are compiled."""
+    """A region that Inductor lowers. It runs uncompiled until its kernels are compiled."""
 
     def __init__(self, plain: Callable[..., Any], compiled: Callable[..., Any]) -> None:
         self.plain = plain
@@ -65,7 +65,7 @@ class Region:
         if self.ready:
             return self.compiled(*args)
         laid_out = None
-        # An op that is not Inductor's own reads what no kernel has written yet, and may refuse it.
+        # A fallback op reads values that no kernel has written yet, and may refuse them.
         with contextlib.suppress(IndexError, RuntimeError):
             laid_out = self.compiled(*map(_copy, args))
         results = self.plain(*args)
@@ -78,14 +78,16 @@ class Region:
 def _copy(arg: Any) -> Any:
     if not isinstance(arg, torch.Tensor):
         return arg
-    # What is lowered depends on these and on whether it requires gradients; memory that is shared is shared no more.
+    # Lowering depends on these and on requires_grad. Shared memory is separated.
     copy = torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype)
     copy = copy.zero_() if 0 in arg.stride() else copy.copy_(arg.detach())
     return copy.requires_grad_(arg.requires_grad)
 
 
 def _like(layout: Any, result: Any, held: set[int]) -> Any:
-    """A result laid out in memory as Inductor does it: later regions are lowered for what they will be given."""
+    """Return a result in the memory layout that Inductor gives it: later regions are lowered for the layout of their
+    inputs.
+    """
     own = isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in held
     if not own or 0 in layout.stride():
         return result
@@ -93,12 +95,12 @@ def _like(layout: Any, result: Any, held: set[int]) -> Any:
 
 
 class Regions:
-    """What the regions of a program are made into: one for each structure.
+    """The compiled regions of a program, one for each structure.
 
     Parameters
     ----------
     compiled : bool
-        Whether they will be compiled, or stay as they are.
+        Whether the regions will be compiled.
     one_by_one : bool
         Compile each when it first runs.
     """
@@ -110,12 +112,12 @@ class Regions:
         self.count = 0
 
     def make(self, members: list[Any], inputs: list[Any], outputs: list[Any], *, mode: str | None = None) -> Any:
-        """In the place of Thunder's `make_compiled`."""
+        """Replace Thunder's `make_compiled`."""
         made = SimpleNamespace(args=inputs, output=outputs, subsymbols=members, sym=_OWNER)
         made.flat_proxy_args, made.flat_proxy_outs = inputs, outputs
         key = fusion_key(made)
         if key not in self._known:
-            # The options that the workbench compiles with, and what it leaves to PyTorch, hold here too.
+            # The workbench's compile options, and the cases that it leaves to PyTorch, apply here too.
             asked = torch.compile
             torch.compile = proof.uncompiled
             plain = make_compiled(members, inputs, outputs, mode=mode)
@@ -129,7 +131,7 @@ class Regions:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Compile together what is lowered inside; what comes later is compiled one by one."""
+        """Compile all regions lowered inside the block together. Later ones are compiled one by one."""
         kernels: list[Kernel] = []
 
         def collect(_: Any, argtypes: list[str], source: str) -> Kernel:
@@ -163,7 +165,7 @@ def _build(kernels: list[Kernel]) -> None:
         includes.update(dict.fromkeys(line for line in lines if line.startswith("#include")))
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         bodies.append(f"namespace n{i} {{\n{re.sub(r'\bkernel\(', f'kernel_{i}(', body)}\n}}")
-    # In the way in which Inductor compiles one: its headers are compiled already there.
+    # In Inductor's own way for one kernel: its precompiled headers are there.
     bodies.append('extern "C" void kernel() {}')
     loaded = CppPythonBindingsCodeCache.load_pybinding([], "\n".join((*includes, *bodies)))
     library = ctypes.CDLL(loaded.__self__.__file__)
@@ -173,7 +175,7 @@ def _build(kernels: list[Kernel]) -> None:
 
 @contextlib.contextmanager
 def regions(*, compiled: bool, one_by_one: bool = False) -> Iterator[Regions]:
-    """Inside, regions are made once for each structure; they run as they are until they are compiled."""
+    """Make regions once for each structure inside the block. They run uncompiled until they are compiled."""
     made = Regions(compiled=compiled, one_by_one=one_by_one)
     executors.make_compiled = made.make
     try:

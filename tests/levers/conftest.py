@@ -12,13 +12,13 @@ from tests.levers.proof import uncompiled
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regions run as the PyTorch functions they are made of; what is tested is what is in them."""
+    """Run regions as the PyTorch functions they consist of: the tests are about the contents of regions."""
     monkeypatch.setattr(torch, "compile", uncompiled)
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Callable[[], None]:
-    """One thread: programs here are tiny, and reductions give the same sums each time."""
+    """Run with one thread: programs here are tiny, and reductions give the same sums each time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

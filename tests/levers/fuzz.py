@@ -1,11 +1,11 @@
-"""Random programs under random choices of every lever, run and compared with unmodified Thunder and double precision.
+"""Random programs under random choices of every lever, compared with unmodified Thunder and double precision.
 
-``python -m tests.levers.fuzz --out FILE`` is the full run. It goes on where FILE ends; ``--replay MODE SEED CHOICES``
-runs one case of it alone. A case is one program with one set of choices that gives another plan than no choices do,
-and than the sets before it.
+``python -m tests.levers.fuzz --out FILE`` is the full run. It resumes where FILE ends. ``--replay MODE SEED CHOICES``
+runs a single case. A case is one program with one set of choices whose plan differs from the plan without choices, and
+from those of the sets before.
 
-What is demanded follows from the plan: where all its kernels are unmodified Thunder's, the same bits; elsewhere, no
-farther from double precision than `allowed`.
+The required accuracy follows from the plan. If all its kernels are unmodified Thunder's, all bits must be equal. If
+not, the distance to double precision must be within `allowed`.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from workbench.runs.measure.tensor_diff import Recorded
 
 SEED = 3
 TORCH, REGIONS, INDUCTOR = "torch", "regions", "inductor"
-"""The torch executor; torch.compile's regions run as the PyTorch functions they are made of; regions compiled."""
+"""The torch executor; torch.compile regions run uncompiled, as PyTorch functions; compiled regions."""
 MODES = (TORCH, REGIONS, INDUCTOR)
 EXECUTORS = {TORCH: "torch", REGIONS: "torchcompile", INDUCTOR: "torchcompile"}
 SETS = {TORCH: 24, REGIONS: 32, INDUCTOR: 16}
-"""Of choices, drawn for each program of a mode."""
+"""Number of random sets of choices for each program of a mode."""
 IN_VAIN = 6
-"""Sets in a row that change nothing new, after which a program is left."""
+"""Number of useless sets in a row after which a program is left."""
 INPUT_SEEDS = 8
 FACTOR = 32.0
-"""How much farther than unmodified Thunder a changed region may be from double precision, as a share of the size."""
+"""Allowed distance of a changed region from double precision, as a multiple of unmodified Thunder's."""
 COARSE = 0.1
-"""Never more than this share, unless unmodified Thunder itself is as far as a quarter of it."""
+"""Upper limit of that distance, as a share of the size, unless unmodified Thunder's is over a quarter of it."""
 
 type Step = dict[str, Recorded]
 
 
 class Unusable(Exception):
-    """There is nothing to compare with; the reason, in few words."""
+    """No reference exists to compare with. The message gives a short reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A case that is wrong."""
+    """A wrong case."""
 
     mode: str
     seed: int
@@ -83,13 +83,14 @@ class Found:
 
 
 def drawn_program(mode: str, seed: int) -> RandomProgram:
-    """The program of a seed; those with compiled regions are small."""
+    """Return the program of a seed. Programs for compiled regions are small."""
     lines = 6 if mode == INDUCTOR else 8
     return drawn(Random(f"program {seed}"), draws=seed % 3 == 0, writes=seed % 2 == 0, most_lines=lines)
 
 
 def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, Step]:
-    """The program with inputs for which what eager gives tells differences; and that, as it is and in double precision.
+    """Return the program with inputs whose eager results show differences, and the results, plain and in double
+    precision.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, St
 
 
 def tells(step: Step) -> bool:
-    """Whether everything is finite and not too large, and neither all outputs nor all gradients are zero."""
+    """Return whether all results are finite and not too large, with a nonzero output and a nonzero gradient."""
     by_kind: dict[str, list[float]] = {}
     for entry in step.values():
         if entry.value is not None and entry.value.is_floating_point():
@@ -129,7 +130,7 @@ def tells(step: Step) -> bool:
 
 
 class Known:
-    """A program, and what unmodified Thunder, eager PyTorch and double precision make of it.
+    """A program with its results by unmodified Thunder, by eager PyTorch and in double precision.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ class Known:
         self.share = max((self.share_of(name, self.stock) for name in self.double), default=0.0)
 
     def share_of(self, name: str, step: Step) -> float:
-        """Distance to double precision as a share of the size."""
+        """Return the distance to double precision as a share of the size."""
         exact_value, value = self.double[name].value, step[name].value if name in step else None
         if exact_value is None and value is None:
             return 0.0
@@ -169,7 +170,9 @@ class Known:
 
     @cached_property
     def sizes(self) -> dict[str, float]:
-        """The largest element, and a share of that of all tensors of a kind: some are nothing but rounding."""
+        """Return the largest element, but at least a share of the largest of all tensors of a kind: some are only
+        rounding errors.
+        """
         largest: dict[str, float] = {}
         own = {}
         for name, entry in self.double.items():
@@ -182,17 +185,17 @@ class Known:
 
     @property
     def comparable(self) -> bool:
-        """Whether unmodified Thunder is right, so that double precision is a measure."""
+        """True if unmodified Thunder is right, so that double precision is a fair reference."""
         return 4 * self.share <= COARSE
 
     @property
     def allowed(self) -> float:
-        """Largest distance to double precision of what is not bitwise, as a share of the size."""
+        """Largest distance to double precision of results that are not bitwise equal, as a share of the size."""
         least = torch.finfo(torch.float32).eps
         return max(min(FACTOR * max(self.share, least), COARSE), 4 * self.share)
 
     def run(self, plan: api.Plan) -> Step:
-        """One step of a plan, in the place of unmodified Thunder's traces: same prologue, autograd and epilogue."""
+        """Run one step of a plan in place of unmodified Thunder's traces: same prologue, autograd and epilogue."""
         split = plan.split
         _inplace_copy_sanity_check(split.forward)
         forward = transform_to_torch_types(split.forward)
@@ -205,7 +208,7 @@ class Known:
         return accuracy.first_step(stepper, SEED)
 
     def far(self, step: Step) -> str:
-        """The tensors that are farther from double precision than is allowed, in words."""
+        """Return the tensors whose distance to double precision exceeds the limit, as text."""
         shares = {name: self.share_of(name, step) for name in self.double}
         return ", ".join(
             f"{name} is {share:.3g} of its size from double precision, {self.allowed:.3g} allowed"
@@ -214,7 +217,7 @@ class Known:
         )
 
     def other(self, step: Step) -> str:
-        """The tensors that are not nearly unmodified Thunder's, in words."""
+        """Return the tensors that differ from unmodified Thunder's, as text."""
         return ", ".join(
             f"{error.name} is {error.max_rel_error:.3g} of its size from unmodified Thunder"
             for error in tensor_diff.compare(step, self.stock, "unmodified Thunder")
@@ -223,7 +226,7 @@ class Known:
 
 
 class Subject:
-    """A bench on a known program, whose plans are run.
+    """A bench on a known program, for running its plans.
 
     Parameters
     ----------
@@ -238,12 +241,12 @@ class Subject:
         self.bench = workbench.open(known.function, *args, executor=EXECUTORS[mode], capture="interpreter", **kwargs)
 
     def run(self, plan: api.Plan) -> Step:
-        """What one step of a plan gives."""
+        """Return the results of one step of a plan."""
         return self.known.run(plan)
 
     @cached_property
     def base(self) -> Step:
-        """What the plan without choices gives, with its regions."""
+        """Results of the plan without choices, with its regions."""
         return self.run(self.bench.stock_plan)
 
     @cached_property
@@ -251,9 +254,9 @@ class Subject:
         return set(kernels(self.bench.stock_plan))
 
     def wrong(self, plan: api.Plan) -> tuple[str, str]:
-        """What was demanded of the plan, and how it fails, in words; empty where it does not."""
+        """Return the requirement on a plan, and its violation as text (empty if it holds)."""
         known, ran, step = self.known, set(kernels(plan)), self.run(plan)
-        # Regions that are not compiled run the very functions of which they are made.
+        # Uncompiled regions run the same functions that they consist of.
         if ran <= known.kernels or self.mode == REGIONS:
             return "bitwise", other_bits(step, known.stock, "unmodified Thunder")
         if plan is not self.bench.stock_plan and ran <= self.base_kernels:
@@ -268,13 +271,13 @@ def kernels(plan: api.Plan) -> dict[str, str]:
 
 
 def other_bits(step: Step, expected: Step, against: str) -> str:
-    """Names of the tensors that are not bit by bit the same, in words."""
+    """Return the names of tensors that are not bitwise equal, as text."""
     names = sorted(tensor_diff.other_bits(step, expected))
     return f"{', '.join(names)} has other bits than under {against}" if names else ""
 
 
 def signature(plan: api.Plan) -> tuple[Any, ...]:
-    """Equal for plans that run the same."""
+    """Return a key that is equal for plans that run the same."""
     traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
     statements = tuple(
         (
@@ -289,7 +292,7 @@ def signature(plan: api.Plan) -> tuple[Any, ...]:
 
 
 def choose(bench: Workbench, wanted: dict[str, str], counts: Counter[str]) -> bool:
-    """Make as many of the choices as are accepted together; the others are taken out."""
+    """Make as many of the choices as are accepted together, and drop the others."""
     while wanted:
         try:
             bench.choose(wanted)
@@ -304,7 +307,7 @@ def choose(bench: Workbench, wanted: dict[str, str], counts: Counter[str]) -> bo
 
 @functools.lru_cache(maxsize=1)
 def known(program: RandomProgram) -> Known | Unusable:
-    """The `Known` of a program, or why there is none; modes that share a program share it."""
+    """Return the `Known` of a program, or the reason why it has none. Modes that share a program share it."""
     try:
         return Known(program)
     except Unusable as reason:
@@ -312,7 +315,7 @@ def known(program: RandomProgram) -> Known | Unusable:
 
 
 def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tuple[Found, RandomProgram]]:
-    """Run the cases of a seed, counting what they are; gives those that are wrong."""
+    """Run and count the cases of a seed; yield the wrong ones."""
     given = known(drawn_program(mode, seed))
     if isinstance(given, Unusable):
         counts[f"programs unusable: {given}"] += 1
@@ -326,13 +329,13 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
         if mode == INDUCTOR:
             with made.together():
                 for choices in ({}, *drawn_sets):
-                    # What fails fails again when it is run for good.
+                    # An error here repeats when the case runs.
                     with contextlib.suppress(Exception):
                         subject.run(subject.bench.plan_under(choices))
         try:
             what = tried(subject, {}, counts)
         except NoCppError:
-            # The compiler refuses what Inductor writes for unmodified Thunder's regions: there is nothing to hold to.
+            # The compiler refuses Inductor's code for unmodified Thunder's regions, so no reference exists.
             counts["programs for which Inductor writes no C++"] += 1
             return
         if what:
@@ -353,7 +356,7 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
 
 
 def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> Iterator[dict[str, str]]:
-    """Sets of choices that give other plans than no choices, and than each other."""
+    """Yield sets of choices whose plans differ from the plan without choices, and from each other."""
     bench, in_vain = subject.bench, 0
     seen = {signature(bench.stock_plan)}
     for i in range(sets):
@@ -370,7 +373,7 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
             if not choose(bench, choices, counts):
                 continue
         except PlanError:
-            # An option that is offered, and a plan that is then refused: it is refused again when it is tried.
+            # An option was offered, but its plan is refused. The run of the case refuses it again.
             yield {**bench.choices, **choices}
             continue
         if (found := signature(bench.plan)) in seen:
@@ -382,12 +385,12 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
 
 
 def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | None = None) -> str:
-    """How a set of choices is wrong, in words; empty where it is right.
+    """Return the fault of a set of choices as text; empty if it is right.
 
     Raises
     ------
     NoCppError
-        If the C++ compiler refuses what Inductor writes for one of its regions.
+        If the C++ compiler refuses Inductor's code for one of its regions.
     """
     try:
         kind, what = subject.wrong(subject.bench.plan_under(choices))
@@ -403,7 +406,7 @@ def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | N
 
 
 def minimal(subject: Subject, found: Found) -> Found:
-    """The same with as few choices as are still wrong."""
+    """Return the case with as few choices as still fail."""
     for id in list(found.choices):
         fewer = {other: option for other, option in found.choices.items() if other != id}
         try:
@@ -416,7 +419,7 @@ def minimal(subject: Subject, found: Found) -> Found:
 
 
 def quick_compiler() -> None:
-    """Let Inductor compile in this process, with a linker that takes half the time where there is one."""
+    """Let Inductor compile in this process, with a linker that takes half the time if there is one."""
     torch._inductor.config.compile_threads = 1
     torch._dynamo.config.automatic_dynamic_shapes = False
     if gold := shutil.which("ld.gold"):
@@ -428,13 +431,13 @@ def quick_compiler() -> None:
 
 
 def cpu_s() -> float:
-    """Seconds of this process and of its children that ended."""
+    """Return the CPU seconds of this process and of its finished children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def full(path: Path, wanted: Mapping[str, int], sets: Mapping[str, int], begin: int) -> Counter[str]:
-    """Go on until there are as many cases of each mode as are wanted."""
+    """Run until there are the wanted numbers of cases of each mode."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {(line["mode"], line["seed"]): line for line in lines}
     total: dict[str, Counter[str]] = {mode: Counter() for mode in MODES}
@@ -469,7 +472,7 @@ def told(total: Mapping[str, Counter[str]]) -> str:
 
 
 def replay(mode: str, seed: int, choices: Mapping[str, str]) -> str:
-    """Run one case alone; how it is wrong, or an empty string."""
+    """Run a single case; return its fault, or an empty string."""
     with regions(compiled=mode == INDUCTOR, one_by_one=True):
         subject = Subject(mode, Known(drawn_program(mode, seed)))
         print(subject.known.program)

@@ -1,4 +1,4 @@
-"""What must hold for every program under every legal choice, as functions that raise where it does not."""
+"""Assertions that must hold for every program under every legal choice."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ type Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
 
 SEED = 3
 FLOOR_BYTES = 1024
-"""What kernels of tiny programs may take beside: the figures here are a few KiB."""
+"""Memory that kernels of tiny programs may take in addition. The figures here are a few KiB."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """What a program gives without the workbench.
+    """Results of a program without the workbench.
 
     Attributes
     ----------
     expected : dict
-        By what it is called: unmodified Thunder always, and eager where nothing is random.
+        Results by reference: unmodified Thunder always, and eager if nothing is random.
     exhibit : str
-        How unmodified Thunder itself differs from eager, or an empty string.
+        The difference between unmodified Thunder and eager, or an empty string.
     """
 
     expected: dict[str, dict[str, Recorded]]
@@ -51,18 +51,18 @@ class Reference:
 
 
 class Unusable(Exception):
-    """PyTorch, or unmodified Thunder, refuses the program: there is nothing to compare with."""
+    """PyTorch, or unmodified Thunder, refuses the program: no reference exists to compare with."""
 
 
 def first_step(build: Build, compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> dict[str, Recorded]:
-    """What one step of a fresh program gives, and what it changes."""
+    """Return the results of one step of a fresh program, and the values that it changes."""
     function, args, kwargs = build()
     return accuracy.first_step(accuracy.Stepper(function, args, kwargs, compile(function), seed=SEED), SEED)
 
 
 def differences(one: Mapping[str, Recorded], other: Mapping[str, Recorded], against: str) -> str:
-    """The tensors that are not equal within their tolerance, in words."""
-    # Programs here mix precisions: what ends as float64 may have been computed as float32.
+    """Return the tensors that are not equal within their tolerance, as text."""
+    # Programs here mix precisions: a float64 result may have been computed as float32.
     allowed = RELATIVE_TOLERANCE[torch.float32] / RELATIVE_TOLERANCE[torch.float64]
     wrong = [
         error
@@ -95,13 +95,13 @@ def statements(trace: Any) -> list[str]:
 
 
 def replayed(bench: Workbench) -> Any:
-    """The config in force, written to a file and read back."""
+    """Return the config in force, written to a file and read back."""
     with tempfile.TemporaryDirectory() as folder:
         return workbench.load(bench.export(Path(folder) / "choices.py"))
 
 
 def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = True) -> None:
-    """Assert that the plan in force, taken away and run, is right, runs as planned, and takes what was predicted."""
+    """Assert that the plan in force, exported and run, is right, runs as planned, and takes the predicted memory."""
     plan = bench.plan
     config = replayed(bench)
     assert config.choices == bench.choices
@@ -129,11 +129,11 @@ def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = T
 
 
 def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes: int) -> None:
-    """Assert that a step takes what was predicted, beyond what is there before it, within 1 %.
+    """Assert that a step takes the predicted memory above its baseline, within 1 %.
 
-    Autograd copies gradients that are no plain tensors of their own after the backward, and adds cotangents of inputs
-    that are handed back; no trace says so. Where there are such, the figure must lie between. So it
-    must where the peak is the moment at which the backward starts, which no statement stands for: `stepped_bytes` then.
+    After the backward, autograd copies gradients that are not plain tensors of their own, and adds cotangents of
+    returned inputs. No trace shows either. With such copies the measured figure must lie between the limits. The same
+    applies if the peak is the start of the backward, which no statement represents: then `stepped_bytes` is the limit.
     """
     plan = bench.plan
     measured = memory_meter.measure_peak(run)
@@ -148,14 +148,14 @@ def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes
 
 
 def _handed_back(bench: Workbench) -> int:
-    """Bytes of cotangents, and of sums with them, of inputs that the program returns as they are."""
+    """Return the bytes of cotangents of inputs that the program returns unchanged, and of sums with them."""
     values = bench.plan.graph.values
     flags = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.REQUIRES_GRAD
     return 2 * int(values.bytes[(values.flags & flags) == flags].sum())
 
 
 def _copied_after(bench: Workbench) -> int:
-    """Bytes of gradients that autograd copies, as far as they can be told from the traces."""
+    """Return the bytes of gradients that autograd copies, as far as the traces show it."""
     split, graph = bench.plan.split, bench.plan.graph
     if split.backward is None:
         return 0
@@ -166,24 +166,24 @@ def _copied_after(bench: Workbench) -> int:
     copied = 0
     gradients = [g for g in split.backward.bound_symbols[-1].flat_proxy_args if isinstance(g, TensorProxy)]
     held = np.flatnonzero(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT))
-    # Not what no statement reads, nor gradients that wait beside the trace.
+    # Without values that no statement reads, and without gradients that wait outside the trace.
     names = [values.name[v] for v in held if values.name[v] in found.storage_of]
     holders = Counter([*(found.storage_of[name] for name in names), *(found.storage_of[g.name] for g in gradients)])
     for gradient in gradients:
         nbytes = int(values.bytes[graph.value_index[gradient.name]])
         storage = found.storage_of[gradient.name]
         strides = torch.empty(tuple(gradient.shape), device="meta").stride()
-        # Once as a gradient and once as something that is held: any more is someone else.
+        # Once as a gradient and once as a held value. Any further reference is another owner.
         if holders[storage] > 2 or found.storage_bytes[storage] != nbytes or found.strides[gradient.name] != strides:
             copied += nbytes
     return copied
 
 
 def predicted_as_stepped(bench: Workbench) -> int | None:
-    """Assert that the plan's figures are those of a step with fake tensors, beside what no statement reads.
+    """Assert that the plan's figures are those of a step with fake tensors, plus values that no statement reads.
 
-    Returns that step's peak; None where Thunder says that a value is smaller than it is, for so is all that is read off
-    its traces.
+    Returns that step's peak; None if Thunder declares a value too small, because then all figures from its traces are
+    too small.
     """
     split, stage = bench.plan.split, bench._captured.stage
     stepped = fake_execution.step(split.forward, split.backward, arguments=stage.arguments, beside=stage.beside)
@@ -194,8 +194,8 @@ def predicted_as_stepped(bench: Workbench) -> int | None:
         if currently_in_test_context():
             event("misdeclared by Thunder")
         return None
-    # Zeros for outputs without a gradient are there when the backward starts, and all but one gone before it does
-    # anything. The plan has no statement for that moment; nor has it any for a backward that only hands gradients on.
+    # Zeros for outputs without a gradient exist when the backward starts, and all but one are freed before it does
+    # anything. The plan has no statement for that moment, nor one for a backward that only passes gradients on.
     outputs = plan.graph.values.flags & ValueFlag.OUTPUT != 0
     unseen = _without_gradient(split) > 1 or not (plan.graph.statements.side == BACKWARD).any()
     passing = int(plan.graph.values.bytes[outputs].sum()) if unseen else 0
@@ -207,17 +207,17 @@ def predicted_as_stepped(bench: Workbench) -> int | None:
 
 
 def _without_gradient(split: Any) -> int:
-    """How many outputs the backward takes no gradient for."""
+    """Return how many outputs the backward takes no gradient for."""
     return 0 if split.backward is None else sum(not isinstance(c, TensorProxy) for c in split.backward.args[1])
 
 
 def state(bench: Workbench) -> tuple[Any, ...]:
-    """All that a choice may change, as values."""
+    """Return all state that a choice may change, as values."""
     return _state(bench.choices, bench.plan)
 
 
 def planned_anew(bench: Workbench) -> tuple[Any, ...]:
-    """The state that the choices in force give when nothing of any plan is kept: a plan is never held to itself."""
+    """Return the state of the choices in force without any cache: a plan is never compared with itself."""
     return _state(bench.choices, api.replan(bench._captured, bench.choices)[0])
 
 
@@ -228,9 +228,9 @@ def _state(choices: Mapping[str, str], plan: api.Plan) -> tuple[Any, ...]:
 
 
 def chosen(bench: Workbench, choices: Mapping[str, str]) -> bool:
-    """Choose, and say whether it was accepted; assert that a refusal changes nothing.
+    """Make choices; return whether they were accepted. Assert that a refusal changes nothing.
 
-    What the proof refuses was offered by a lever that should have known better: the error is the test's.
+    A choice that the proof refuses was offered by a faulty lever: that error fails the test.
     """
     before = state(bench)
     try:
@@ -242,7 +242,7 @@ def chosen(bench: Workbench, choices: Mapping[str, str]) -> bool:
 
 
 def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
-    """Assert that every option that is told to be illegal is refused with that reason."""
+    """Assert that every option listed as illegal is refused with that reason."""
     for id, option, reason in refused_choices(bench.sites())[:most]:
         assert reason
         before = bench.choices
@@ -252,7 +252,7 @@ def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
 
 
 def undoes(bench: Workbench, before: tuple[Any, ...]) -> None:
-    """Assert that undo brings back what was before and redo what was after, and that planning anew gives both."""
+    """Assert that undo and redo restore the states before and after, and that planning without a cache gives both."""
     after = state(bench)
     assert planned_anew(bench) == after
     bench.undo()
@@ -267,8 +267,8 @@ COMPILE = torch.compile
 
 
 def uncompiled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    """In the place of `torch.compile`: regions run as the PyTorch functions they are made of.
+    """Replace `torch.compile`: regions run as the PyTorch functions they consist of.
 
-    Programs come in through Dynamo as ever, which hands its graphs to a backend of the workbench's own.
+    Programs are still captured by Dynamo, which passes its graphs to a backend of the workbench's own.
     """
     return COMPILE(function, *args, **kwargs) if callable(kwargs.get("backend")) else function

@@ -1,4 +1,4 @@
-"""Attention, `addmm` and `log_softmax` as PyTorch differentiates them: claimed where that is right, and right."""
+"""Attention, `addmm` and `log_softmax` as PyTorch differentiates them: claimed where that is right."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def crossed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def turned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Operands whose last dimension does not lie together."""
+    """Return operands whose last dimension is not contiguous."""
     q, k, v = (a.transpose(2, 3) for a in (q, k, v))
     return attend(q, k, v)
 
@@ -91,7 +91,7 @@ CLAIMED: dict[str, Made] = {
 
 @pytest.mark.parametrize("name", CLAIMED)
 @pytest.mark.usefixtures("no_compiler")
-def test_attention_runs_pytorch_s_kernel_and_gives_its_results(name: str) -> None:
+def test_attention_runs_pytorchs_kernel_with_its_results(name: str) -> None:
     made = CLAIMED[name]
     bench = opened(made)
     assert {ATTENTION, f"{ATTENTION}_backward"} <= set(symbols(bench))
@@ -103,7 +103,7 @@ def test_attention_runs_pytorch_s_kernel_and_gives_its_results(name: str) -> Non
 
 
 def told(*shape: int) -> torch.Tensor:
-    """Truth values whose bytes are any, as a view of numbers has them."""
+    """Return booleans with arbitrary bytes, as a view of numbers has."""
     numbers = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
     return numbers.view(torch.bool)
 
@@ -121,19 +121,19 @@ def told(*shape: int) -> torch.Tensor:
     ],
     ids=["of a batch", "transposed", "every second", "expanded", "nothing seen", "other bytes"],
 )
-def test_what_a_mask_adds_is_what_where_gives_bit_for_bit(mask: torch.Tensor, dtype: torch.dtype) -> None:
+def test_an_additive_mask_equals_where_bitwise(mask: torch.Tensor, dtype: torch.dtype) -> None:
     found = aten_cpu.added(mask, torch.empty(0, dtype=dtype))
     wanted = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask.clone(), -torch.inf)
     assert found.dtype is wanted.dtype
     assert torch.equal(found, wanted)
     assert torch.equal(found.signbit(), wanted.signbit())
-    # What stands for many is there once.
+    # Expanded elements are stored once.
     once = math.prod(1 if not step else n for n, step in zip(mask.shape, mask.stride(), strict=True))
     assert found.untyped_storage().nbytes() == once * dtype.itemsize
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_mask_is_saved_as_it_is_and_made_numbers_inside_of_regions() -> None:
+def test_a_mask_is_saved_as_booleans_and_converted_inside_regions() -> None:
     mask = visible(2, 1, 6, 6)
 
     def twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -151,7 +151,7 @@ def test_a_mask_is_saved_as_it_is_and_made_numbers_inside_of_regions() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_with_a_mask_made_numbers_by_inductor_is_eager_s(dtype: torch.dtype) -> None:
+def test_attention_with_a_mask_converted_by_inductor_equals_eager(dtype: torch.dtype) -> None:
     made = (masked(visible(2, 1, 6, 1).expand(2, 1, 6, 6)), heads(dtype=dtype))
     run = opened(made).config.jit(made[0])
     eager = steps_of(made[0], made)
@@ -171,7 +171,7 @@ LEFT: dict[str, Made] = {
 
 @pytest.mark.parametrize("name", LEFT)
 @pytest.mark.usefixtures("no_compiler")
-def test_attention_that_the_kernel_does_not_take_is_taken_apart_as_before(name: str) -> None:
+def test_attention_that_the_kernel_does_not_support_is_decomposed(name: str) -> None:
     made = LEFT[name]
     bench = opened(made)
     assert ATTENTION not in symbols(bench)
@@ -223,7 +223,7 @@ NORMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
 
 @pytest.mark.parametrize("name", NORMED)
 @pytest.mark.usefixtures("no_compiler")
-def test_of_log_softmax_what_went_in_is_saved_with_two_columns(name: str) -> None:
+def test_log_softmax_saves_its_input_and_two_columns(name: str) -> None:
     function, args, claimed = NORMED[name]
     bench = workbench.open(function, *args, device="cpu", executor=EXECUTOR)
     assert (NORM in symbols(bench), f"{NORM}_backward" in symbols(bench)) == (claimed, claimed)
@@ -242,7 +242,7 @@ def test_of_log_softmax_what_went_in_is_saved_with_two_columns(name: str) -> Non
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_loss_writes_no_logarithms_of_all_classes() -> None:
+def test_a_loss_does_not_store_the_logarithms_of_all_classes() -> None:
     args = drawn(64, 256, seed=0), torch.arange(64)
     peaks = {
         executor: workbench.open(entropy, *args, device="cpu", executor=executor).plan.peak_bytes
@@ -253,7 +253,7 @@ def test_a_loss_writes_no_logarithms_of_all_classes() -> None:
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_what_attention_saves_can_be_made_again_for_the_backward() -> None:
+def test_saved_values_of_attention_can_be_recomputed() -> None:
     made = CLAIMED["causal"]
     bench = opened(made)
     saved = [site.id for site in bench.sites("saved") if ATTENTION in site.id and "recompute" not in site.illegal]
@@ -267,7 +267,7 @@ def test_what_attention_saves_can_be_made_again_for_the_backward() -> None:
 
 
 class Attending(torch.nn.Module):
-    """Long enough for the kernel's own work space to be seen."""
+    """Attention on inputs long enough to show the kernel's workspace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,20 +279,20 @@ class Attending(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_the_predicted_peak_of_attention_is_the_measured_one() -> None:
+def test_the_predicted_peak_of_attention_equals_the_measured_one() -> None:
     program = resolve(Attending(), drawn(2, 64, 32, seed=0), visible(2, 1, 64, 64))
     plan = assert_arithmetic_equals_stepper(api.capture(program, EXECUTOR), {})
     assert ATTENTION in plan.graph.statements.name
     assert plan.peak_bytes == pytest.approx(measured_peak(program, EXECUTOR, {}), rel=WITHIN)
 
 
-def test_it_is_for_a_cpu() -> None:
+def test_the_executor_is_for_a_cpu() -> None:
     with pytest.raises(DeviceError, match=r"torchcompile_aten.*use 'nvfuser'"):
         workbench.open("llama", device="planned", executor=EXECUTOR)
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_the_executors_before_it_and_unmodified_thunder_are_as_they_were() -> None:
+def test_other_executors_and_unmodified_thunder_are_unchanged() -> None:
     made = CLAIMED["causal"]
     opened(made)
     names = workbench.open(made[0], *made[1], device="cpu", executor="torchcompile").plan.graph.statements.name

@@ -1,6 +1,6 @@
-"""Calls that meet: several in flight, a second backward, other strides, shapes and gradients, under every lever.
+"""Overlapping calls under every lever: several in flight, a second backward, other strides, shapes and gradients.
 
-Each is what eager PyTorch and unmodified Thunder give, or is refused with a clear error.
+Each gives the results of eager PyTorch and unmodified Thunder, or is refused with a clear error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ type Outcome = list[torch.Tensor]
 
 
 def branches(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Saves a storage and a view of it that other strides make a copy; writes in place what is no part of that."""
+    """Save a storage and a view of it that other strides turn into a copy; write in place outside of it."""
     seen.mul_(0.5).add_(x.detach().sum())
     t = torch.tanh(torch.sin(x))
     flat = t.reshape(-1)
@@ -112,7 +112,7 @@ def other_requirements(call: Call) -> Outcome:
 
 
 def other_shapes(call: Call) -> Outcome:
-    """Compiled again for other shapes while the first call waits for its backward, and back."""
+    """Compile again for other shapes while the first call waits for its backward, and return to the first shapes."""
     first, w = argument(1), argument(3)
     larger, v = argument(2, 8, 8, transposed=True), argument(4, 8, 8)
     one, other = call(first, w), call(larger, v)
@@ -124,7 +124,7 @@ def other_shapes(call: Call) -> Outcome:
 
 
 def in_threads(call: Call) -> Outcome:
-    """Three threads that each take steps of their own, after one step that compiles."""
+    """Run three threads with steps of their own, after one step that compiles."""
     call(argument(1), argument(3)).backward()
     found: dict[int, Outcome] = {}
 
@@ -160,12 +160,12 @@ SEQUENCES = (
 
 
 def every(lever: str, option: str, bench: Any) -> dict[str, str]:
-    """The option at every site of a lever where it is legal."""
+    """Return the option at every site of a lever where it is legal."""
     return {s.id: option for s in bench.sites(lever) if "." not in s.id.partition(":")[0] and option not in s.illegal}
 
 
 def saved_mixed(bench: Any) -> dict[str, str]:
-    """Every second storage recomputed, the others offloaded."""
+    """Return choices that recompute every second storage and offload the others."""
     ids = list(every("saved", "offload", bench))
     again = every("saved", "recompute", bench)
     return {id: "recompute" if at % 2 and id in again else "offload" for at, id in enumerate(ids)}
@@ -207,7 +207,7 @@ def config(executor: str, lever: str) -> Config:
 
 
 def outcome(sequence: Callable[[Call], Outcome], call: Call) -> Outcome:
-    """What a sequence of calls gives, and what they have written in place."""
+    """Return the results of a sequence of calls, and the values written in place."""
     seen: dict[tuple[int, ...], torch.Tensor] = {}
     guard = threading.Lock()
 
@@ -221,7 +221,7 @@ def outcome(sequence: Callable[[Call], Outcome], call: Call) -> Outcome:
 
 @functools.cache
 def expected() -> dict[str, Outcome]:
-    """What eager PyTorch gives, and unmodified Thunder: the same."""
+    """Results by eager PyTorch, which equal those of unmodified Thunder."""
     stock = thunder.jit(branches, executors=[thunder.pytorch_executor])
     known = {sequence.__name__: outcome(sequence, branches) for sequence in SEQUENCES}
     for sequence in SEQUENCES:
@@ -238,7 +238,7 @@ def assert_equal(found: Outcome, known: Outcome, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("executor", "lever"), CASES)
 @pytest.mark.usefixtures("no_compiler")
-def test_calls_that_meet_are_right(executor: str, lever: str) -> None:
+def test_overlapping_calls_give_right_results(executor: str, lever: str) -> None:
     jitted = config(executor, lever).jit(branches)
     for sequence in SEQUENCES:
         assert_equal(outcome(sequence, jitted), expected()[sequence.__name__], sequence.__name__)
@@ -249,7 +249,7 @@ def in_the_store() -> int:
 
 
 @pytest.mark.slow
-def test_a_backward_that_never_comes_leaves_nothing_in_the_store() -> None:
+def test_a_missing_backward_leaves_nothing_in_the_store() -> None:
     jitted = config("torch", "offload").jit(branches)
     gc.collect()
     before = in_the_store()
@@ -262,7 +262,7 @@ def test_a_backward_that_never_comes_leaves_nothing_in_the_store() -> None:
 
 
 def penalty(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Its second derivative has a term that autograd sees without a graph of the backward, and one that it does not."""
+    """The second derivative has a term that autograd sees without a graph of the backward, and one that it does not."""
     return (torch.sin(x) * x * w).sum() + (seen * x).sum()
 
 
@@ -305,7 +305,7 @@ def test_a_second_derivative_is_refused_before_terms_are_lost(way: str, request:
 
 
 @pytest.mark.slow
-def test_choices_that_fit_the_first_call_are_not_warned_of_at_calls_that_ask_for_less() -> None:
+def test_choices_that_fit_the_first_call_give_no_warning_at_calls_with_fewer_gradients() -> None:
     jitted = config("torch", "recompute").jit(branches)
     args = argument(1), argument(3), argument(5, requires_grad=False)
     with torch.no_grad():
@@ -316,7 +316,7 @@ def test_choices_that_fit_the_first_call_are_not_warned_of_at_calls_that_ask_for
 
 
 @pytest.mark.slow
-def test_choices_that_fit_nothing_are_warned_of_once() -> None:
+def test_choices_that_fit_nothing_give_one_warning() -> None:
     made = config("torch", "recompute")
     jitted = dataclasses.replace(made, choices={**made.choices, "saved:nowhere/sin": "recompute"}).jit(branches)
     args = argument(1), argument(3), argument(5, requires_grad=False)
@@ -330,13 +330,13 @@ def test_choices_that_fit_nothing_are_warned_of_once() -> None:
 
 
 class Counted:
-    """Which fusions were compiled, by number, and of how many."""
+    """Records the fusions compiled: their indices and counts."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[int, int]] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Of no interest here."""
+        """Ignored."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
         self.begun.append((index, count))
@@ -344,12 +344,12 @@ class Counted:
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Of no interest here."""
+        """Ignored."""
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
-def test_fusions_of_two_compilations_in_flight_are_counted_apart() -> None:
+def test_fusions_of_concurrent_compilations_are_counted_separately() -> None:
     counted = Counted()
     jitted = Config(program="branches", executor="torchcompile", device="cpu", choices={}).jit(
         branches, observer=counted

@@ -43,7 +43,7 @@ def test_copies_outside_split_an_optimizer_step_into_many_regions() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
-def test_one_copy_can_be_taken_out() -> None:
+def test_a_single_copy_can_be_taken_out_of_its_region() -> None:
     bench = opened("sgd", parameters=2, size=4)
     site = next(site for site in bench.sites("copies") if site.id.startswith("copies:"))
     assert (site.choice, site.illegal) == ("in", {})
@@ -68,7 +68,7 @@ def reads_before_a_write_through_views(a: torch.Tensor, b: torch.Tensor) -> torc
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_what_is_read_before_a_write_through_views_is_not_computed_again_after_it() -> None:
+def test_a_value_read_before_a_write_through_views_is_not_recomputed_after_it() -> None:
     arguments = torch.rand(4, 4), torch.rand(4, 4)
     bench = workbench.open(reads_before_a_write_through_views, *arguments, device="cpu", executor="torchcompile")
     (site,) = bench.sites("copies")[-1:]
@@ -90,7 +90,7 @@ def writes_last(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
 
 
 def writes_last_without_gradients(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    # That nothing here has a gradient is seen after Thunder has made ready for some.
+    # Thunder prepares for gradients first, and only then sees that nothing here has one.
     y = x.detach().sin() * state.sum()
     part = state.view(-1)
     part.mul_(0.5)
@@ -209,9 +209,9 @@ WRITES = {
     computed: [],
     averaged_with_decay: [],
 }
-"""Programs that write in place, and which of their copies stay out of regions."""
+"""Programs that write in place, with those of their copies that stay out of regions."""
 COMPILED = (swapped_with_zeros, swapped_with_ones, swapped_with_cat, handed_on, shifted_in_place, returned_old)
-"""Those that Inductor gets wrong, each in its own way, if it is given all of it."""
+"""Programs that Inductor gets wrong, each in another way, if it gets the whole program."""
 
 
 def four(seed: int) -> list[torch.Tensor]:
@@ -220,7 +220,7 @@ def four(seed: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("program", WRITES, ids=lambda program: program.__name__)
-def test_copies_of_what_may_be_overwritten_stay_out_and_others_share_a_region(program: Any) -> None:
+def test_copies_of_values_that_may_be_overwritten_stay_out_and_others_share_a_region(program: Any) -> None:
     bench = workbench.open(program, *four(0), device="cpu", executor="torchcompile")
     sites = [site for site in bench.sites("copies") if site.id.startswith("copies:")]
     assert [s.id.rpartition("/")[2] for s in sites if s.choice == "out"] == WRITES[program]
@@ -234,7 +234,7 @@ def test_copies_of_what_may_be_overwritten_stay_out_and_others_share_a_region(pr
 
 
 @pytest.mark.slow
-def test_what_inductor_is_given_by_default_comes_out_as_eager() -> None:
+def test_default_regions_give_the_results_of_eager() -> None:
     def all_of_them(*tensors: torch.Tensor) -> list[Any]:
         return [program(*tensors[4 * i : 4 * i + 4]) for i, program in enumerate(COMPILED)]
 
@@ -252,6 +252,6 @@ def test_what_inductor_is_given_by_default_comes_out_as_eager() -> None:
     assert not wrong
     assert len(found) == len(expected)
     assert all(torch.allclose(one, other) for one, other in zip(found, expected, strict=True) if one is not None)
-    # Results are new tensors: what is written into one is seen nowhere else.
+    # Results are new tensors: a write into one is not visible in another.
     storages = [t.untyped_storage().data_ptr() for t in (*found, *given) if t is not None]
     assert len(storages) == len(set(storages))

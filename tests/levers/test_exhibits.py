@@ -1,6 +1,6 @@
-"""Wrong results that Thunder or Inductor give: each is seen to be wrong there, and right, refused or warned of here.
+"""Wrong results of Thunder or Inductor. Each is shown to be wrong there, and right, refused or warned of here.
 
-A test that finds unmodified Thunder or Inductor right fails: then the exhibit, and what is built for it, can go.
+A test fails if it finds unmodified Thunder or Inductor right: then the exhibit and its workaround can be removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SWAP = ("swap", {})
 
 
 def stock_nvfuser_differs(name: str, settings: dict[str, Any]) -> list[str]:
-    """What unmodified Thunder with nvFuser, planned and replayed, gets wrong."""
+    """Return the values that unmodified Thunder with nvFuser, planned and replayed, gets wrong."""
     known = replays.eager(name, **settings)
     program = resolve(name, device="planned", **settings)
     assert isinstance(program.fake_mode, FakeTensorMode)
@@ -45,7 +45,7 @@ def stock_nvfuser_differs(name: str, settings: dict[str, Any]) -> list[str]:
 def wrong_on_the_cpu(
     name: str, settings: dict[str, Any], compile: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> bool:
-    """Whether what `compile` makes of a program that writes in place writes what eager PyTorch does not."""
+    """Return whether the result of `compile` for a program that writes in place differs from eager PyTorch's."""
     function, args, _ = resolve(name, device="cpu", **settings).build()
     expected = [tensor.clone() for tensor in args]
     function(*expected)
@@ -55,7 +55,7 @@ def wrong_on_the_cpu(
 
 @needs_nvfuser
 @pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
-def test_unmodified_thunder_with_nvfuser_writes_something_else(name: str, settings: dict[str, Any]) -> None:
+def test_unmodified_thunder_with_nvfuser_writes_other_values(name: str, settings: dict[str, Any]) -> None:
     assert stock_nvfuser_differs(name, settings)
 
 
@@ -74,7 +74,7 @@ def test_the_workbenchs_plan_for_nvfuser_is_right(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), LOST)
-def test_thunders_own_switch_for_no_fences_loses_updates(name: str, settings: dict[str, Any]) -> None:
+def test_thunders_switch_for_no_fences_loses_updates(name: str, settings: dict[str, Any]) -> None:
     assert wrong_on_the_cpu(
         name,
         settings,
@@ -93,7 +93,7 @@ def test_a_fence_between_views_of_one_tensor_cannot_be_dropped(name: str, settin
 
 
 @pytest.mark.slow
-def test_inductor_swaps_wrong_and_the_graph_it_is_given_is_right() -> None:
+def test_inductor_swaps_wrong_although_its_input_graph_is_right() -> None:
     assert wrong_on_the_cpu(*SWAP, torch.compile)
     assert not wrong_on_the_cpu(*SWAP, lambda function: torch.compile(function, backend="aot_eager"))
     assert wrong_on_the_cpu(*SWAP, lambda function: thunder.jit(function, executors=[torch_compile_ex]))
@@ -115,7 +115,7 @@ def test_the_copy_that_inductor_gets_wrong_stays_out_of_its_region_with_the_reas
 
 
 class RecomputeAll(Transform):
-    """Thunder's own way to ask for recomputation: a tag on what shall not be saved."""
+    """Tags all values with Thunder's own request for recomputation."""
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         for bsym in computation.bound_symbols:
@@ -127,7 +127,7 @@ class RecomputeAll(Transform):
 
 
 def step(name: str, *transforms: Transform, **settings: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Output and gradients of unmodified Thunder at one seed."""
+    """Return output and gradients of unmodified Thunder at one seed."""
     program = resolve(name, device="cpu", **settings)
     module = program.callable
     assert isinstance(module, torch.nn.Module)
@@ -139,7 +139,7 @@ def step(name: str, *transforms: Transform, **settings: Any) -> tuple[torch.Tens
 
 
 @pytest.mark.slow
-def test_thunders_tags_and_checkpoints_draw_again_and_only_gradients_tell() -> None:
+def test_thunders_tags_and_checkpoints_repeat_draws_and_only_gradients_show_it() -> None:
     output, gradients = step("checkpoint_dropout", checkpointed=False)
     for wrong_output, wrong in (
         step("checkpoint_dropout", checkpointed=True),
@@ -150,7 +150,7 @@ def test_thunders_tags_and_checkpoints_draw_again_and_only_gradients_tell() -> N
 
 
 @pytest.mark.slow
-def test_recomputing_all_that_may_be_keeps_what_was_drawn() -> None:
+def test_recomputing_everything_recomputable_keeps_the_draws() -> None:
     bench = workbench.open("checkpoint_dropout", device="cpu", executor="torch", checkpointed=False)
     bench.choose({site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options})
     output, gradients = step("checkpoint_dropout", checkpointed=False)

@@ -1,4 +1,4 @@
-"""The harness of random cases: a few of its cases, of each kind, and what it says of a plan that is wrong."""
+"""The fuzz harness: a sample of its cases of each kind, and its report of a wrong plan."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from workbench.compiler.memory import offload
 
 SETS = 4
 SEED = 3002
-"""A program of which each mode has several cases; the harness's full run has thousands of others."""
+"""A program of which each mode has several cases. The full run has thousands of others."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [TORCH, REGIONS])
-def test_a_sample_of_cases_has_the_bits_of_unmodified_thunder(mode: str) -> None:
+def test_sampled_cases_have_the_bits_of_unmodified_thunder(mode: str) -> None:
     counts: Counter[str] = Counter()
     assert list(fuzz.cases(mode, SEED, SETS, counts)) == []
     assert counts["cases bitwise"] == counts["cases"] > 1
 
 
 @pytest.mark.slow
-def test_a_sample_of_cases_with_regions_compiled_together_is_right() -> None:
+def test_sampled_cases_with_regions_compiled_together_are_right() -> None:
     counts: Counter[str] = Counter()
     assert list(fuzz.cases(INDUCTOR, SEED, 2, counts)) == []
     assert counts["cases"] > 0
@@ -36,7 +36,7 @@ def test_a_sample_of_cases_with_regions_compiled_together_is_right() -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_plan_is_found_told_with_few_choices_and_can_be_run_again(
+def test_a_wrong_plan_is_found_reported_with_few_choices_and_replayable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wait = offload.arrive
@@ -52,12 +52,12 @@ def test_a_wrong_plan_is_found_told_with_few_choices_and_can_be_run_again(
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == found["what"]
     monkeypatch.setattr(offload, "arrive", wait)
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == ""
-    # It goes on where it ended: nothing is run again.
+    # It resumes where it ended: nothing runs again.
     monkeypatch.setattr(fuzz, "cases", None)
     assert fuzz.full(out, {TORCH: 12}, {TORCH: 6}, SEED) == total
 
 
-def test_inputs_are_searched_until_nothing_is_hidden() -> None:
+def test_inputs_are_searched_until_differences_show() -> None:
     given = Input("x0", (8, 8), "float32", requires_grad=True)
     _, eager, _ = fuzz.with_telling_inputs(RandomProgram((given,), ("v0 = torch.relu(x0)",), ("v0",)))
     assert fuzz.tells(eager)

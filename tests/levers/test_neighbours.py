@@ -1,4 +1,4 @@
-"""Regions made one past statements that are in none: in an order in which they can run, and at no peak's cost."""
+"""Regions merged past statements outside regions: the order stays legal, and the peak does not rise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
 
 
 def regions(function: Callable[..., Any], args: tuple[Any, ...], executor: str = EXECUTOR) -> list[set[str]]:
-    """What is in each fusion of the stock plan."""
+    """Return the contents of each fusion of the stock plan."""
     statements = workbench.open(function, *args, device="cpu", executor=executor).plan.graph.statements
     fusions = [row for row, name in enumerate(statements.name) if name.startswith("TorchCompile")]
     return [
@@ -47,7 +47,7 @@ def fusions(plan: Plan) -> int:
 
 
 def planned_apart(function: Callable[..., Any], args: tuple[Any, ...], choices: Mapping[str, str]) -> Plan:
-    """The plan with regions as Thunder's partition gives them."""
+    """Return the plan with regions as Thunder's partition gives them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executors, "made_one", apart)
         return workbench.open(function, *args, device="cpu", executor=EXECUTOR).plan_under(choices)
@@ -61,30 +61,30 @@ def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor
 GATED = drawn(4, NARROW, seed=0), drawn(NARROW, WIDE, seed=1), drawn(NARROW, WIDE, seed=2)
 
 
-def test_a_region_goes_past_a_matmul_that_it_does_not_need_to_the_one_that_reads_it() -> None:
+def test_a_region_moves_past_an_independent_matmul_to_its_reader() -> None:
     assert len(regions(gated, GATED)) == 1
     assert len(regions(gated, GATED, "torchcompile")) == 2
 
 
 def narrow_to_wide(x: torch.Tensor, w: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
-    """Between the two regions the row of sums is all that is alive; either region beside the other needs far more."""
+    """Between the two regions only the row of sums is alive. Either region beside the other needs far more memory."""
     sums = torch.tanh(x @ w).sum(0, keepdim=True)
     other = back @ back @ back
     return torch.exp(sums).expand(WIDE, WIDE) * 2 + other
 
 
-def test_regions_stay_apart_where_one_would_keep_more_alive() -> None:
+def test_regions_stay_apart_if_merging_keeps_more_alive() -> None:
     args = drawn(WIDE, NARROW, seed=0), drawn(NARROW, WIDE, seed=1), drawn(WIDE, WIDE, seed=2)
     assert len(regions(narrow_to_wide, args)) == 2
 
 
 def in_order(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """The matmul reads what one region makes, and the other what it gives: neither can stand where the other does."""
+    """The matmul reads a result of one region, and the other reads the matmul: neither region can move."""
     first = torch.sin(x)
     return first * (first @ w)
 
 
-def test_regions_stay_apart_where_what_is_between_them_needs_one_and_is_needed_by_the_other() -> None:
+def test_regions_stay_apart_around_a_statement_that_depends_on_one_and_feeds_the_other() -> None:
     assert len(regions(in_order, (drawn(NARROW, NARROW, seed=0), drawn(NARROW, NARROW, seed=1)))) == 2
 
 
@@ -95,7 +95,7 @@ def written_between(x: torch.Tensor, w: torch.Tensor, kept: torch.Tensor) -> tor
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_nothing_moves_past_what_is_written_in_place() -> None:
+def test_nothing_moves_past_an_in_place_write() -> None:
     def args() -> tuple[torch.Tensor, ...]:
         return tuple(drawn(NARROW, NARROW, seed=seed) for seed in range(3))
 
@@ -106,7 +106,7 @@ def test_nothing_moves_past_what_is_written_in_place() -> None:
 
 
 def of_primitives(*calls: Callable[[dict[str, Any]], Any]) -> tuple[dict[str, Any], Groups]:
-    """What calls of primitives give, by number, beside `x` and `kept`; and a group of each call's own statements."""
+    """Return the numbered results of calls of primitives, with `x` and `kept`, and one group of statements per call."""
     trace, groups = TraceCtx(), []
     with tracectx(trace):
         x, kept = (
@@ -122,14 +122,14 @@ def of_primitives(*calls: Callable[[dict[str, Any]], Any]) -> tuple[dict[str, An
 
 
 def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
-    """Names of statements by group, of groups of which some are regions."""
+    """Return the names of statements by group, with some groups being regions."""
     are_regions = [groups[at] for at in regions_at]
     held = [{p.name for b in group for p in (*b.flat_proxy_args, *b.flat_proxy_outs)} for group in groups]
     return [[b.sym.name for b in group] for group in merge_regions.made_one(groups, are_regions.__contains__, held)]
 
 
-def test_no_region_goes_past_what_writes_in_place() -> None:
-    """Either region could stand where the other does, but for the memory that the first reads."""
+def test_no_region_moves_past_an_in_place_write() -> None:
+    """Without the memory that the first region reads, either region could move to the other."""
     _, groups = of_primitives(
         lambda made: prims.sin(made["kept"]),
         lambda made: prims.copy_(made["x"], made["kept"], grad_enabled=False),
@@ -144,8 +144,8 @@ def test_no_region_goes_past_what_writes_in_place() -> None:
     assert joined(groups, 0, 2) == [["matmul"], ["sin", "mul"]]
 
 
-def test_a_region_that_writes_in_place_stays_where_it_is() -> None:
-    """It needs nothing of the matmul, which reads what it writes."""
+def test_a_region_that_writes_in_place_does_not_move() -> None:
+    """It does not need the matmul, which reads the written memory."""
 
     def written(made: dict[str, Any]) -> Any:
         return prims.mul(made["0"], prims.copy_(made["x"], made["kept"], grad_enabled=False))
@@ -157,7 +157,7 @@ def test_a_region_that_writes_in_place_stays_where_it_is() -> None:
 
 
 def two_blocks(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-    """Of whose backward the peak is where what GELU gave is alive for a weight's gradient: GELU's own can wait."""
+    """The backward peaks where GELU's result is alive for a weight's gradient: GELU's own gradient can wait."""
     linear, gelu = torch.nn.functional.linear, torch.nn.functional.gelu
     for up, bias, down, other in zip(*(weights[at::4] for at in range(4)), strict=True):
         x = x + linear(gelu(linear(x, up, bias)), down, other)
@@ -169,8 +169,8 @@ TWO_BLOCKS = tuple(drawn(*shape, seed=seed).requires_grad_() for seed, shape in 
 
 
 @pytest.mark.slow
-def test_no_peak_is_higher_for_regions_made_one_whatever_is_recomputed() -> None:
-    """What is only inside of a region, or made again in it, is no memory: far more of it is there than is alive."""
+def test_merging_regions_never_raises_a_peak_under_recomputation() -> None:
+    """Values inside a region, or recomputed in it, take no memory: there is far more of them than is alive."""
     bench = workbench.open(two_blocks, *TWO_BLOCKS, device="cpu", executor=EXECUTOR)
     sites = [s for s in bench.plan.sites if s.lever == "saved" and s.values and s.default == "save"]
     open_ = [site.id for site in sites if "recompute" in site.options and "recompute" not in site.illegal]
@@ -195,7 +195,7 @@ def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_the_predicted_peak_of_regions_made_one_is_the_measured_one() -> None:
+def test_the_predicted_peak_of_merged_regions_equals_the_measured_one() -> None:
     program = resolve("llama", device="cpu", layers=1)
     plan = assert_arithmetic_equals_stepper(api.capture(program, EXECUTOR), {})
     assert plan.peak_bytes == pytest.approx(measured_peak(program, EXECUTOR, {}), rel=WITHIN)
@@ -205,9 +205,7 @@ def test_the_predicted_peak_of_regions_made_one_is_the_measured_one() -> None:
 @pytest.mark.drawn
 @settings(max_examples=amount(4, 8, 80), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(random_programs(without=("var_mean",)))
-def test_random_programs_keep_their_statements_in_an_order_in_which_they_can_run(
-    no_compiler: None, program: RandomProgram
-) -> None:
+def test_random_programs_keep_a_legal_order_of_statements(no_compiler: None, program: RandomProgram) -> None:
     seen: list[tuple[Groups, Groups, list[bool]]] = []
 
     def noted(groups: Groups, is_region: Callable[[list[BoundSymbol]], bool], held: Any) -> Groups:

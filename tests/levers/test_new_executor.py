@@ -1,4 +1,4 @@
-"""An executor is one file: put into a module of its own, it plans, replays and is on the command line."""
+"""An executor is one file: as a module of its own it plans, replays and works on the command line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bench(tanhs: None) -> Workbench:
     return workbench.open("residual_chain", layers=2, grad=True, device="cpu", executor="tanhs")
 
 
-def test_its_fusions_are_planned_and_proven(bench: Workbench) -> None:
+def test_fusions_of_a_new_executor_are_planned_and_proven(bench: Workbench) -> None:
     assert "tanhs" in executor_names()
     assert bench.plan.census.count == list(bench.plan.graph.statements.name).count("tanh") == 4
     bench.choose({"sharing.identical": "shared"})
@@ -66,7 +66,7 @@ def test_its_fusions_are_planned_and_proven(bench: Workbench) -> None:
     assert not any(site.id.startswith("copies:") for site in bench.plan.sites)
 
 
-def test_its_config_replays_it(bench: Workbench, tmp_path: Path, no_compiler: None) -> None:
+def test_a_config_replays_with_the_new_executor(bench: Workbench, tmp_path: Path, no_compiler: None) -> None:
     bench.choose({site.id: "recompute" for site in bench.sites("saved") if ":" in site.id and not site.illegal})
     config = workbench.load(bench.export(tmp_path / "choices.py"))
     assert config.executor == "tanhs"
@@ -75,18 +75,18 @@ def test_its_config_replays_it(bench: Workbench, tmp_path: Path, no_compiler: No
     torch.testing.assert_close(jitted(*args), function(*args), rtol=0, atol=0)
 
 
-def test_it_says_where_it_cannot_be_used(tanhs: None) -> None:
+def test_a_new_executor_reports_where_it_cannot_be_used(tanhs: None) -> None:
     with pytest.raises(DeviceError, match="on a CPU only"):
         workbench.open("residual_chain", device="planned", executor="tanhs")
 
 
-def test_what_is_no_executor_is_refused_with_all_that_are(tanhs: None) -> None:
+def test_an_unknown_executor_is_refused_with_all_known_ones(tanhs: None) -> None:
     known = "nvfuser, torchcompile, torchcompile_aten, torch, tanhs"
     with pytest.raises(ConfigError, match=f"no executor 'xla'; legal: {known}"):
         workbench.Config(program="mlp", executor="xla", device="cpu")
 
 
-def test_the_command_line_takes_it(tanhs: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_accepts_a_new_executor(tanhs: None, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["plan", "residual_chain", "--set", "layers=2", "--device", "cpu", "--executor", "tanhs", "--json"])
     assert ended.value.code == 0

@@ -1,4 +1,4 @@
-"""A lever is one file: put into a module of its own, it is in the sites, the config, the command line and the app."""
+"""A lever is one file: as a module of its own it appears in the sites, the config, the command line and the app."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def statements(bench: Workbench, name: str) -> int:
     return list(bench.plan.graph.statements.name).count(name)
 
 
-def test_its_sites_are_sites(bench: Workbench) -> None:
+def test_sites_of_a_new_lever_are_listed(bench: Workbench) -> None:
     ids = [site.id for site in bench.sites("toy")]
     assert "toy.all" in ids
     assert "toy.free" in ids
@@ -159,7 +159,7 @@ def test_its_sites_are_sites(bench: Workbench) -> None:
         bench.choose({place(bench): "forget"})
 
 
-def test_choosing_changes_the_plan_and_undo_brings_it_back(bench: Workbench) -> None:
+def test_a_choice_of_a_new_lever_changes_the_plan_and_undo_restores_it(bench: Workbench) -> None:
     before, shallow_copies = bench.plan.text(), statements(bench, "shallow_copy")
     moved = bench.choose({"toy.all": "hand_on"})
     assert len(moved.changed) >= 5
@@ -168,7 +168,7 @@ def test_choosing_changes_the_plan_and_undo_brings_it_back(bench: Workbench) -> 
     assert bench.plan.text() == before
 
 
-def test_what_it_makes_is_proven_or_refused(bench: Workbench) -> None:
+def test_rewrites_of_a_new_lever_are_proven_or_refused(bench: Workbench) -> None:
     bench.choose({"toy.all": "hand_on"})
     assert bench.plan.proof.proven
     assert "shallow copy" in bench.plan.proof.rules
@@ -177,7 +177,7 @@ def test_what_it_makes_is_proven_or_refused(bench: Workbench) -> None:
     assert bench.choices == {"toy.all": "hand_on"}
 
 
-def test_it_plans_from_the_split_what_it_says_is_quick(bench: Workbench) -> None:
+def test_a_new_lever_replans_quick_changes_from_the_split(bench: Workbench) -> None:
     bench.choose({"toy.all": "hand_on"})
     before = bench.plan
     bench.choose({"toy.free": "late"})
@@ -192,14 +192,14 @@ def test_it_plans_from_the_split_what_it_says_is_quick(bench: Workbench) -> None
     assert bench.plan.proof.proven
 
 
-def test_what_no_lever_can_predict_is_planned(bench: Workbench) -> None:
+def test_choices_that_no_lever_predicts_are_planned(bench: Workbench) -> None:
     saved = {site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options}
     assert not isinstance(bench.predict(saved), Plan)
     assert isinstance(bench.predict({"toy.all": "hand_on"}), Plan)
     assert isinstance(bench.predict({**saved, "toy.all": "hand_on"}), Plan)
 
 
-def test_its_choices_go_into_a_config_and_come_back(bench: Workbench, tmp_path: Path) -> None:
+def test_choices_of_a_new_lever_are_exported_and_replayed(bench: Workbench, tmp_path: Path) -> None:
     bench.choose({place(bench): "hand_on"})
     config = workbench.load(bench.export(tmp_path / "choices.py"))
     assert config.choices == {place(bench): "hand_on"}
@@ -209,7 +209,7 @@ def test_its_choices_go_into_a_config_and_come_back(bench: Workbench, tmp_path: 
     assert list(again.plan.graph.statements.name) == list(bench.plan.graph.statements.name)
 
 
-def test_the_command_line_chooses_it(bench: Workbench, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_makes_choices_of_a_new_lever(bench: Workbench, capfd: pytest.CaptureFixture[str]) -> None:
     program = ["residual_chain", "--set", "layers=2", "--set", "grad=true", "--device", "cpu", "--executor", "torch"]
     with pytest.raises(SystemExit) as ended:
         main(["plan", *program, "--choose", f"{place(bench)}=hand_on", "--sites", "toy", "--json"])
@@ -219,7 +219,7 @@ def test_the_command_line_chooses_it(bench: Workbench, capfd: pytest.CaptureFixt
     assert sites[place(bench)]["illegal"] == {"forget": "the program needs it"}
 
 
-def test_the_app_shows_it_in_graph_and_inspector_and_turns_it(bench: Workbench) -> None:
+def test_the_app_shows_a_new_lever_in_graph_and_inspector_and_toggles_it(bench: Workbench) -> None:
     app = App(bench)
     try:
         app.graph._receive(None, {"type": "turn", "id": place(bench)}, [])

@@ -1,4 +1,4 @@
-"""What random programs found: options that were offered, and plans under them that the proof then refused."""
+"""Faults found by random programs: options that were offered although the proof then refused their plans."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def opened(function: Callable[..., Any], *args: torch.Tensor, executor: str = "t
 
 
 def squared_then_normalized(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Nothing reads by name what a batch norm writes."""
+    """No statement reads the values that a batch norm writes, by name."""
     x.mul_(x)
     return F.batch_norm(torch.stack((x, x + 1.0)), mean, var, training=True) * w
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_what_only_a_copy_reads_is_handed_to_its_region() -> None:
+def test_a_value_that_only_a_copy_reads_is_passed_to_its_region() -> None:
     def given() -> tuple[torch.Tensor, ...]:
         return torch.linspace(0.5, 2, 4), torch.zeros(4), torch.ones(4), torch.rand(4, requires_grad=True)
 
@@ -41,14 +41,14 @@ def test_what_only_a_copy_reads_is_handed_to_its_region() -> None:
 
 
 def normalized_twice(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
-    """What the second batch norm returns is not read: nothing of it is, but what it writes."""
+    """Nothing reads the results of the second batch norm, except the values that it writes."""
     first = F.batch_norm(x, mean, var, training=True)
     F.batch_norm(x, mean, var, training=True)
     return first
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_region_of_which_only_copies_are_wanted_stays_in_the_forward() -> None:
+def test_a_region_needed_only_for_its_copies_stays_in_the_forward() -> None:
     def given() -> tuple[torch.Tensor, ...]:
         return torch.arange(8.0).reshape(2, 4).requires_grad_(), torch.zeros(4), torch.ones(4)
 
@@ -71,7 +71,7 @@ def mean_written(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-def test_what_is_written_after_it_was_made_is_not_computed_again(executor: str) -> None:
+def test_a_value_written_after_its_computation_is_not_recomputed(executor: str) -> None:
     bench = opened(mean_written, torch.rand(4, 4, requires_grad=True), executor=executor)
     sites = [site for site in bench.sites("saved") if site.id.startswith("saved:mean_written/var_mean")]
     assert sites
@@ -87,7 +87,7 @@ def around_a_product(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> tuple
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_what_a_region_makes_for_itself_is_not_taken_for_what_is_brought_back() -> None:
+def test_a_value_recomputed_in_a_region_does_not_replace_the_one_brought_back() -> None:
     vector, matrix = torch.linspace(1, 2, 8, requires_grad=True), torch.eye(8, requires_grad=True)
     bench = opened(around_a_product, torch.linspace(-1, 2, 8), vector, matrix)
     gelu = [site for site in bench.sites("remat") if site.id.startswith("remat:around_a_product/gelu")]
@@ -99,7 +99,7 @@ def test_what_a_region_makes_for_itself_is_not_taken_for_what_is_brought_back() 
 
 
 def normalized_beside(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
-    """Without gradients a batch norm runs as PyTorch's one function, inside a region too."""
+    """Without gradients a batch norm runs as PyTorch's single function, inside a region too."""
     both = torch.cat((mean, var))
     cubed = torch.addcmul(both, both, both, value=0.5)
     F.batch_norm(x, mean, var, training=True)
@@ -107,7 +107,7 @@ def normalized_beside(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) ->
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_one_function_of_pytorch_that_writes_leaves_its_region_whole() -> None:
+def test_a_single_pytorch_function_that_writes_leaves_its_region_complete() -> None:
     def given() -> tuple[torch.Tensor, ...]:
         return torch.arange(12.0).reshape(4, 3) / 7, torch.zeros(3), torch.ones(3)
 
@@ -118,14 +118,14 @@ def test_one_function_of_pytorch_that_writes_leaves_its_region_whole() -> None:
     assert bench.plan.proof.proven
     found, expected = given(), given()
     torch.testing.assert_close(bench.config.jit(normalized_beside)(*found), normalized_beside(*expected))
-    # It runs as PyTorch runs it.
+    # It runs as in PyTorch.
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def normalized_after_an_update(
     x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inductor would get the update wrong beside the normalization in one region."""
+    """In one region, Inductor would get the update wrong beside the normalization."""
     kept = mean.exp() * w
     mean.copy_(var)
     F.batch_norm(x, mean, var, training=True)
@@ -134,7 +134,7 @@ def normalized_after_an_update(
 
 @pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("differentiated", ["nothing", "beside", "all"])
-def test_every_place_that_is_offered_for_a_copy_is_a_plan(differentiated: str) -> None:
+def test_every_option_offered_for_a_copy_gives_a_plan(differentiated: str) -> None:
     def given() -> tuple[torch.Tensor, ...]:
         x = torch.arange(12.0).reshape(4, 3) / 7
         w = torch.ones(3, requires_grad=differentiated == "beside")

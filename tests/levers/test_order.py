@@ -1,4 +1,4 @@
-"""Lever `order`: plans peak no higher than stock, run bit for bit like it, and replay."""
+"""Lever `order`: plans peak no higher than stock, run bitwise equal to it, and replay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def branches(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Four wide values made first, and each summed up after: what frees memory can run earlier."""
+    """Four wide values are computed first, and each is summed later: the sums, which free memory, can run earlier."""
     wide = [torch.outer(x * k, w) for k in (1.0, 2.0, 3.0, 4.0)]
     return torch.stack([torch.cos(one).sum() for one in wide]).sum()
 
@@ -52,7 +52,7 @@ def gradients(function: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-def test_least_peak_lowers_a_peak_and_keeps_every_bit(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_peak_order_lowers_a_peak_and_keeps_every_bit(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if executor == "torchcompile":
         monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     bench = opened(executor)
@@ -66,13 +66,13 @@ def test_least_peak_lowers_a_peak_and_keeps_every_bit(executor: str, monkeypatch
         assert torch.equal(one, other)
 
 
-def test_draws_are_the_same_draws() -> None:
+def test_reordering_keeps_the_random_draws() -> None:
     bench = workbench.open("dropout_mlp", executor="torch")
     bench.choose({"order.statements": "least peak"})
     assert bench.plan.proof.proven
 
 
-def test_what_is_recomputed_just_in_time_beside_the_choice_to_recompute() -> None:
+def test_recomputation_just_in_time_works_beside_choices_to_recompute() -> None:
     bench = workbench.open("mlp", layers=2, executor="torch")
     recomputed = {s.id: "recompute" for s in bench.sites("saved") if "recompute" in s.options and not s.illegal}
     bench.choose(recomputed)
@@ -84,7 +84,7 @@ def test_what_is_recomputed_just_in_time_beside_the_choice_to_recompute() -> Non
     assert bench.plan.peak_bytes <= before_bytes
 
 
-def test_each_side_has_an_order_of_its_own() -> None:
+def test_each_side_has_its_own_order() -> None:
     bench = opened()
     moved, peaks = {}, {}
     for side in ("forward", "backward"):
@@ -99,7 +99,7 @@ def test_each_side_has_an_order_of_its_own() -> None:
     assert bench.plan.peak_bytes == peaks["backward"]
 
 
-def test_what_is_recomputed_of_a_layer_is_a_site_and_says_why_it_stays() -> None:
+def test_the_recomputed_part_of_a_layer_is_a_site_with_a_reason_to_stay() -> None:
     bench = workbench.open("mlp", layers=2, executor="torch", device="cpu")
     assert not bench.sites("order")[5:]
     again = {s.id: "recompute" for s in bench.sites("saved") if "recompute" in s.options and not s.illegal}
@@ -116,7 +116,7 @@ def test_what_is_recomputed_of_a_layer_is_a_site_and_says_why_it_stays() -> None
     assert "order.backward is least peak" in site.illegal["stock"]
 
 
-def test_a_recomputation_far_from_its_reader_is_taken_to_it_layer_by_layer() -> None:
+def test_a_recomputation_far_from_its_reader_moves_to_it_layer_by_layer() -> None:
     bench = workbench.open(twice, *given(), device="cpu", executor="torch", capture="interpreter")
     stock = gradients(bench.config.jit(twice))
     bench.choose({s.id: "recompute" for s in bench.sites("saved") if "recompute" in {*s.options} - {*s.illegal}})
@@ -126,7 +126,7 @@ def test_a_recomputation_far_from_its_reader_is_taken_to_it_layer_by_layer() -> 
         assert torch.equal(one, other)
 
 
-def test_gradients_and_updates_at_once_where_there_are_any() -> None:
+def test_gradients_and_updates_run_at_once_if_there_are_any() -> None:
     adam = workbench.open("torch_adam", executor="torch", device="cpu")
     stock_bytes = adam.plan.peak_bytes
     adam.choose({"order.updates": "at once"})
@@ -145,7 +145,7 @@ def test_gradients_and_updates_at_once_where_there_are_any() -> None:
         mlp.choose({"order.updates": "at once"})
 
 
-def test_a_whole_step_s_optimizer_updates_one_parameter_after_the_other() -> None:
+def test_the_optimizer_of_a_whole_step_updates_one_parameter_after_the_other() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 16))
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
@@ -173,7 +173,7 @@ def test_a_whole_step_s_optimizer_updates_one_parameter_after_the_other() -> Non
 
 
 class Wide(torch.nn.Module):
-    """`branches` of two parameters."""
+    """`branches` with two parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class Wide(torch.nn.Module):
 
 
 @pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
-def test_beside_collectives_it_runs_on_two_ranks_bit_for_bit(parallel: str, tmp_path: Path) -> None:
+def test_reordering_beside_collectives_runs_on_two_ranks_bitwise_equal(parallel: str, tmp_path: Path) -> None:
     bench = workbench.open(Wide(), torch.ones(32), ranks=2, parallel=parallel, device="cpu", executor="torch")
     stock_bytes, stock = bench.plan.peak_bytes, communication(bench)
     bench.choose({"order.statements": "least peak", "order.gradients": "at once"})
@@ -204,12 +204,12 @@ def test_beside_collectives_it_runs_on_two_ranks_bit_for_bit(parallel: str, tmp_
 
 
 def communication(bench: Workbench) -> list[str]:
-    """What the ranks send one another, in its order."""
+    """Return the collectives of the ranks in their order."""
     statements = bench.plan.graph.statements
     return [name for name, kind in zip(statements.name, statements.kind, strict=True) if kind == Kind.COLLECTIVE]
 
 
-def test_the_site_shows_what_the_order_is_worth() -> None:
+def test_the_site_shows_the_gain_of_the_order() -> None:
     bench = opened()
     bench.choose({"order.statements": "least peak"})
     site = bench.sites("order")[0]
@@ -218,7 +218,7 @@ def test_the_site_shows_what_the_order_is_worth() -> None:
     assert effect.peak_bytes > 0 > effect.counts["moved_statements"]
 
 
-def test_a_run_measures_the_peak_that_was_predicted() -> None:
+def test_a_run_measures_the_predicted_peak() -> None:
     bench = workbench.open(f"{__file__}:factory", executor="torch", device="cpu")
     bench.choose({"order.statements": "least peak"})
     run = bench.run(options=RunOptions(samples=0, clocks=False), wait=True)
@@ -227,8 +227,8 @@ def test_a_run_measures_the_peak_that_was_predicted() -> None:
     assert run.accuracy.bitwise
 
 
-def test_the_order_that_runs_is_the_plans_where_an_input_lies_apart() -> None:
-    """A product copies what lies apart, so that the order with the least peak is another."""
+def test_the_executed_order_equals_the_plans_for_a_non_contiguous_input() -> None:
+    """A product copies a non-contiguous input, and so changes the order with the least peak."""
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         mean = x.view(-1).mean(0, keepdim=True)

@@ -1,8 +1,8 @@
-"""Whatever the workbench offers as legal is right: random programs, random choices, compared with PyTorch and Thunder.
+"""All options that the workbench offers as legal are right: random programs and choices against PyTorch and Thunder.
 
-Each choice set is written to a file, read back and run as `workbench.load(...).jit(fn)`; outputs, gradients and what
-is written in place must be those of eager PyTorch, and of unmodified Thunder at the same seed. Where Thunder itself
-differs from eager, the program is an exhibit: see `test_references.py`. Far more cases, bit by bit: see `fuzz.py`.
+Each set of choices is written to a file, read back and run as `workbench.load(...).jit(fn)`. Outputs, gradients and
+in-place writes must equal those of eager PyTorch, and of unmodified Thunder at the same seed. If Thunder itself differs
+from eager, the program is an exhibit: see `test_references.py`. `fuzz.py` runs far more cases, bit by bit.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from workbench.programs import resolve
 FULL = settings.default.max_examples > 100
 MANY = settings(
     max_examples=amount(2, 3, 150),
-    # Shrinking runs Thunder hundreds of times; a failing program of a dozen lines can be read as it is.
+    # Shrinking runs Thunder hundreds of times, and a failing program of a dozen lines is readable as it is.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
         HealthCheck.filter_too_much,
-        # What the fixtures change holds for all examples alike.
+        # The changes of the fixtures hold for all examples.
         HealthCheck.function_scoped_fixture,
     ],
 )
 SETS_PER_PROGRAM = 4 if FULL else 2
-"""In the full run 150 programs under each of four headings, four sets of choices each, and 1,120 sets further down."""
+"""The full run has 150 programs under each of four headings with four sets of choices each, and 1,120 sets further
+down.
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(36000 if FULL else 1800)]
 
 
@@ -61,7 +63,7 @@ def check_program(program: RandomProgram, executor: str, data: st.DataObject) ->
         if accepted and bench.choices:
             proof.holds(bench, program.build, known)
             proof.undoes(bench, before)
-    # What the choices did to the bench left nothing: one that never saw any is the same.
+    # The choices left nothing in the bench: it equals a bench without any history.
     assert proof.state(opened(program, executor)) == before
 
 
@@ -115,7 +117,7 @@ def builtin(name: str, executor: str) -> tuple[Workbench, proof.Reference]:
 
 @functools.cache
 def known_of(name: str) -> proof.Reference:
-    """What it gives, whatever executes it."""
+    """Return the reference of a program, which does not depend on the executor."""
     build = resolve(name, device="cpu", settings=BUILTIN[name]).build
     return proof.reference(build, None if name in RANDOM else build)
 
@@ -123,7 +125,7 @@ def known_of(name: str) -> proof.Reference:
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n == "llama")) for n in BUILTIN])
 @pytest.mark.usefixtures("no_compiler")
-def test_every_legal_choice_for_a_built_in_program_is_right(name: str, executor: str) -> None:
+def test_every_legal_choice_for_a_builtin_program_is_right(name: str, executor: str) -> None:
     bench, known = builtin(name, executor)
     assert not known.exhibit
     proof.refuses_what_is_illegal(bench)
@@ -142,7 +144,7 @@ def test_every_legal_choice_for_a_built_in_program_is_right(name: str, executor:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["mlp", *(["residual_chain", "llama"] if FULL else [])])
-def test_choices_are_right_when_regions_are_compiled(name: str) -> None:
+def test_choices_are_right_with_compiled_regions(name: str) -> None:
     bench, known = builtin(name, "torchcompile")
 
     @settings(MANY, max_examples=40 if FULL else 2)

@@ -1,4 +1,4 @@
-"""Lever `saved`: what each option does to the whole plan, where recomputation goes, how storages come back."""
+"""Lever `saved`: the effect of each option on the plan, the placement of recomputation, and the return of storages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.errors import ChoiceError
 
 
 class Block(nn.Module):
-    """Two norms and what is between them."""
+    """Two norms with statements between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def storages(bench: Workbench) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-def test_an_effect_is_what_choosing_then_gives(executor: str) -> None:
+def test_an_effect_equals_the_result_of_the_choice(executor: str) -> None:
     bench = opened(executor)
     for site in storages(bench):
         for option, effect in bench.effects(site.id).items():
@@ -60,7 +60,7 @@ def test_an_effect_is_what_choosing_then_gives(executor: str) -> None:
             bench.undo()
 
 
-def test_recomputing_one_tensor_can_cost_memory_and_the_effect_says_so() -> None:
+def test_recomputing_one_tensor_can_cost_memory_and_the_effect_shows_it() -> None:
     def sum_of_two(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.sin(x @ w + y @ w).sum()
 
@@ -74,7 +74,7 @@ def test_recomputing_one_tensor_can_cost_memory_and_the_effect_says_so() -> None
 
 
 @pytest.mark.slow
-def test_recomputation_before_fusion_and_after_it_differ_and_both_are_right() -> None:
+def test_recomputation_before_and_after_fusion_differ_and_both_are_right() -> None:
     bench = opened("torchcompile")
     known = proof.reference(build, build)
     site = next(s for s in storages(bench) if s.id.endswith("gelu>mul.1"))
@@ -89,7 +89,7 @@ def test_recomputation_before_fusion_and_after_it_differ_and_both_are_right() ->
 
 
 @pytest.mark.slow
-def test_what_is_offloaded_is_told_in_bytes_and_in_time_at_the_measured_bandwidth() -> None:
+def test_offloaded_storages_are_reported_in_bytes_and_time_at_the_measured_bandwidth() -> None:
     bench = opened("torch")
     chosen = storages(bench)[:2]
     bench.choose({site.id: "offload" for site in chosen})
@@ -100,7 +100,7 @@ def test_what_is_offloaded_is_told_in_bytes_and_in_time_at_the_measured_bandwidt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", [0, 3, 1000])
-def test_a_storage_is_brought_back_so_many_statements_ahead_or_where_the_backward_begins(ahead: int) -> None:
+def test_a_storage_returns_a_number_of_statements_ahead_or_at_the_start_of_the_backward(ahead: int) -> None:
     bench = opened("torch")
     site = next(s for s in storages(bench) if s.id == "saved:norm/layer_norm>sub")
     bench.choose({site.id: "offload", "saved.ahead": str(ahead)})
@@ -116,7 +116,7 @@ def test_a_storage_is_brought_back_so_many_statements_ahead_or_where_the_backwar
 
 
 @pytest.mark.slow
-def test_save_recompute_and_offload_mix_and_undo_brings_back_each_plan() -> None:
+def test_save_recompute_and_offload_mix_and_undo_restores_each_plan() -> None:
     bench = opened("torch")
     known = proof.reference(build, build)
     options = itertools.cycle(("recompute", "offload", "save"))
@@ -150,7 +150,7 @@ def test_views_of_one_storage_are_one_site() -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_with_everything_offloaded_takes_twice_as_much_for_twice_the_layers() -> None:
+def test_offloading_everything_takes_twice_the_calls_for_twice_the_layers() -> None:
     calls = []
     for layers in (6, 12):
         bench = workbench.open("llama", device="planned", executor="torch", layers=layers)
@@ -163,7 +163,7 @@ def test_a_plan_with_everything_offloaded_takes_twice_as_much_for_twice_the_laye
 
 
 @pytest.mark.slow
-def test_after_fusion_what_hands_a_value_out_is_repeated_and_not_a_fusion_that_makes_it_for_itself() -> None:
+def test_after_fusion_the_fusion_that_returns_a_value_is_repeated() -> None:
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(Over, 2), batch()
     bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
@@ -184,7 +184,7 @@ def test_after_fusion_what_hands_a_value_out_is_repeated_and_not_a_fusion_that_m
 
 
 @pytest.mark.slow
-def test_what_a_fusion_finds_twice_inside_and_does_not_hand_out_stands_for_nothing_elsewhere() -> None:
+def test_an_internal_duplicate_of_a_fusion_replaces_no_other_value() -> None:
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(stacks.Normed, 3), batch()
     bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")

@@ -1,4 +1,4 @@
-"""A region that writes into what several of its inputs are views of is run by PyTorch: Inductor gets it wrong."""
+"""PyTorch runs a region that writes into the base of several of its inputs, because Inductor gets it wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def drawn(x: torch.Tensor) -> torch.Tensor:
     return rows
 
 
-def test_a_write_into_memory_that_comes_in_twice_is_right() -> None:
+def test_a_write_into_memory_of_two_inputs_is_right() -> None:
     bench = workbench.open(drawn, torch.ones(16), device="cpu", executor="torchcompile", capture="interpreter")
     bench.choose({"copies:drawn/add_": "out", "copies:drawn/mul_": "out"})
     expected, found = torch.linspace(-1, 1, 16), torch.linspace(-1, 1, 16)
@@ -27,7 +27,7 @@ def test_a_write_into_memory_that_comes_in_twice_is_right() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_plain_torch_compile_is_wrong_there() -> None:
+def test_plain_torch_compile_gets_it_wrong() -> None:
     def region(rows: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         scaled = x.mul_(0.9)
         return rows.detach(), rows, x, scaled + rows.mean(0) * 0.1

@@ -1,4 +1,4 @@
-"""Identical fusions compiled once give what each compiled for itself gives."""
+"""Identical fusions compiled once give the same results as fusions compiled one by one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ pytestmark = pytest.mark.slow
 
 
 class Counting:
-    """Counts what is really compiled."""
+    """Counts actual compilations."""
 
     def __init__(self) -> None:
         self.compiled: list[str] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Not asked for."""
+        """Ignored."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Not asked for."""
+        """Ignored."""
 
     def fusion_end(self, name: str, index: int, count: int, seconds: float, *_: Any, **__: Any) -> None:
         self.compiled.append(name)
@@ -51,11 +51,11 @@ def test_shared_regions_are_right_and_each_structure_is_compiled_once() -> None:
 
 
 @pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser())
-def test_sharing_is_about_compilation_only() -> None:
+def test_sharing_changes_only_compilation() -> None:
     bench = workbench.open("residual_chain", device="planned", executor="nvfuser", layers=32, grad=True)
     before = bench.plan
     bench.choose({"sharing.identical": "shared"})
-    # Two fusions that differ in nothing but which inputs want gradients, which no compiler asks, are identical.
+    # Fusions are identical if they differ only in the inputs that need gradients: no compiler reads that.
     assert before.census.unique == bench.plan.census.unique == 6
     assert (before.counts["compilations"], bench.plan.counts["compilations"]) == (129, 6)
     assert str(before.split.forward.bound_symbols) == str(bench.plan.split.forward.bound_symbols)

@@ -1,7 +1,6 @@
-"""Tries every model of the zoo and writes docs/reference/models.md: ``python -m tests.models.table``.
+"""Try every model of the zoo and write docs/models.md: ``python -m tests.models.table``.
 
-Rows are kept in a file as they are made, so that a run that was ended goes on where it was; ``--again NAME…`` tries
-those anew.
+Rows are stored in a file as they are made, so that an interrupted run resumes; ``--again NAME…`` repeats those models.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from workbench.errors import WorkbenchError
 CHOICES = 10
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 _WITHIN = 0.01
-"""Share by which a measured peak may differ from the predicted."""
+"""Largest difference of the measured from the predicted peak, as a share."""
 
 _COLUMNS = (
     "model",
@@ -50,12 +49,12 @@ outputs and gradients of unmodified Thunder and of eager PyTorch. *Replayed*: th
 and transformers 5 for 2.
 """
 
-_ADVICE = "## Inputs to give, and models that cannot be opened"
-"""How the part of the page begins that is written by hand, and stays."""
+_ADVICE = "## What to give, and what cannot be opened"
+"""First line of the hand-written part of the page, which stays."""
 
 
 def row(name: str) -> dict[str, Any]:
-    """What came of a model: an `Outcome`, its fusions on a planned GPU, or the reason why not."""
+    """Return the row of a model: its `Outcome`, its fusions on a planned GPU, or the reason why not."""
     found: dict[str, Any] = {"model": name, "class": "", "reason": ""}
     try:
         module, args, kwargs = zoo.build(name)
@@ -76,14 +75,14 @@ def row(name: str) -> dict[str, Any]:
 
 
 def is_right(found: dict[str, Any]) -> bool:
-    """Whether all that is tried with a model came out right."""
+    """Return whether all trials of a model were right."""
     if found["reason"] or not found["accurate"] or not found["replayed"]:
         return False
     return bool(abs(found["measured_bytes"] / found["predicted_bytes"] - 1) <= _WITHIN)
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """The page, of the rows."""
+    """Return the page for these rows."""
     right = sum(map(is_right, rows))
     versions = ", ".join(f"{package} {version}" for package, version in installed_versions().items())
     lines = [
@@ -116,7 +115,7 @@ def page(rows: list[dict[str, Any]]) -> str:
     if others:
         lines += ["", "## Not opened, or not in all", "", "| model | reason |", "|---|---|"]
         for found in others:
-            # Where a library lies, and where an object was, differ from run to run.
+            # Paths of libraries and addresses of objects differ from run to run.
             reason = re.sub(r"\S*/site-packages/| at 0x[0-9a-f]+", "", " ".join(found["reason"].split()))
             reason = reason.replace("|", "\\|")
             lines.append(f"| {found['class'] or found['model']} | {reason[:400]} |")
@@ -128,7 +127,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Try what was not tried yet, and write the page."""
+    """Try the models that have not been tried yet, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, default=Path("models.jsonl"), help="where rows are kept")
     parser.add_argument("--again", nargs="*", default=[], metavar="NAME", help="models to try anew")

@@ -1,4 +1,4 @@
-"""Models that people bring: each opens, plans, takes choices, runs right, and takes the memory that was predicted."""
+"""Users' models: each opens, plans, takes choices, runs right, and takes the predicted memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ IN_SUITE = (
     *("gpt_bigcode", "convbert", "squeezenet", "xglm", "olmoe"),
     *("t5", "mamba2", "whisper", "lora"),
 )
-"""Those that differ most; `tests.models.table` tries them all, and docs/reference/models.md is what came of it."""
+"""The most different models. `tests.models.table` tries them all; docs/models.md holds the results."""
 IN_TEST = ("llama", "convnext")
-"""Those of `make test`: of a language and of images; `make long` has all."""
+"""Models for `make test`: a language model and an image model. `make long` runs all."""
 CHOICES = 5
 
 needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
@@ -41,7 +41,7 @@ def test_a_model_opens_runs_right_and_replays(name: str, tmp_path: Path) -> None
 @pytest.mark.slow
 @needs_nvfuser
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_a_model_is_planned_for_a_gpu_that_is_not_there(name: str) -> None:
+def test_a_model_is_planned_for_an_absent_gpu(name: str) -> None:
     module, args, kwargs = zoo.build(name)
     bench = workbench.open(module, *args, device="planned", executor="nvfuser", **kwargs)
     assert bench.capture == "dynamo", bench.capture_reason
@@ -49,7 +49,7 @@ def test_a_model_is_planned_for_a_gpu_that_is_not_there(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_experts_of_an_operator_of_their_own_are_statements(tmp_path: Path) -> None:
+def test_experts_with_an_operator_of_their_own_are_statements(tmp_path: Path) -> None:
     tried = trial.run("mixtral_grouped", tmp_path, CHOICES)
     assert tried.capture == "dynamo"
     assert tried.replayed

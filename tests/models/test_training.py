@@ -1,4 +1,4 @@
-"""Training loops of a person's own with what a config makes of a model: the losses are those of the model itself."""
+"""A user's own training loops with a compiled model: the losses equal those of the model itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACCUMULATED = 3
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Of a Granite, a Llama with other scales, all of whose saved tensors that may be are recomputed."""
+    """Config of a Granite (a Llama with other scales) that recomputes all saved tensors that it may."""
     module = zoo.build("granite")[0]
     bench = workbench.open(module, **batch(0))
     free = [site for site in bench.sites("saved") if "recompute" in site.options and site.choice != "recompute"]
@@ -41,7 +41,7 @@ def batch(step: int) -> dict[str, Any]:
 
 
 def by_trainer(model: nn.Module, folder: Path) -> list[float]:
-    """Losses of a fine-tuning by `transformers.Trainer`."""
+    """Return the losses of a fine-tuning by `transformers.Trainer`."""
     from transformers import Trainer, TrainingArguments
 
     arguments = TrainingArguments(
@@ -67,7 +67,7 @@ def by_trainer(model: nn.Module, folder: Path) -> list[float]:
 
 
 def by_loop(model: Callable[..., Any], parameters: Any) -> list[float]:
-    """Losses of a loop that gathers the gradients of several batches, and clips them, before each step."""
+    """Return the losses of a loop that accumulates the gradients of several batches and clips them before each step."""
     optimizer = torch.optim.AdamW(parameters, lr=1e-2)
     losses = []
     for step in range(3):

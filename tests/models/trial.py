@@ -1,4 +1,4 @@
-"""What is tried with each model: it opens, takes choices, replays, runs right, and takes the memory predicted."""
+"""The trial of a model: it opens, takes choices, replays, runs right, and takes the predicted memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from workbench.runs.measure import accuracy, memory_meter
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a model that opened.
+    """Results for a model that opened.
 
     Attributes
     ----------
     capture : str
-        The way it came in.
+        The front end.
     statements, sites, choices : int
-        Of the stock plan, of the stock plan, and made.
+        Statements and sites of the stock plan, and choices made.
     open_s : float
         CPU time to open it.
     predicted_bytes, measured_bytes : int
@@ -31,10 +31,10 @@ class Outcome:
     replayed : bool
         Whether the exported config gives the same plan.
     accurate : bool
-        Whether its first step, forward and backward, is unmodified Thunder's, eager's and, within eager's own error,
-        double precision's.
+        Whether its first step, forward and backward, equals unmodified Thunder's, eager's and, within eager's own
+        error, double precision's.
     against : str
-        What it was compared with.
+        The references of the comparison.
     compared : int
         Tensors compared.
     worst : str
@@ -56,7 +56,7 @@ class Outcome:
 
 
 def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
-    """A few legal choices drawn at random; one that another forbids is left out."""
+    """Make a few random legal choices; drop those that another one forbids."""
     draw = random.Random(seed)
     free = [(site.id, o) for site in bench.sites() for o in site.options if o != site.choice and o not in site.illegal]
     drawn = draw.sample(free, min(count, len(free)))
@@ -69,7 +69,7 @@ def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
 
 
 def run(name: str, folder: Path, choices: int) -> Outcome:
-    """Try a model of the zoo on the CPU, with so many random choices."""
+    """Try a model of the zoo on the CPU, with this many random choices."""
 
     def build() -> accuracy.Parts:
         return zoo.build(name)
@@ -86,7 +86,7 @@ def run(name: str, folder: Path, choices: int) -> Outcome:
     replayed = again.plan.text() == bench.plan.text() and again.choices == bench.choices
     stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
     checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture=config.capture)
-    stepper.step()  # some models write into their configuration when first called, and are captured again
+    stepper.step()  # some models change their configuration when first called, and are captured again
     return Outcome(
         capture=bench.capture,
         statements=statements,

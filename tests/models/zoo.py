@@ -1,4 +1,4 @@
-"""Models that people bring, with random weights and tiny shapes: each a factory of a module and its inputs."""
+"""Users' models with random weights and tiny shapes: each is a factory of a module and its inputs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _hugging_face(kind: str, task: str, config: dict[str, Any], configured: str 
 
 
 def _text(kind: str, task: str = "ForCausalLM", configured: str = "", **config: Any) -> Callable[[], Parts]:
-    """A model of text with its loss, by the names that its classes begin and end with, and its configuration's."""
+    """Return a text model with its loss, from the prefix and suffix of its class names and its configuration."""
 
     def build() -> Parts:
         tokens = torch.randint(3, VOCABULARY, (2, 8))
@@ -87,7 +87,7 @@ def _text(kind: str, task: str = "ForCausalLM", configured: str = "", **config: 
 
 
 def _experts(kind: str, **config: Any) -> Callable[[], Parts]:
-    """A mixture of experts, computed by operators of PyTorch alone."""
+    """Return a mixture of experts computed only by operators of PyTorch."""
     build = _text(kind, **config)
 
     def plain() -> Parts:
@@ -100,7 +100,7 @@ def _experts(kind: str, **config: Any) -> Callable[[], Parts]:
 
 
 def _image(kind: str, side: int = 16, **config: Any) -> Callable[[], Parts]:
-    """A classifier of images with its loss."""
+    """Return an image classifier with its loss."""
 
     def build() -> Parts:
         images, labels = torch.randn(2, 3, side, side), torch.tensor([0, 2])
@@ -126,10 +126,10 @@ def _clip() -> Parts:
 
 
 def _speech(kind: str, *, labels: bool = False) -> Parts:
-    """A recognizer of speech; without labels it gives scores, for a CTC loss outside of the program."""
+    """Return a speech recognizer. Without labels it returns scores, for a CTC loss outside the program."""
     given = {"labels": torch.randint(1, VOCABULARY, (2, 4))} if labels else {}
     module: Any = _hugging_face(kind, "ForCTC", _SPEECH)
-    module.freeze_feature_encoder()  # else it asks for gradients of its input in the middle of the program
+    module.freeze_feature_encoder()  # else it requires gradients of its input in the middle of the program
     return module, (torch.randn(2, 400),), given
 
 
@@ -319,8 +319,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
     # State space.
     "mamba": _text("Mamba", **_STATES),
     "mamba2": _text("Mamba2", **_STATES, num_heads=8, head_dim=8, n_groups=1, chunk_size=4),
-    # Mixture of experts.
-    # Gradients are off in all but the last of its cycles.
+    # Mixture of experts. All but the last of its cycles run without gradients.
     "hrm": _text("HrmText", **_SIZES, use_cache=False, head_dim=8),
     "llama4": _text("Llama4", configured="Llama4Text", **_GROUPED, head_dim=8, num_local_experts=4),
     "gemma4": _text("Gemma4Unified", configured="Gemma4UnifiedText", **_TWO_LAYERS, head_dim=8, sliding_window=4),
@@ -447,7 +446,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
 
 
 def build(name: str) -> Parts:
-    """A model by name, the same weights and inputs each time."""
+    """Return a model by name, with the same weights and inputs each time."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(5)
         return MODELS[name]()

@@ -1,7 +1,8 @@
-"""``make notebooks``: each source becomes a notebook, is run from top to bottom in a kernel, and written with outputs.
+"""``make notebooks``: turn each source into a notebook, run it from top to bottom in a kernel, and write it with
+outputs.
 
-``python -m tests.notebooks.build [--text] [NAME ...]`` builds those whose path holds one of the names. With ``--text``
-nothing is run: outputs stay, and only text cells are taken from the source, which is refused where code changed.
+``python -m tests.notebooks.build [--text] [NAME ...]`` builds those whose path contains one of the names. With
+``--text`` nothing runs: outputs stay, and only text cells are updated. A source with changed code is refused.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from tests.notebooks.source import NOTEBOOKS, notebook_of, read, sources, write
 
 
 def retold(source: Path) -> NotebookNode:
-    """The notebook that is there with the text of its source.
+    """Return the existing notebook with the text of its source.
 
     Raises
     ------
     ValueError
-        If its code is not the source's: it has to be run.
+        If its code differs from the source's: the notebook has to be run.
     """
     notebook, old = read(source), nbformat.read(notebook_of(source), as_version=4)
     codes = [[cell for cell in each.cells if cell.cell_type == "code"] for each in (notebook, old)]
@@ -35,7 +36,7 @@ def retold(source: Path) -> NotebookNode:
 
 
 def main(arguments: list[str]) -> int:
-    """Build; gives an exit status."""
+    """Build notebooks; return an exit status."""
     names = [argument for argument in arguments if argument != "--text"]
     wanted = [source for source in sources() if not names or any(name in str(source) for name in names)]
     if not wanted:

@@ -1,4 +1,4 @@
-"""A notebook in a real kernel: its cells run in order, and what they left behind is asked for from outside.
+"""Run a notebook in a real kernel: its cells in order, then queries on its state from outside.
 
 ::
 
@@ -29,7 +29,7 @@ from tests.notebooks.source import ROOT
 CELL_TIMEOUT_S = 1800
 SAMPLED_EVERY_S = 1.0
 _NO_DRIVER = "No CUDA runtime is found"
-"""PyTorch says so on machines that have CUDA's compiler and no GPU; it is theirs, and no output of a notebook."""
+"""PyTorch prints this on machines with CUDA's compiler but no GPU. It is not an output of the notebook."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _CPU = """
 import os, resource
@@ -44,21 +44,21 @@ class Session:
     Attributes
     ----------
     notebook : NotebookNode
-        Gets the outputs.
+        Receives the outputs.
     peak_bytes : int
-        The most memory that the kernel and all that it started had at once, sampled, as `used_bytes` counts.
+        Largest sampled memory of the kernel and its child processes, counted as in `used_bytes`.
     """
 
     def __init__(self, notebook: NotebookNode, client: NotebookClient, forked: bool) -> None:
         self.notebook = notebook
         self.peak_bytes = 0
         self._client = client
-        # What Jupyter started only asks for one that is forked.
+        # For a forked kernel, the process that Jupyter started is only the client of the forking process.
         pid = self.value("__import__('os').getpid()") if forked else client.km.provisioner.process.pid
         self._kernel = psutil.Process(pid)
 
     def sample(self) -> None:
-        """Look how much memory is used now."""
+        """Sample the memory in use."""
         self.peak_bytes = max(self.peak_bytes, used_bytes(self._kernel))
 
     def run_all(self) -> None:
@@ -67,7 +67,7 @@ class Session:
         Raises
         ------
         CellExecutionError
-            Of the first that fails.
+            From the first cell that fails.
         """
         count = 0
         for i, cell in enumerate(self.notebook.cells):
@@ -78,7 +78,7 @@ class Session:
         self.sample()
 
     def run(self, code: str) -> str:
-        """Run something else, such as an answer to an exercise; gives what was printed or shown, as text."""
+        """Run other code, such as an answer to an exercise; return what was printed or shown, as text."""
         cell = v4.new_code_cell(code)
         self.notebook.cells.append(cell)
         try:
@@ -88,30 +88,32 @@ class Session:
         return text_of(cell)
 
     def value(self, expression: str) -> Any:
-        """What an expression is in the kernel now; it has to be plain JSON data."""
+        """Return the current value of an expression in the kernel, which must be plain JSON data."""
         return json.loads(self.run(f"import json as _json\nprint(_json.dumps({expression}))"))
 
     def cpu_s(self) -> float:
-        """Processor seconds of the kernel and of all that it started and that has ended."""
+        """Return the CPU seconds of the kernel and of its child processes that have ended."""
         return float(self.run(_CPU))
 
 
 def environment() -> dict[str, str]:
-    """Of a kernel. The profiler writes of a missing GPU where PyTorch is imported before the workbench."""
+    """Return a kernel's environment. PyTorch's profiler prints a note on a missing GPU if it is imported before the
+    workbench.
+    """
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2", "KINETO_LOG_LEVEL": "99"}
 
 
 @contextmanager
 def session(notebook: NotebookNode, folder: Path, *, forked: bool = False) -> Iterator[Session]:
-    """A kernel for a notebook, whose files go to `folder`; ended with all that it started.
+    """Run a kernel for a notebook, whose files go to `folder`; end it with all its child processes.
 
     Parameters
     ----------
     notebook : NotebookNode
     folder : Path
-        The kernel's working directory, and where runs are kept.
+        The kernel's working directory, and the place of its runs.
     forked : bool
-        Whether it is forked from one that has imported all, inside of `forked_kernels.served`.
+        Whether to fork the kernel from a process that has imported everything, inside `forked_kernels.served`.
     """
     client = NotebookClient(
         notebook,
@@ -139,22 +141,22 @@ def _watch(session: Session, stop: threading.Event) -> None:
 
 
 def used_bytes(process: psutil.Process) -> int:
-    """Memory of a kernel and of all that it started.
+    """Return the memory of a kernel and its child processes.
 
-    Pages of files, such as PyTorch's libraries, count as often as the process has them that has most: who else on the
-    machine has them mapped makes no difference.
+    Pages of files, such as PyTorch's libraries, count once, for the process that has most of them. Mappings by other
+    processes of the machine make no difference.
     """
     try:
         started = process.children(recursive=True)
     except psutil.NoSuchProcess:
         started = []
-    # All of the kernel's own: what a forked one shares with others it would have alone elsewhere.
+    # All pages of the kernel count, because an unforked kernel would own those that a forked one shares.
     pages = [_pages(process, "Anonymous"), *(_pages(each, "Pss_Anon") for each in started)]
     return sum(own for own, _ in pages) + max(of_files for _, of_files in pages)
 
 
 def _pages(process: psutil.Process, own: str) -> tuple[int, int]:
-    """Bytes of a process that are no file's, counted as the system calls `own`, and those that are."""
+    """Return the anonymous bytes of a process, by the system's field `own`, and its file-backed bytes."""
     try:
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:
@@ -166,7 +168,7 @@ def _pages(process: psutil.Process, own: str) -> tuple[int, int]:
 
 
 def text_of(cell: NotebookNode) -> str:
-    """The outputs of a cell as text."""
+    """Return the outputs of a cell as text."""
     parts = []
     for output in cell.outputs:
         if output.output_type == "stream":
@@ -177,7 +179,7 @@ def text_of(cell: NotebookNode) -> str:
 
 
 def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[str, float]]:
-    """A notebook run from top to bottom, as it is committed, and what that took.
+    """Run a notebook from top to bottom; return it as it is committed, and the cost.
 
     Returns
     -------
@@ -194,7 +196,7 @@ def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[s
 
 
 def cleaned(notebook: NotebookNode) -> NotebookNode:
-    """The notebook, which it changes, without what is alive only with a kernel: a widget's view."""
+    """Remove from the notebook, in place, the parts that need a kernel: a widget's view."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if "outputs" in cell:

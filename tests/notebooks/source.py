@@ -1,8 +1,8 @@
-"""Notebooks as plain text: a Python file whose ``# %%`` lines begin cells, as editors know it, to a notebook.
+"""Convert a notebook's source to a notebook. The source is a Python file whose ``# %%`` lines begin cells.
 
-``# %% [markdown]`` begins text, each of whose lines is a comment. What follows on a ``# %%`` line as a JSON object is
-the cell's metadata: ``# %% {"jupyter": {"source_hidden": true}}`` folds a cell. What stands before the first cell says
-what the notebook is for, and is no part of it.
+``# %% [markdown]`` begins a text cell, whose lines are comments. A JSON object on a ``# %%`` line is the cell's
+metadata: ``# %% {"jupyter": {"source_hidden": true}}`` folds a cell. Text before the first cell states the notebook's
+purpose and does not go into the notebook.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _METADATA = {
 
 
 def sources() -> list[Path]:
-    """All sources, in the order of their names."""
+    """Return all sources, sorted by name."""
     return sorted(SOURCES.glob("*/*.py"))
 
 
 def notebook_of(source: Path) -> Path:
-    """Where the notebook of a source lies: ``sources/stories/x.py`` is ``stories/x.ipynb``."""
+    """Return the path of a source's notebook: ``sources/stories/x.py`` gives ``stories/x.ipynb``."""
     return (NOTEBOOKS / source.relative_to(SOURCES)).with_suffix(".ipynb")
 
 
 def read(source: Path) -> NotebookNode:
-    """The notebook of a source, without outputs.
+    """Return the notebook of a source, without outputs.
 
     Raises
     ------
     ValueError
-        If a line of a text cell is no comment, or a cell is empty; with the line's number.
+        If a line of a text cell is not a comment, or a cell is empty; with the line's number.
     """
     cells: list[NotebookNode] = []
     lines = source.read_text().splitlines()
@@ -68,7 +68,7 @@ def _uncommented(line: str, source: Path, number: int) -> str:
 
 
 def write(notebook: NotebookNode, path: Path) -> None:
-    """Write a notebook the way git likes it: keys sorted, one space, a newline at the end."""
+    """Write a notebook with small diffs: sorted keys, one space of indentation, a newline at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.validate(notebook)
     path.write_text(json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n")

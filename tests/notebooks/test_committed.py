@@ -1,4 +1,4 @@
-"""What is committed of each notebook: it is its source's, was run from top to bottom, and names nobody's machine."""
+"""Each committed notebook matches its source, was run from top to bottom, and names no machine."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_outputs_name_no_machine_and_hold_no_error_or_warning(source: Path) -> N
             assert not (found := MACHINE.search(json.dumps(output))), (cell.id, found)
 
 
-def test_no_notebook_is_without_a_source() -> None:
+def test_every_notebook_has_a_source() -> None:
     found = {path for folder in SOURCES.iterdir() for path in (NOTEBOOKS / folder.name).glob("*.ipynb")}
     assert found == {notebook_of(source) for source in sources()}

@@ -1,4 +1,4 @@
-"""The quickstart as `make lab` opens it: in a copy. What is in it is run in `tests/browser/test_quickstart.py`."""
+"""The quickstart copy that `make lab` opens. `tests/browser/test_quickstart.py` runs its contents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.notebooks.source import ROOT
 
 
-def test_make_lab_leaves_the_checkout_as_it_is_and_a_person_s_copies_as_they_are(tmp_path: Path) -> None:
+def test_make_lab_changes_neither_the_checkout_nor_the_users_copies(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     names = ("lessons/1_a.ipynb", "lessons/2_b.ipynb", "quickstart.ipynb", "stories/1_c.ipynb")
     for name in names:

@@ -1,4 +1,4 @@
-"""*Run All* of lessons, and of notebooks with models of Hugging Face whose app is shown: no cell fails."""
+"""*Run All* of lessons, and of notebooks with a Hugging Face model whose app is shown: no cell fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM"}
 
 
 def of_model(name: str, options: str) -> NotebookNode:
-    """A notebook that shows the app of a model, and goes on with cells that plan."""
+    """Return a notebook that shows the app of a model, followed by cells that plan."""
     cells = [
         f"import torch, transformers, workbench as wb\nfrom transformers import {KINDS[name]}, {name}Config\n"
         f"torch.manual_seed(0)\nmodel = {KINDS[name]}({MODELS[name]})\n"
@@ -50,7 +50,7 @@ def of_model(name: str, options: str) -> NotebookNode:
         pytest.param("Llama", 'device="planned", executor="nvfuser"', marks=pytest.mark.long),
     ],
 )
-def test_no_cell_of_a_notebook_with_a_model_of_hugging_face_fails(name: str, options: str, tmp_path: Path) -> None:
+def test_no_cell_of_a_notebook_with_a_hugging_face_model_fails(name: str, options: str, tmp_path: Path) -> None:
     with session(of_model(name, options), tmp_path) as kernel:
         kernel.run_all()
         assert kernel.value("bench.plan.proof.proven")

@@ -22,7 +22,7 @@ def test_cells_have_their_text_metadata_and_ids(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "a_story.ipynb").read_text().endswith("}\n")
 
 
-def test_a_line_of_text_that_is_no_comment_is_named(tmp_path: Path) -> None:
+def test_a_text_line_that_is_not_a_comment_is_named(tmp_path: Path) -> None:
     source = tmp_path / "x.py"
     source.write_text('"""X."""\n\n# %% [markdown]\n# A heading\nno comment\n')
     with pytest.raises(ValueError, match=r"x\.py:5: a line of text begins with #"):

@@ -1,7 +1,7 @@
-"""Each story, run from top to bottom in a real kernel: what it claims, asserted from outside on what it leaves.
+"""Each story, run from top to bottom in a real kernel: its claims are asserted from outside on its final state.
 
-With ``WORKBENCH_WRITE_NOTEBOOKS=1`` in the environment a story that passes is written with its outputs, as
-``make notebooks`` does: one execution for both.
+With ``WORKBENCH_WRITE_NOTEBOOKS=1`` in the environment, a story that passes is written with its outputs, as by ``make
+notebooks``: one execution for both.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.notebooks.source import SOURCES, notebook_of, read, write
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 MOST_CPU_S = 300
-"""Two free cores take about half as long; a machine shared with others cannot be held to seconds of a clock."""
+"""Two free cores take about half of this. The limit is CPU time because machines are shared."""
 MOST_BYTES = 2.5e9
 
 
 @contextmanager
 def told(name: str, folder: Path) -> Iterator[Session]:
-    """A story that was run, in what it may take."""
+    """Give a story that ran within its limits."""
     source = SOURCES / "stories" / f"{name}.py"
     with session(read(source), folder) as story:
         story.run_all()
@@ -38,13 +38,13 @@ def told(name: str, folder: Path) -> Iterator[Session]:
 
 
 def config_in(path: Path) -> wb.Config:
-    """A config that a story exported."""
+    """Return a config that a story exported."""
     assert path.exists()
     return wb.load(path)
 
 
 @pytest.mark.long
-def test_compile_time_against_depth(tmp_path: Path) -> None:
+def test_compile_time_against_depth_holds_its_claims(tmp_path: Path) -> None:
     with told("1_compile_time", tmp_path) as story:
         forms = story.value("[[p.census.unique, p.census.count, p.census.largest] for p in plans.values()]")
         assert forms[0][:2] == [3, 65]
@@ -54,7 +54,7 @@ def test_compile_time_against_depth(tmp_path: Path) -> None:
         assert compilations[3] == forms[3][0] < compilations[2] == 65
         unique = story.value("[unique for unique, _ in by_k.values()]")
         assert unique == sorted(unique)
-        # What is predicted to be compiled, and what that was measured to take.
+        # The predicted compilations, and their measured cost.
         patch, cut = story.value("list(predicted.values())")
         assert patch == {"1": 3, "2": 5, "4": 9}
         assert cut["4"] < patch["4"]
@@ -66,7 +66,7 @@ def test_compile_time_against_depth(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_copies_in_adam_and_sgd(tmp_path: Path) -> None:
+def test_copies_in_adam_and_sgd_hold_their_claims(tmp_path: Path) -> None:
     with told("2_optimizer_copies", tmp_path) as story:
         counts = story.value("counts")
         stock, best = counts["stock: a set on every copy"], counts["fences dropped, sets where needed"]
@@ -88,7 +88,7 @@ def test_copies_in_adam_and_sgd(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_gathers_and_waits(tmp_path: Path) -> None:
+def test_gathers_and_waits_hold_their_claims(tmp_path: Path) -> None:
     with told("3_gathers_and_waits", tmp_path) as story:
         inversions = story.value("[o.order.inversions for o in simulated['H100'].values()]")
         assert inversions[0] == inversions[1] > 0
@@ -105,7 +105,7 @@ def test_gathers_and_waits(tmp_path: Path) -> None:
         assert (config.ranks, config.parallel) == (8, "fsdp")
 
 
-def test_launch_bound_code(tmp_path: Path) -> None:
+def test_launch_bound_code_holds_its_claims(tmp_path: Path) -> None:
     with told("4_launch_bound", tmp_path) as story:
         quick, slow = (story.value(f"simulated['chunked', {launch_us}]") for launch_us in (5, 100))
         assert quick["kernels"] == slow["kernels"] == 17
@@ -119,7 +119,7 @@ def test_launch_bound_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_saved_tensors(tmp_path: Path) -> None:
+def test_saved_tensors_hold_their_claims(tmp_path: Path) -> None:
     with told("5_saved_tensors", tmp_path) as story:
         found = list(story.value("figures").values())
         stock, before, after, products, offloaded = found

@@ -1,4 +1,4 @@
-"""nvFuser plans and builds its definitions without a GPU; without its wheel there is nothing to test."""
+"""nvFuser plans and builds its definitions without a GPU. Without its wheel these tests cannot run."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from workbench.core.executor import why_no_nvfuser
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of this folder are skipped where nvFuser cannot be had."""
+    """Skip the tests of this folder if nvFuser is not installed."""
     if reason := why_no_nvfuser():
         for item in items:
             if "tests/nvfuser/" in item.path.as_posix():

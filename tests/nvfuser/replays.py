@@ -1,4 +1,4 @@
-"""A planned nvFuser plan held to eager PyTorch: it validates, its definitions build, and its replay gives the same."""
+"""Compare a planned nvFuser plan with eager PyTorch: it validates, its definitions build, and its replay agrees."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.programs import resolve
 
 @dataclasses.dataclass(frozen=True)
 class Eager:
-    """A program's tensors by Thunder's names, and what PyTorch makes of them."""
+    """A program's tensors under Thunder's names, before and after eager PyTorch."""
 
     before: dict[str, torch.Tensor]
     outputs: list[torch.Tensor]
@@ -44,7 +44,7 @@ def eager(program: Any, *args: Any, **settings: Any) -> Eager:
 
 
 def planned(program: Any, *args: Any, **settings: Any) -> Workbench:
-    """The same program for a GPU that is not there, captured as `eager` names its tensors."""
+    """Plan the same program for an absent GPU, captured with the tensor names of `eager`."""
     return workbench.open(program, *args, device="planned", executor="nvfuser", capture="interpreter", **settings)
 
 
@@ -55,14 +55,14 @@ def fusions(bench: Workbench) -> list[Any]:
 
 
 def replayed(bench: Workbench, known: Eager) -> Replayed:
-    """The plan in force, on the values that eager PyTorch had."""
+    """Replay the plan in force on the values of eager PyTorch."""
     plan = bench.plan
     bare = {name for site in plan.sites if site.lever == "copies" and site.outcome == "no set" for name in site.values}
     return replay(plan.split.forward, plan.split.backward, known.before, without_set=bare)
 
 
 def differences(found: Replayed, known: Eager) -> list[str]:
-    """Names of what is not equal."""
+    """Return the names of values that differ."""
     pairs = [(f"output {i}", found.outputs[i], output) for i, output in enumerate(known.outputs)]
     pairs += [(f"gradient of {name}", found.gradients.get(name), tensor) for name, tensor in known.gradients.items()]
     pairs += [(name, found.arguments[name], tensor) for name, tensor in known.after.items()]
@@ -74,7 +74,7 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def holds(bench: Workbench, known: Eager) -> None:
-    """Assert that the plan in force is a good one."""
+    """Assert that the plan in force is right."""
     plan = bench.plan
     validate(plan.split.forward, plan.split.backward)
     assert sum(count_sets(fusion) for fusion in fusions(bench)) == plan.counts["sets"]

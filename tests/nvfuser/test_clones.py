@@ -1,4 +1,4 @@
-"""nvFuser hands out a view of what it is asked to clone: seen by a replay, and left to PyTorch where it would show."""
+"""nvFuser returns a view instead of a clone. A replay shows it, and clones for which it matters are left to PyTorch."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def given() -> Outputs:
 
 @pytest.mark.parametrize("fences", ["keep", "drop"])
 @pytest.mark.parametrize("program", WRITTEN)
-def test_a_clone_keeps_what_it_was_when_its_memory_is_written(program: Callable[..., Outputs], fences: str) -> None:
+def test_a_clone_keeps_its_value_when_the_original_is_written(program: Callable[..., Outputs], fences: str) -> None:
     bench = replays.planned(program, *given())
     if any(fences in site.options for site in bench.sites("copies")):
         bench.choose({"copies.fences": fences})
     replays.holds(bench, replays.eager(program, *given()))
 
 
-def test_unmodified_thunder_with_nvfuser_writes_over_a_clone() -> None:
-    """The day that this fails, `workbench.compiler.fusion.nvfuser_clone_hazards` can go."""
+def test_unmodified_thunder_with_nvfuser_overwrites_a_clone() -> None:
+    """When this test fails, `workbench.compiler.fusion.nvfuser_clone_hazards` can be removed."""
     known = replays.eager(of_what_is_written, *given())
     program = resolve(of_what_is_written, *given(), device="planned")
     assert program.fake_mode is not None
@@ -85,7 +85,7 @@ def given_back(a: torch.Tensor, b: torch.Tensor) -> Outputs:
 
 
 @pytest.mark.parametrize("program", [both_returned, given_back])
-def test_a_clone_that_a_caller_has_beside_what_was_cloned_has_memory_of_its_own(
+def test_a_clone_returned_beside_its_original_has_memory_of_its_own(
     program: Callable[..., Outputs],
 ) -> None:
     known = replays.eager(program, *given())
@@ -98,7 +98,7 @@ def stays_inside(a: torch.Tensor, b: torch.Tensor) -> Outputs:
     return (torch.sin(a.clone()) * b,)
 
 
-def test_a_clone_that_nobody_sees_stays_in_its_fusion() -> None:
+def test_an_internal_clone_stays_in_its_fusion() -> None:
     (fusion,) = replays.fusions(replays.planned(stays_inside, *given()))
     assert "clone" in [member.sym.name for member in fusion.subsymbols]
 
@@ -122,7 +122,7 @@ def of_what_the_fusion_reads(a: torch.Tensor, b: torch.Tensor) -> Outputs:
     ("program", "shared"),
     [(in_one_memory, [0, 0, 2]), (in_parts, [0, 0, 2]), (of_what_the_fusion_reads, [0, 1, 1])],
 )
-def test_a_replay_puts_outputs_into_the_memory_that_the_plan_says(
+def test_a_replay_puts_outputs_into_the_memory_that_the_plan_names(
     program: Callable[..., Outputs], shared: list[int]
 ) -> None:
     known = replays.eager(program, *given())

@@ -1,4 +1,4 @@
-"""Plans for nvFuser of losses that its own `cross_entropy` is not made for: sums, weights, no reduction."""
+"""nvFuser plans of losses that its own `cross_entropy` does not support: sums, weights, no reduction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def given(dtype: torch.dtype = torch.float32, *, ignored: int = -100) -> tuple[t
 
 
 def eager(program: Callable[..., torch.Tensor], arguments: tuple[torch.Tensor, ...]) -> replays.Eager:
-    """What PyTorch makes of a program, by the names of its parameters, which Thunder's interpreter would refuse."""
+    """Return eager PyTorch's results by parameter names. Thunder's interpreter would refuse the program."""
     names = list(inspect.signature(program).parameters)
     given = {name: tensor.detach().clone() for name, tensor in zip(names, arguments, strict=True)}
     asked = {n: given[n].clone().requires_grad_() for n, t in zip(names, arguments, strict=True) if t.requires_grad}
@@ -46,7 +46,7 @@ def eager(program: Callable[..., torch.Tensor], arguments: tuple[torch.Tensor, .
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_loss_plans_and_its_gradients_are_eager_pytorchs(name: str, weighed: bool, reduction: str) -> None:
+def test_a_loss_plans_and_its_gradients_equal_eager_pytorchs(name: str, weighed: bool, reduction: str) -> None:
     options = OPTIONS[name]
 
     def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -76,7 +76,7 @@ def test_a_loss_divided_by_a_count_plans(shape: tuple[int, ...], dtype: torch.dt
 
 
 @pytest.mark.slow
-def test_a_causal_model_given_a_number_of_items_plans() -> None:
+def test_a_causal_model_with_a_number_of_items_plans() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2

@@ -1,7 +1,7 @@
-"""Random programs and choices, planned for nvFuser: plans validate, definitions build, replays give what eager does.
+"""Random programs and choices, planned for nvFuser: plans validate, definitions build, replays agree with eager.
 
-What is planned is a GPU that is not there: the plan's statements run with PyTorch on the CPU, a fusion statement by
-statement, with a copy reading before anything is written.
+The plans are for an absent GPU. PyTorch runs their statements on the CPU, a fusion statement by statement. A copy reads
+its source before anything is written.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(36000 if 
 
 
 def check(program: RandomProgram, data: st.DataObject) -> None:
-    # Eager adds gradients up in an order of its own, which shows in bfloat16.
+    # Eager sums gradients in another order, which is visible in bfloat16.
     assume("bfloat16" not in repr(program))
-    # Of a tensor given twice eager has one gradient, and a replay one for each name.
+    # For a tensor that is passed twice, eager has one gradient, and a replay has one for each name.
     assume("the last is the first" not in repr(program))
-    # An input that is given back is no part of the graph that Dynamo finds, and so of no replay.
+    # Dynamo's graph, and so the replay, does not contain an input that is returned.
     assume(not any(input.name in program.returned for input in program.inputs))
     try:
         known = proof.reference(program.build, program.build_eager)
     except proof.Unusable:
         assume(False)
-    # What unmodified Thunder gets wrong is no measure.
+    # Unmodified Thunder is not a reference where it is wrong.
     assume(not known.exhibit)
     function, args, _ = program.build()
     eager = replays.eager(function, *args)

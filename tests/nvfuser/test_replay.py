@@ -1,4 +1,4 @@
-"""Whatever is chosen, a plan for nvFuser computes what eager PyTorch does."""
+"""A plan for nvFuser gives eager PyTorch's results under all choices."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_every_policy_is_right_with_fences_and_without(name: str, fences: str, p
 
 
 def unchecked(name: str) -> tuple[replays.Replayed, replays.Eager]:
-    """A step without any `set`, as nvFuser would execute it if nothing were refused."""
+    """Return a step without any `set`, as nvFuser would execute it without refusals."""
     bench, known = opened(name)
     before = bench._history.at
     bench.choose({"copies.fences": "drop"})
@@ -94,15 +94,15 @@ def unchecked(name: str) -> tuple[replays.Replayed, replays.Eager]:
             bench.undo()
 
 
-def test_a_value_for_two_destinations_would_reach_one() -> None:
+def test_a_value_for_two_destinations_would_reach_only_one() -> None:
     assert replays.differences(*unchecked("two_destinations")) == ["c"]
 
 
-def test_a_value_that_is_returned_would_be_the_memory_that_was_written() -> None:
+def test_a_returned_value_would_be_the_written_memory() -> None:
     found, _ = unchecked("return_source")
     assert found.outputs[0].data_ptr() == found.arguments["a"].data_ptr()
 
 
-def test_optimizers_need_no_set_at_all() -> None:
+def test_optimizers_need_no_set() -> None:
     for name in ("adam", "sgd", "torch_adam", "torch_sgd"):
         assert not replays.differences(*unchecked(name))

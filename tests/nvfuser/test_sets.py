@@ -1,4 +1,4 @@
-"""How many `set` nodes each policy leaves, counted on the definitions that nvFuser gets, case by case."""
+"""The number of `set` nodes under each policy, counted case by case in nvFuser's definitions."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def fusions(bench: Workbench) -> list[Any]:
 
 
 def sets(bench: Workbench, policy: str | None = None) -> int:
-    """Counted in the math of the definitions: those that run, or those of an unchecked policy."""
+    """Count the sets in the math of the definitions: those that run, or those of an unchecked policy."""
     return sum(count_sets(fusion, policy) for fusion in fusions(bench))
 
 
 def outputs(math: str) -> set[str]:
-    """Values that a definition writes to memory."""
+    """Return the values that a definition writes to memory."""
     return set(math.partition("Outputs:")[2].partition("%kernel_math")[0].split())
 
 
-# Case, fences, fusions, and sets under the four policies at their word.
+# Case, fences, fusions, and sets under the four unchecked policies.
 TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
     ("add", "keep", 1, (1, 0, 0, 0)),
     ("add, cast", "keep", 1, (1, 0, 0, 0)),
@@ -102,7 +102,7 @@ TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
     ("batch norm that counts its batches", "drop", 2, (3, 0, 0, 0)),
     ("two destinations", "drop", 1, (2, 0, 0, 1)),
     ("return and copy", "drop", 1, (1, 0, 0, 1)),
-    # nvFuser puts one in by itself where an input is to be written into another one, as a clone that PyTorch makes is.
+    # nvFuser inserts one itself where an input is written into another one, as a clone by PyTorch is.
     ("swap", "drop", 1, (2, 2, 2, 2)),
     ("chain", "drop", 1, (2, 0, 0, 1)),
     ("copy of a cast to the same type", "drop", 1, (1, 1, 1, 1)),
@@ -115,7 +115,7 @@ TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
 
 
 @pytest.mark.parametrize(("case", "fences", "count", "expected"), TABLE, ids=[row[0] for row in TABLE])
-def test_the_table_of_sets(case: str, fences: str, count: int, expected: tuple[int, ...]) -> None:
+def test_the_number_of_sets_equals_the_table(case: str, fences: str, count: int, expected: tuple[int, ...]) -> None:
     bench = planned(case, "always", fences)
     assert len(fusions(bench)) == count
     assert tuple(sets(bench, policy) for policy in POLICIES) == expected
@@ -141,7 +141,7 @@ def test_a_plan_counts_the_sets_of_its_definitions(case: str, policy: str, fence
         ("copy of a cast to the same type", "is an input of the fusion", 1),
     ],
 )
-def test_a_set_that_is_needed_stays_and_going_without_is_refused_with_the_reason(
+def test_a_needed_set_stays_and_its_removal_is_refused_with_the_reason(
     case: str, reason: str, kept: int, policy: str
 ) -> None:
     assert sets(planned(case, policy, "drop")) == kept
@@ -167,7 +167,7 @@ def through_a_view(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def test_a_fence_before_a_view_that_is_written_through_stays_and_dropping_it_is_refused_with_the_reason() -> None:
+def test_a_fence_before_a_written_view_stays_and_its_removal_is_refused() -> None:
     bench = workbench.open(through_a_view, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     bench.choose({"copies.fences": "drop"})
     fences = [site for site in bench.sites("copies") if site.id.endswith("!fence")]
@@ -187,15 +187,15 @@ def beside_a_view(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return view + 1.0
 
 
-def test_a_fence_that_keeps_another_ones_view_out_of_a_fusion_stays() -> None:
+def test_a_fence_that_keeps_another_fences_view_out_of_a_fusion_stays() -> None:
     bench = workbench.open(beside_a_view, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     bench.choose({"copies.fences": "drop"})
     assert bench.plan.proof.proven
     assert any("is a view of" in reason for site in bench.sites("copies") for reason in site.illegal.values())
 
 
-def test_two_programs_under_different_policies_do_not_meddle() -> None:
-    """Definitions are built late: the policy is the plan's own, whoever builds in between."""
+def test_policies_of_two_programs_do_not_mix() -> None:
+    """Definitions are built late. Each uses its own plan's policy, whatever is built meanwhile."""
     one = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     other = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     one.choose({"copies.policy": "never"})
@@ -205,7 +205,7 @@ def test_two_programs_under_different_policies_do_not_meddle() -> None:
     assert [count_sets(fusion) for fusion in (second, first, second)] == [1, 0, 1]
 
 
-def test_shared_definitions_keep_their_policies_apart() -> None:
+def test_shared_definitions_keep_separate_policies() -> None:
     bench = opened("Adam, 3 parameters")
     bench.choose({"copies.policy": "always", "copies.fences": "keep", "sharing.identical": "shared"})
     changed = next(site for site in bench.sites("copies") if "never" in site.options and ":" in site.id)
@@ -217,7 +217,7 @@ def test_shared_definitions_keep_their_policies_apart() -> None:
         bench.choose({changed.id: "always", "sharing.identical": "separate"})
 
 
-def test_what_nvfuser_refuses_is_told_in_one_line_and_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_nvfuser_refusal_is_reported_in_one_line_without_output(capfd: pytest.CaptureFixture[str]) -> None:
     bench = workbench.open(expanded, ones(4, 4), ones(4), device="planned", executor="nvfuser")
     bench.choose({"copies.fences": "drop"})
     with pytest.raises(PlanError, match="nvFuser refuses nvFusion0") as refusal:
