@@ -1,6 +1,6 @@
 # ruff: noqa
 # mypy: ignore-errors
-"""A script whose functions hold all kinds of objects: writes each, pickled, into a folder; see `test_sending.py`."""
+"""A script whose functions hold all kinds of objects. It writes each, pickled, into a folder; see `test_sending.py`."""
 
 import contextvars, functools, io, logging, os, pathlib, sys, threading, weakref
 import thunder, torch

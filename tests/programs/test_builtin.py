@@ -1,4 +1,4 @@
-"""Every built-in program runs, and Thunder makes of it what PyTorch does."""
+"""Every built-in program runs, and Thunder gives PyTorch's results."""
 
 import importlib
 import pkgutil
@@ -24,7 +24,7 @@ SMALL = {
 NAMES = [info.name for info in describe()]
 
 SAME = {"ddp_llama"}
-"""Made by another one's factory, to be shared in another way."""
+"""Made by another program's factory, but parallelized in another way."""
 
 CASES: list[tuple[str, dict[str, Any]]] = [(name, SMALL.get(name, {})) for name in NAMES if name not in SAME] + [
     ("residual_chain", {"layers": 2, "grad": True}),
@@ -45,7 +45,7 @@ def tensors(*objects: Any) -> list[torch.Tensor]:
 def step(
     compiled: Callable[..., Any], original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """Outputs, inputs and parameters afterwards, and gradients, of one forward and backward."""
+    """Return outputs, final inputs and parameters, and gradients of one forward and backward."""
     outputs = tensors(compiled(*args, **kwargs))
     differentiable = [output for output in outputs if output.requires_grad]
     if differentiable:
@@ -56,7 +56,7 @@ def step(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), CASES)
-def test_thunder_computes_what_eager_does(name: str, settings: dict[str, Any]) -> None:
+def test_thunder_computes_the_results_of_eager(name: str, settings: dict[str, Any]) -> None:
     program = resolve(name, device="cpu", settings=settings)
     eager = step(program.callable, program.callable, program.args, program.kwargs)
     original, args, kwargs = program.build()
@@ -68,7 +68,7 @@ def test_thunder_computes_what_eager_does(name: str, settings: dict[str, Any]) -
             torch.testing.assert_close(one, other, rtol=1e-2 if one.dtype == torch.bfloat16 else 1e-4, atol=1e-3)
 
 
-def test_what_is_read_off_the_files_is_what_importing_them_gives() -> None:
+def test_the_catalogue_read_from_files_equals_the_imported_one() -> None:
     modules = pkgutil.iter_modules(builtin.__path__)
     for module in modules:
         importlib.import_module(f"{builtin.__name__}.{module.name}")
@@ -110,7 +110,7 @@ def test_large_planned_programs_take_no_memory() -> None:
 
 
 def write_in_place(program: Program) -> list[torch.Tensor]:
-    """Inputs that the program changes."""
+    """Return the inputs that the program changes."""
     before = [tensor.clone() for tensor in tensors(program.args)]
     program.callable(*program.args, **program.kwargs)
     return [now for was, now in zip(before, tensors(program.args), strict=True) if not torch.equal(was, now)]
@@ -119,11 +119,11 @@ def write_in_place(program: Program) -> list[torch.Tensor]:
 @pytest.mark.parametrize(
     ("name", "changed"), [("adam", 8), ("sgd", 4), ("swap", 2), ("two_destinations", 2), ("return_source", 1)]
 )
-def test_programs_that_write_in_place_do(name: str, changed: int) -> None:
+def test_programs_that_write_in_place_change_their_inputs(name: str, changed: int) -> None:
     assert len(write_in_place(resolve(name, device="cpu"))) == changed
 
 
-def test_adam_is_torchs_adam() -> None:
+def test_adam_equals_torchs_adam() -> None:
     program = resolve("adam", device="cpu", parameters=1, size=4)
     (param,), (grad,), *_ = program.args
     reference = torch.nn.Parameter(param.clone())
@@ -135,7 +135,7 @@ def test_adam_is_torchs_adam() -> None:
     torch.testing.assert_close(param, reference.detach())
 
 
-def test_sgd_is_torchs_sgd() -> None:
+def test_sgd_equals_torchs_sgd() -> None:
     program = resolve("sgd", device="cpu", parameters=1, size=4)
     (param,), (grad,), _ = program.args
     reference = torch.nn.Parameter(param.clone())

@@ -1,4 +1,4 @@
-"""What a person gives: inputs told from options of the same name, and what is no program refused with what to open."""
+"""Inputs given by a user: they are distinguished from options of the same name, and non-programs are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scaled(x: torch.Tensor, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("program", "given", "option"), [(Scaled(), {"seed": 3}, "seed=3"), (Scaled(), {"device": "cpu"}, "device='cpu'")]
 )
-def test_an_option_that_is_a_parameter_of_the_program_too_is_refused(
+def test_an_option_that_is_also_a_parameter_of_the_program_is_refused(
     program: nn.Module, given: dict[str, Any], option: str
 ) -> None:
     name = next(iter(given))
@@ -46,7 +46,7 @@ def test_inputs_of_any_name_are_given_by_kwargs() -> None:
     bench = workbench.open(scaled, x, kwargs={"seed": 3}, device="cpu")
     assert bench.program.kwargs == {"seed": 3}
     torch.testing.assert_close(bench.config.jit(scaled)(x, seed=3), x * 4)
-    # Then the option is the workbench's.
+    # Here the name means the workbench's option.
     assert workbench.open(scaled, x, kwargs={"seed": 3}, seed=5).program.seed == 5
     assert workbench.open(scaled, x, 3, seed=5).program.seed == 5, "an input given by place is no option"
 
@@ -72,12 +72,12 @@ def compiled_inside() -> nn.Module:
         (3, "int is no program; legal: a function or module with its inputs, a built-in name, or file.py:factory"),
     ],
 )
-def test_what_was_made_of_a_program_is_not_opened(program: Any, told: str) -> None:
+def test_an_object_derived_from_a_program_is_refused(program: Any, told: str) -> None:
     with pytest.raises(ProgramError, match=f"^{re.escape(told)}"):
         workbench.open(program, torch.ones(2, 4))
 
 
-def test_what_thunder_has_compiled_is_not_opened() -> None:
+def test_a_program_compiled_by_thunder_is_refused() -> None:
     import thunder
 
     with pytest.raises(ProgramError, match=r"compiled already, by thunder\.jit: open what it was made of"):
@@ -119,7 +119,7 @@ class Awaited:
         (Awaited(), "Awaited is async, "),
     ],
 )
-def test_what_computes_nothing_when_it_is_called_is_refused(program: Callable[..., Any], told: str) -> None:
+def test_an_object_that_computes_nothing_when_called_is_refused(program: Callable[..., Any], told: str) -> None:
     with pytest.raises(ProgramError, match=told):
         workbench.open(program, torch.ones(2), device="cpu")
 
@@ -141,13 +141,13 @@ def test_what_computes_nothing_when_it_is_called_is_refused(program: Callable[..
         ),
     ],
 )
-def test_inputs_that_a_program_has_no_parameters_for(args: tuple[Any, ...], inputs: dict[str, Any], told: str) -> None:
+def test_inputs_without_a_parameter_are_refused(args: tuple[Any, ...], inputs: dict[str, Any], told: str) -> None:
     with pytest.raises(ProgramError) as refused:
         workbench.open(Scaled(), *args, **inputs)
     assert str(refused.value) == f"Scaled takes (x, seed, device), and what was given does not fit: {told}"
 
 
-def test_a_misspelled_input_is_named_with_what_was_meant() -> None:
+def test_a_misspelled_input_is_named_with_a_suggestion() -> None:
     def scaled(input: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
         return input * factor
 
@@ -172,13 +172,13 @@ class Decorated(nn.Module):
         return x.sin()
 
 
-def test_a_decorator_may_take_more_than_what_it_decorates() -> None:
-    """As `return_dict` of Hugging Face's, which the model's own `forward` does not name."""
+def test_a_decorator_may_take_more_parameters_than_its_function() -> None:
+    """Hugging Face's `return_dict` does: the model's own `forward` does not name it."""
     bench = workbench.open(Decorated(), torch.ones(2), twice=True, device="cpu", executor="torch")
     torch.testing.assert_close(bench.config.jit(Decorated())(torch.ones(2), twice=True), 2 * torch.ones(2).sin())
 
 
-def test_a_call_of_the_modules_own_may_take_other_inputs() -> None:
+def test_a_modules_own_call_may_take_other_inputs() -> None:
     class Called(nn.Linear):
         def __call__(self, x: torch.Tensor, scale: float) -> torch.Tensor:
             return super().__call__(x * scale)
@@ -186,7 +186,7 @@ def test_a_call_of_the_modules_own_may_take_other_inputs() -> None:
     assert workbench.open(Called(4, 4), torch.ones(2, 4), 2.0, device="cpu").plan.saved_bytes > 0
 
 
-def test_a_hook_may_give_what_is_missing() -> None:
+def test_a_hook_may_supply_missing_inputs() -> None:
     module = nn.Linear(4, 4)
     module.register_forward_pre_hook(lambda module, given: (torch.ones(2, 4),))
     assert workbench.open(module, device="cpu", executor="torch").plan.saved_bytes == 2 * 4 * 4

@@ -1,4 +1,4 @@
-"""Modes of PyTorch around `open` belong to the program: planned, exported, restored in runs and replays."""
+"""PyTorch modes around `open` belong to the program: planned, exported, and restored in runs and replays."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_modes_are_found_and_restored(under: Callable[[], AbstractContextManager
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 @pytest.mark.parametrize(("under", "named"), UNDER[:3:2])
-def test_what_is_opened_under_a_mode_runs_and_replays_under_it(
+def test_a_program_opened_under_a_mode_runs_and_replays_under_it(
     under: Callable[[], AbstractContextManager[Any]], named: dict[str, str], capture: str, tmp_path: Path
 ) -> None:
     model = layer()
@@ -90,7 +90,7 @@ def dropped() -> nn.Module:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 @pytest.mark.parametrize(("opened", "capture"), [(True, "dynamo"), (False, "interpreter")])
-def test_a_config_of_the_other_mode_of_a_module_says_so(opened: bool, capture: str, tmp_path: Path) -> None:
+def test_a_config_for_the_other_mode_of_a_module_gives_a_message(opened: bool, capture: str, tmp_path: Path) -> None:
     model = dropped().train(opened)
     bench = workbench.open(model, X, capture=capture)
     config = workbench.load(bench.export(tmp_path / "choices.py"))

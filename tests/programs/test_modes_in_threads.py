@@ -1,4 +1,6 @@
-"""Programs of different modes in several threads: the process is as each needs it, and as it was afterwards."""
+"""Programs with different modes in several threads: each runs under its own, and the process returns to its state
+before.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ import workbench
 from workbench.programs import modes
 
 WAIT_S = 30.0
-"""Longer than anything here takes."""
+"""Longer than any step here takes."""
 
 SOON_S = 0.2
-"""Time for a thread to go on that need not wait."""
+"""Time for a thread to continue if it need not wait."""
 
 X = torch.ones(2, 4)
 
 
 class Inside:
-    """A thread that is inside of modes until it is told to leave."""
+    """A thread that stays inside modes until `leave` is called."""
 
     def __init__(self, pool: ThreadPoolExecutor, named: dict[str, str], then: dict[str, str] | None = None) -> None:
         self.entered, self.ended, self._leave = threading.Event(), threading.Event(), threading.Event()
@@ -63,7 +65,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("first", "second"), DIFFERENT)
-def test_threads_of_different_modes_have_theirs_and_leave_none(
+def test_threads_with_different_modes_run_one_after_the_other(
     first: dict[str, str], second: dict[str, str], pool: ThreadPoolExecutor
 ) -> None:
     one = Inside(pool, first)
@@ -79,7 +81,7 @@ def test_threads_of_different_modes_have_theirs_and_leave_none(
 
 
 @pytest.mark.parametrize("same", [{"default_dtype": "float64"}, {"deterministic": "on"}, {}])
-def test_threads_of_the_same_modes_go_on_together(same: dict[str, str], pool: ThreadPoolExecutor) -> None:
+def test_threads_with_the_same_modes_run_together(same: dict[str, str], pool: ThreadPoolExecutor) -> None:
     one, other = Inside(pool, same), Inside(pool, same)
     assert one.entered.wait(WAIT_S)
     assert other.entered.wait(WAIT_S)
@@ -90,7 +92,7 @@ def test_threads_of_the_same_modes_go_on_together(same: dict[str, str], pool: Th
     assert modes.current() == {}
 
 
-def test_threads_that_change_to_each_others_modes_wait_for_none_that_waits(pool: ThreadPoolExecutor) -> None:
+def test_threads_that_switch_to_each_others_modes_do_not_deadlock(pool: ThreadPoolExecutor) -> None:
     double, half = {"default_dtype": "float64"}, {"default_dtype": "bfloat16"}
     both = [Inside(pool, double, half), Inside(pool, double, {"deterministic": "on"})]
     assert all(each.entered.wait(WAIT_S) for each in both)
@@ -101,7 +103,7 @@ def test_threads_that_change_to_each_others_modes_wait_for_none_that_waits(pool:
     assert modes.current() == {}
 
 
-def test_what_a_program_changes_itself_stays_changed() -> None:
+def test_modes_that_a_program_sets_itself_stay() -> None:
     with modes.restored({}):
         torch.set_default_dtype(torch.float64)
     try:
@@ -116,7 +118,9 @@ def makes_its_own(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["open", "call"])
-def test_a_program_of_no_modes_is_compiled_without_those_of_another_thread(work: str, pool: ThreadPoolExecutor) -> None:
+def test_a_program_without_modes_is_compiled_without_those_of_another_thread(
+    work: str, pool: ThreadPoolExecutor
+) -> None:
     config = workbench.open(makes_its_own, X, capture="dynamo").config
     todo: dict[str, Callable[[], set[str]]] = {
         "open": lambda: set(workbench.open(makes_its_own, X, capture="dynamo").plan.graph.values.dtype),

@@ -1,4 +1,4 @@
-"""What can be opened as a program, and what is said of everything else."""
+"""Objects and names that can be opened as programs, and the messages for all others."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def message(*args: Any, **kwargs: Any) -> str:
     return str(error.value)
 
 
-def test_a_factory_in_a_file(file: Path) -> None:
+def test_a_factory_in_a_file_is_found(file: Path) -> None:
     program = resolve(f"{file}:with_args", device="cpu", settings={"size": "3"})
     assert program.callable(*program.args).tolist() == [2, 2, 2]
     assert program.settings == {"size": 3}
@@ -82,17 +82,17 @@ def test_a_factory_may_return_keywords(file: Path) -> None:
     assert program.callable(**program.kwargs).tolist() == [4, 4, 4, 4]
 
 
-def test_settings_of_any_name_where_the_factory_takes_them(file: Path) -> None:
+def test_a_factory_with_keyword_arguments_accepts_settings_of_any_name(file: Path) -> None:
     program = resolve(f"{file}:untyped", device="cpu", settings={"size": "2", "depth": "3", "name": "x", "on": "true"})
     assert program.args[1] == {"depth": 3, "name": "x", "on": True}
 
 
-def test_a_file_is_read_anew_each_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_again_each_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     resolve(f"{file}:with_args", device="cpu")
     before = file.stat()
     file.write_text(FILE.replace("x * 2", "x * 3"))
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # a change of the same second and size
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # a change with the same second and size
     program = resolve(f"{file}:with_args", device="cpu")
     assert program.callable(*program.args)[0] == 3
 
@@ -130,7 +130,7 @@ def test_a_relative_file_is_found_from_another_folder(file: Path, monkeypatch: p
         ("batch_norm", {"batch": 1}, ["batch must be at least 2, given 1"]),
     ],
 )
-def test_what_is_wrong_with_a_built_in_name(name: str, settings: dict[str, Any], parts: list[str]) -> None:
+def test_a_wrong_builtin_name_or_setting_is_explained(name: str, settings: dict[str, Any], parts: list[str]) -> None:
     given = message(name, settings=settings)
     for part in parts:
         assert part in given
@@ -159,18 +159,18 @@ def test_what_is_wrong_with_a_built_in_name(name: str, settings: dict[str, Any],
         ("no_kwargs", {}, ["returned int as kwargs"]),
     ],
 )
-def test_what_is_wrong_with_a_factory(file: Path, factory: str, settings: dict[str, Any], parts: list[str]) -> None:
+def test_a_wrong_factory_is_explained(file: Path, factory: str, settings: dict[str, Any], parts: list[str]) -> None:
     given = message(f"{file}:{factory}", settings=settings)
     for part in parts:
         assert part in given
 
 
-def test_a_file_without_a_factory_named(file: Path) -> None:
+def test_a_file_without_a_named_factory_is_refused(file: Path) -> None:
     assert "name the factory in the file" in message(str(file))
     assert "name the factory in the file" in message(file)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     assert "there is no such file" in message(f"{tmp_path}/gone.py:f")
     assert "it is a folder" in message(f"{tmp_path}/:f")
 
@@ -184,21 +184,21 @@ def test_a_missing_file(tmp_path: Path) -> None:
         ("x = 1\0\n", "running mine.py failed"),
     ],
 )
-def test_a_file_that_cannot_be_run(file: Path, text: str, part: str) -> None:
+def test_a_file_that_cannot_be_run_is_refused(file: Path, text: str, part: str) -> None:
     file.write_text(text)
     assert part in message(f"{file}:f")
 
 
-def test_names_take_no_inputs() -> None:
+def test_inputs_beside_a_builtin_name_are_refused() -> None:
     assert "mlp makes its own inputs" in message("mlp", torch.ones(3))
 
 
-def test_what_is_no_program() -> None:
+def test_an_object_that_is_not_a_program_is_refused() -> None:
     assert "int is no program" in message(5)
     assert "settings are for named programs; Linear is none" in message(nn.Linear(1, 1), settings={"layers": 1})
 
 
-def test_devices() -> None:
+def test_devices_are_checked_and_chosen() -> None:
     with pytest.raises(DeviceError, match="no device 'tpu'; legal: cpu, cuda, planned"):
         resolve("mlp", device="tpu")
     if not torch.cuda.is_available():
@@ -219,7 +219,7 @@ class Tied(nn.Module):
         return self.head(self.embedding(tokens) * self.scale)
 
 
-def test_given_objects_are_the_persons_own() -> None:
+def test_given_objects_are_used_without_a_copy() -> None:
     model, x = nn.Linear(3, 3), torch.ones(2, 3)
     program = resolve(model, x)
     assert program.callable is model
@@ -227,7 +227,7 @@ def test_given_objects_are_the_persons_own() -> None:
     assert (program.name, program.device, program.spec["kind"]) == ("Linear", "cpu", "pickle")
 
 
-def test_given_objects_planned_are_fake_copies_that_share_what_the_originals_share() -> None:
+def test_planned_objects_are_fake_copies_that_keep_sharing() -> None:
     model, tokens = Tied(), torch.tensor([[1, 2]])
     program = resolve(model, tokens, device="planned")
     planned: Any = program.callable
@@ -251,7 +251,7 @@ def test_given_objects_travel(tmp_path: Path) -> None:
         build(spec)
 
 
-def test_objects_that_cannot_travel_say_so(tmp_path: Path) -> None:
+def test_objects_that_cannot_travel_are_reported(tmp_path: Path) -> None:
     generator = (each for each in ())
     program = resolve(lambda x: (x, generator), torch.ones(1))
     with pytest.raises(ProgramError, match="cannot be sent to another process"):
@@ -266,7 +266,7 @@ def test_building_leaves_the_random_state_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_inputs_can_be_made_anew() -> None:
+def test_inputs_can_be_created_again() -> None:
     program: Program = resolve("swap", device="cpu")
     program.callable(*program.args)
     again = program.build()

@@ -1,4 +1,4 @@
-"""Objects of a notebook or script travel to another process, or are refused by name, with what to do."""
+"""Objects of a notebook or script travel to another process, or are refused by name with a remedy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAVEL)
-def test_what_a_notebook_s_function_holds_travels(sent: tuple[dict[str, Any], dict[str, Any]], name: str) -> None:
+def test_objects_held_by_a_notebooks_function_travel(sent: tuple[dict[str, Any], dict[str, Any]], name: str) -> None:
     here, there = sent
     assert here[name] == there[name]
     assert "value" in there[name]
@@ -72,7 +72,9 @@ def test_what_a_notebook_s_function_holds_travels(sent: tuple[dict[str, Any], di
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_travel_is_refused_by_name(sent: tuple[dict[str, Any], dict[str, Any]], name: str) -> None:
+def test_an_object_that_cannot_travel_is_refused_by_name(
+    sent: tuple[dict[str, Any], dict[str, Any]], name: str
+) -> None:
     refusal = sent[0][name]["refused"]
     assert refusal.startswith(f"{name} cannot be sent to another process: {REFUSED[name]}")
 
@@ -111,7 +113,7 @@ def test_tensors_that_share_memory_share_it_there() -> None:
         assert first.untyped_storage().nbytes() == one.untyped_storage().nbytes()
 
 
-def test_parameters_buffers_and_closures_share_there_what_they_share_here() -> None:
+def test_parameters_buffers_and_closures_keep_sharing_there() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     model[1].weight = model[0].weight
     model.register_buffer("all", torch.randn(6, 4))
@@ -132,7 +134,7 @@ def test_odd_tensors_travel(tensor: torch.Tensor) -> None:
     assert sent.dtype == tensor.dtype
 
 
-def test_an_operator_that_is_not_registered_there_says_so() -> None:
+def test_an_operator_that_is_not_registered_there_is_reported() -> None:
     with pytest.raises(ProgramError, match=r"torch\.ops\.mine\.no_such is not registered in the process of the run"):
         sending._operator("mine.no_such")
 
@@ -143,7 +145,7 @@ def written_through_a_view(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.slow
-def test_a_run_of_inputs_that_share_memory_measures_what_was_predicted(tmp_path: Path) -> None:
+def test_a_run_with_inputs_that_share_memory_measures_the_prediction(tmp_path: Path) -> None:
     x = torch.randn(3, 256, 256)
     bench = workbench.open(written_through_a_view, x, x[0], device="cpu", executor="torch", capture="interpreter")
     run = bench.run(wait=True, folder=tmp_path / "run", options=RunOptions(samples=1, clocks=False))

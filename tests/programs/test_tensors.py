@@ -1,4 +1,4 @@
-"""Tensors are found, and placed, wherever a person's program holds them."""
+"""Tensors are found and placed in all objects that can hold them in a user's program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Batch:
 
 @dataclasses.dataclass
 class Guarded:
-    """As a configuration of Hugging Face whose layers differ: it refuses what is not the same in all of them."""
+    """A configuration like Hugging Face's for models whose layers differ: it refuses attributes that are not equal in
+    all layers.
+    """
 
     x: torch.Tensor
     head_dim: int = 8
@@ -92,18 +94,18 @@ T = torch.ones(3)
         (functools.partial(scaled, scale=T), ["scale"]),
     ],
 )
-def test_a_tensor_is_found_wherever_it_is_held(objects: Any, paths: list[str]) -> None:
+def test_a_tensor_is_found_in_every_kind_of_holder(objects: Any, paths: list[str]) -> None:
     assert list(held(objects).tensors) == paths
 
 
-def test_what_holds_itself_is_walked_once() -> None:
+def test_an_object_that_holds_itself_is_walked_once() -> None:
     circle: list[Any] = [T]
     circle.append(circle)
     assert list(held(circle).tensors) == ["[0]"]
 
 
 @pytest.mark.parametrize("program", [Masked(), closing_over(T), functools.partial(scaled, scale=T), Masked().forward])
-def test_what_a_program_holds_is_planned_on_the_device_and_counted(program: Any) -> None:
+def test_tensors_held_by_a_program_are_planned_on_the_device_and_counted(program: Any) -> None:
     placed, x = placement.placed((program, torch.ones(2, 3)), "meta")
     assert {tensor.device.type for tensor in held((placed, x)).tensors.values()} == {"meta"}
     assert {tensor.device.type for tensor in held(program).tensors.values()} == {"cpu"}, "the person's own stay"
@@ -152,7 +154,7 @@ def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
 
 
 class Unread(nn.Module):
-    """Holds what no statement reads: a buffer, a parameter and a plain attribute."""
+    """Holds a buffer, a parameter and a plain attribute that no statement reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +172,7 @@ UNREAD_BYTES = (512 * 8, 64 * FLOAT_BYTES, 128 * FLOAT_BYTES, 32 * FLOAT_BYTES)
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 @pytest.mark.parametrize("device", ["cpu", "planned"])
-def test_what_no_statement_reads_is_in_memory_all_the_same(capture: str, device: str) -> None:
+def test_tensors_that_no_statement_reads_count_as_memory(capture: str, device: str) -> None:
     bench = workbench.open(
         Unread(), torch.ones(4, 16), torch.ones(32), device=device, executor="torch", capture=capture
     )
@@ -184,7 +186,7 @@ def test_what_no_statement_reads_is_in_memory_all_the_same(capture: str, device:
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_the_peak_with_what_no_statement_reads_is_the_one_measured(capture: str) -> None:
+def test_the_peak_with_unread_tensors_equals_the_measured_one(capture: str) -> None:
     module, x, unused = Unread(), torch.ones(4, 16), torch.ones(32)
     bench = workbench.open(module, x, unused, device="cpu", capture=capture)
     stepper = Stepper(module, (x, unused), {}, bench.config.jit(module))

@@ -1,4 +1,4 @@
-"""PyTorch's own optimizer steps, captured, do what the optimizers do, eagerly and through Thunder."""
+"""PyTorch's own optimizer steps, captured, equal the optimizers, eagerly and through Thunder."""
 
 import inspect
 from typing import Any
@@ -19,7 +19,7 @@ OPTIMIZERS: dict[str, Any] = {
 
 
 def start(name: str) -> tuple[dict[str, torch.Tensor], list[torch.nn.Parameter], torch.optim.Optimizer]:
-    """The program's parameters and gradients by name, and an optimizer of its own for the same."""
+    """Return the program's parameters and gradients by name, and a separate optimizer for them."""
     args = resolve(name, device="cpu", parameters=2, size=4).args
     given = dict(zip(("param_0", "grad_0"), args[:2], strict=True))
     params = [torch.nn.Parameter(given["param_0"].clone())]
@@ -29,7 +29,7 @@ def start(name: str) -> tuple[dict[str, torch.Tensor], list[torch.nn.Parameter],
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
 @pytest.mark.parametrize("jitted", [False, True])
-def test_a_captured_step_is_the_optimizers(name: str, jitted: bool) -> None:
+def test_a_captured_step_equals_the_optimizers_step(name: str, jitted: bool) -> None:
     bench = open_bench(name, device="cpu", executor="torch", parameters=2, size=4)
     function, args, _ = bench.program.build()
     _, params, optimizer = start(name)
@@ -53,19 +53,19 @@ def test_thunderfx_takes_the_step_that_the_program_holds(name: str) -> None:
     assert [len(info.thunder_compiled_fns) for info in backend.subgraph_infos] == [1]
 
 
-def test_each_capture_is_seen_however_many_there_are() -> None:
+def test_each_capture_is_reported_however_many_there_are() -> None:
     for parameters in range(1, 11):
         args = resolve("torch_sgd", device="cpu", parameters=parameters, size=2).args
         assert len(args) == 3 * parameters
 
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_a_step_is_captured_where_dynamo_has_given_the_optimizers_up(name: str) -> None:
+def test_a_step_is_captured_after_dynamo_gave_up_the_optimizer(name: str) -> None:
     params = [torch.nn.Parameter(torch.ones(2))]
     step = inspect.unwrap(type(OPTIMIZERS[name](params)).step)
     torch._dynamo.eval_frame.skip_code(step.__code__)
     try:
-        for tenths in range(12):  # more often than Dynamo captures one function
+        for tenths in range(12):  # more often than Dynamo's limit for one function
             assert len(resolve(name, device="cpu", parameters=1, size=2, lr=tenths / 10 + 0.05).args) >= 2
     finally:
         torch._dynamo.eval_frame.reset_code(step.__code__)

@@ -1,4 +1,4 @@
-"""Stores of runs, broken in every way that files can be: what the workbench makes of them, and leaves alone."""
+"""Stores of runs that are damaged in every way files can be: how the workbench reads them, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ EVENTS = (
     events.RankEnded(t_s=1.3, rank=0, compile_s=0.3),
     events.Finished(t_s=1.4),
 )
-"""One of each type but those that end a run otherwise."""
+"""One event of each type except the other terminal ones."""
 
 assert {type(event) for event in EVENTS} >= set(events.TYPES.values()) - set(events.FINAL)
 
 
 class Built:
-    """What the Experiments tab asks of a program."""
+    """The parts of a program that the Experiments tab reads."""
 
     name = "mlp"
 
@@ -138,7 +138,7 @@ def stuffed(path: Path, draw: random.Random) -> None:
 
 
 def _odd(value: Any, draw: random.Random) -> Any:
-    """A value with one place in it replaced, taken away or added."""
+    """Return a value with one place in it replaced, removed or added."""
     if isinstance(value, dict) and value and draw.random() < 0.9:
         key = draw.choice(list(value))
         rest = {k: v for k, v in value.items() if k != key}
@@ -154,7 +154,7 @@ def _odd(value: Any, draw: random.Random) -> Any:
 
 
 def mistyped(path: Path, draw: random.Random) -> None:
-    """Some records with values of other types, or without."""
+    """Give some records values of other types, or remove values."""
     lines = path.read_text().splitlines()
     whole = path.suffix == ".json"
     if whole:
@@ -193,7 +193,7 @@ def missing(path: Path, draw: random.Random) -> None:
 
 
 def special(path: Path, draw: random.Random) -> None:
-    """Something else in its place."""
+    """Put a special file in its place."""
     path.unlink()
     kind = draw.randrange(7)
     if kind == 0:
@@ -210,7 +210,7 @@ def special(path: Path, draw: random.Random) -> None:
         path.symlink_to(draw.choice(["/etc/passwd", "/", "nowhere"]))
     else:
         here = os.getcwd()
-        os.chdir(path.parent)  # a socket's name has to be short
+        os.chdir(path.parent)  # the name of a socket must be short
         try:
             with socket.socket(socket.AF_UNIX) as server:
                 server.bind(path.name)
@@ -245,12 +245,12 @@ def make_run(root: Path, name: str, *, log: bool = True, ranks: int = 1, options
 
 
 def break_store(root: Path, draw: random.Random, bystander: int) -> None:
-    """Make a store with two whole runs and one that is broken in one to three places."""
+    """Make a store with two intact runs and one that is broken in one to three places."""
     (root.parent / "thesis.tex").write_text("all of it\n")
     make_run(root, "whole-1")
     make_run(root, "whole-2")
     on_ranks = draw.random() < 0.2
-    # Limits that nothing keeps: who takes another's process for the run's would kill it.
+    # Limits that any process exceeds: a process mistaken for the run's would be killed.
     limits = RunOptions(timeout_s=0.0, memory_limit_bytes=1)
     run_dir = make_run(root, "broken", log=not on_ranks, ranks=2 if on_ranks else 1, options=limits)
     executed = EXECUTES.format(path=str(root.parent / "executed"))
@@ -274,11 +274,11 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
     for _ in range(draw.randint(1, 3)):
         path = draw.choice(breakable)
         if path.is_file() and not path.is_symlink() and path.stat().st_size:
-            # What is no JSON has no values to exchange.
+            # A file that is not JSON has no values to change.
             with contextlib.suppress(ValueError, RecursionError):
                 draw.choice(WAYS)(path, draw)
     for log in run_dir.glob(f"rank*/{event_log.LOG_FILE}"):
-        # Long ago: else the ranks are taken to go on elsewhere, and are followed.
+        # Long ago, so that the ranks do not count as running externally and are not followed.
         os.utime(log, (0, 0), follow_symlinks=False)
     if draw.random() < 0.1:
         run_dir.rename(root / draw.choice(["new\nline", "\x1b[31m", os.fsdecode(b"\xff\xfe"), "b" * 250]))
@@ -288,7 +288,7 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
 
 
 def state_of(folder: Path) -> dict[str, str]:
-    """Digests of all files in a folder."""
+    """Return digests of all files in a folder."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -297,7 +297,7 @@ def state_of(folder: Path) -> dict[str, str]:
 
 
 def exercise_store(root: Path, target: Path) -> tuple[int, int]:
-    """Do with a store all that the workbench does; runs that could be read, and those that could not."""
+    """Do with a store all that the workbench does; return the numbers of readable and unreadable runs."""
     before = {name: state_of(root / name) for name in ("whole-1", "whole-2")}
     runs, unreadable = run_store.listing(root)
     names = {run.run_dir.name for run in runs}
@@ -334,12 +334,12 @@ def exercise_store(root: Path, target: Path) -> tuple[int, int]:
 
 
 def was_run(folder: Path) -> bool:
-    """Whether starting it is refused for sure: it was run before."""
+    """Return whether the folder was run before, so that starting it again must be refused."""
     return (folder / event_log.LOG_FILE).exists()
 
 
 def use(run: Run, other: Run, target: Path) -> None:
-    """Ask a run for all that it tells, as the command line and the tabs do."""
+    """Read all results of a run, as the command line and the tabs do."""
     written = json.dumps(run.to_json(), allow_nan=False)
     assert isinstance(written, str)
     assert run.state in (*run_control.FINAL_STATES, "starting", "compiling", "running")
@@ -369,7 +369,7 @@ def use(run: Run, other: Run, target: Path) -> None:
 
 
 def exercise_sweep(folder: Path, draw: random.Random) -> None:
-    """A sweep of no points in a folder whose notes are broken."""
+    """Run a sweep without points in a folder with broken notes."""
     folder.mkdir()
     wanted = sweep.Sweep(program="residual_chain", settings={"layers": []})
     sweep.run(wanted, folder)
@@ -392,7 +392,7 @@ class TooLong(BaseException):
 
 @contextlib.contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Raise where it takes longer; only in the main thread."""
+    """Raise if the block takes longer; only in the main thread."""
 
     def ring(*_: Any) -> None:
         raise TooLong
@@ -407,14 +407,14 @@ def within(seconds: int) -> Iterator[None]:
 
 
 def held() -> tuple[int, int]:
-    """Descriptors that this process has, and threads that follow runs."""
+    """Return the numbers of this process's descriptors and of threads that follow runs."""
     following = [thread for thread in threading.enumerate() if thread.name.startswith(("follow-", "output-"))]
     return len(os.listdir("/proc/self/fd")), len(following)
 
 
 @dataclasses.dataclass
 class Found:
-    """What broken stores came to."""
+    """Totals over broken stores."""
 
     stores: int = 0
     readable: int = 0
@@ -423,7 +423,7 @@ class Found:
 
 
 def break_stores(folder: Path, count: int, first_seed: int, set_root: Callable[[Path], None]) -> Found:
-    """Break stores, use them, and tell what went wrong."""
+    """Break stores, use them, and report faults."""
     found = Found()
     with subprocess.Popen(["sleep", "36000"], start_new_session=True) as bystander:
         try:

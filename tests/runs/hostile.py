@@ -1,4 +1,4 @@
-"""Programs that do what no program should: each is run, and nothing of it may be left, hang or be lost."""
+"""Misbehaving programs: each is run, and must leave nothing behind, hang nothing and lose nothing."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ ENDLESS = ("sleeps", "computes for ever", "stops itself", "ignores signals", "be
 
 @dataclasses.dataclass(frozen=True)
 class Hostile:
-    """A program, what it is called, and how it is run."""
+    """A program, its name, and its run options."""
 
     name: str
     source: str
@@ -117,7 +117,7 @@ class Hostile:
 
 
 def hostile(seed: int, folder: Path) -> Hostile:
-    """One of the programs, in turn, with other values each time."""
+    """Return one of the programs, in turn, with other values each time."""
     draw = random.Random(seed)
     name = list(BODIES)[seed % len(BODIES)]
     token = f"36{seed:05}.5"
@@ -141,7 +141,7 @@ def hostile(seed: int, folder: Path) -> Hostile:
 
 
 def left_of(token: str) -> list[int]:
-    """Processes that a program started under a name that no other has."""
+    """Return the processes that a program started, marked by a unique token."""
     found = []
     for pid in os.listdir("/proc"):
         if pid.isdigit():
@@ -152,7 +152,7 @@ def left_of(token: str) -> list[int]:
 
 
 def run_hostile(folder: Path, seed: int, bystander: subprocess.Popen[bytes]) -> tuple[str, list[str]]:
-    """Run one; how it ended, and what went wrong."""
+    """Run one program; return how it ended, and the faults."""
     folder.mkdir()
     (folder / "thesis.tex").write_text("all of it\n")
     program = hostile(seed, folder)

@@ -14,7 +14,7 @@ from workbench.runs.process import run_store
 pytestmark = pytest.mark.slow
 
 
-def test_broken_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_stores_cause_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = break_stores(tmp_path, 25, 10_000, lambda root: monkeypatch.setenv(run_store.ROOT_VARIABLE, str(root)))
     assert found.faults == []
     assert found.stores == 25
@@ -23,7 +23,7 @@ def test_broken_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["starts a daemon and is killed", "puts a pipe in the log's place", "forks a daemon"])
-def test_hostile_programs(tmp_path: Path, name: str) -> None:
+def test_hostile_programs_cause_no_fault(tmp_path: Path, name: str) -> None:
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as bystander:
         ended, faults = run_hostile(tmp_path / "one", list(BODIES).index(name), bystander)
         bystander.kill()

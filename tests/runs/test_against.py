@@ -1,4 +1,4 @@
-"""One run beside other ways to run the same program, and a step's allocations as a snapshot for memory_viz."""
+"""A run interleaved with other variants of the same program, and a step's allocations as a snapshot for memory_viz."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def run(bench: wb.Workbench, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.slow
-def test_each_other_way_is_timed_in_turns_with_the_run(run: Run) -> None:
+def test_each_variant_is_timed_interleaved_with_the_run(run: Run) -> None:
     assert run.ok, (run.error, run.detail)
     assert list(run.against) == ["stock", "thunder", "config"]
     own = events.last_of(run.events, events.StepTimes)
     assert own is not None
     for event in run.events:
         if isinstance(event, events.VariantTimes):
-            # Samples at one index were taken in one turn.
+            # Samples with the same index were taken in the same turn.
             assert len(event.samples_s) == len(own.samples_s) == 5
             found = run.against[event.name]
             assert found["low"] <= found["ratio"] <= found["high"]
@@ -61,7 +61,7 @@ def test_each_other_way_is_timed_in_turns_with_the_run(run: Run) -> None:
 
 
 class Seen:
-    """Fusions of which it is noted in which phases of a run they are kept, and shared."""
+    """Records in which phases of a run fusions are cached and shared."""
 
     def __init__(self) -> None:
         self.phases: dict[str, str] = {}
@@ -84,7 +84,7 @@ class Seen:
 
 
 @pytest.mark.slow
-def test_what_a_run_compiled_is_not_compiled_again_to_compare_with_and_to_time_beside(
+def test_compilations_of_a_run_are_reused_for_references_and_variants(
     bench: wb.Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = bench.run(wait=True, folder=tmp_path / "run", options=RunOptions(samples=0, check_accuracy=False))
@@ -105,12 +105,12 @@ def test_what_a_run_compiled_is_not_compiled_again_to_compare_with_and_to_time_b
     monkeypatch.setattr(worker, "_phase", seen.phase)
     monkeypatch.setattr(worker, "fusions_of", lambda device: seen)
     worker.run_program(run.run_dir, event_log.EventLog(tmp_path / "events.jsonl"))
-    # What compiling costs is measured with nothing shared; nor is anything timed inside.
+    # Compilation is measured with nothing shared, and nothing is timed inside.
     assert seen.phases == {"build": "", "compile": "kept", "warmup": "", "time": "", "accuracy": ""}
     assert compiled_for == ["shared", "shared"]
 
 
-def test_a_difference_is_noise_where_its_interval_holds_one() -> None:
+def test_a_difference_is_noise_if_its_interval_contains_one() -> None:
     def verdict(ratio: float, low: float, high: float) -> str:
         return events.VariantTimes(
             t_s=0.0, name="", samples_s=[], step_s=1.0, ratio=ratio, ratio_low=low, ratio_high=high
@@ -130,7 +130,7 @@ def test_a_difference_is_noise_where_its_interval_holds_one() -> None:
         ({"options": RunOptions(cuda_graph=True)}, RunError, "a CUDA graph needs a CUDA device, .* is for cpu"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_starts(
+def test_incomparable_variants_are_refused_before_anything_starts(
     bench: wb.Workbench, asked: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
@@ -139,7 +139,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_starts(
 
 
 @pytest.mark.slow
-def test_a_way_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> None:
+def test_a_variant_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> None:
     folder = request.prepare(
         tmp_path / "run",
         bench.program,
@@ -152,13 +152,13 @@ def test_a_way_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_alive_is_told_of_the_prediction_and_of_the_measurement(run: Run) -> None:
+def test_live_values_are_reported_for_prediction_and_measurement(run: Run) -> None:
     memory = run.to_json()["memory"]
     predicted, measured = memory["predicted_alive_at_peak"], memory["alive_at_peak"]
     assert sum(each["bytes"] for each in predicted) <= memory["predicted_peak_bytes"]
     in_all = memory["baseline_bytes"] + sum(each["bytes"] for each in measured)
     assert in_all == memory["measured_peak_bytes"]
-    # The largest of what both name is of one size; a storage with several values may go by another of them.
+    # The largest value named by both has the same size. A storage with several values may have another of their names.
     sizes = {each["value"]: each["bytes"] for each in predicted}
     both = [each for each in measured if each["value"] in sizes]
     assert len(both) > len(measured) / 2
@@ -179,11 +179,11 @@ def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, 
     held = [segment for segment in snap["segments"] if segment["blocks"][0]["frames"][0]["name"].startswith("blocks.")]
     assert len(held) == 4  # two linear layers with biases
     assert any(frame["filename"] == "mlp.py" for entry in snap["device_traces"][0] for frame in entry["frames"])
-    # PyTorch's own tool draws it.
+    # PyTorch's own tool renders it.
     assert "<script" in _memory_viz.trace_plot(snap)
 
 
-def test_a_snapshot_frees_what_was_freed_and_keeps_what_was_left() -> None:
+def test_a_snapshot_frees_freed_memory_and_keeps_the_rest() -> None:
     changes = [Change(1000, 64, 0xA), Change(2000, 32, 0xB), Change(3000, -64, 0xA)]
     allocated = [(Allocation(0xA, 64, 0, 0, 2, True), []), (Allocation(0xB, 32, 0, 1, 3, True), [])]
     snap = memory_snapshot.of_events(changes, allocated, [(0xC, 16, "weight")])
@@ -192,19 +192,19 @@ def test_a_snapshot_frees_what_was_freed_and_keeps_what_was_left() -> None:
     assert [(segment["address"], segment["total_size"]) for segment in snap["segments"]] == [(0xB, 32), (0xC, 16)]
 
 
-def test_a_run_without_a_snapshot_says_how_to_take_one(bench: wb.Workbench, tmp_path: Path) -> None:
+def test_a_run_without_a_snapshot_reports_how_to_take_one(bench: wb.Workbench, tmp_path: Path) -> None:
     run = Run(request.prepare(tmp_path / "run", bench.program))
     with pytest.raises(RunError, match=r"run it with RunOptions\(memory_snapshot=True\)"):
         memory_snapshot.write(run, tmp_path / "s.pickle")
 
 
-def test_a_step_on_the_cpu_is_no_cuda_graph() -> None:
+def test_a_step_on_the_cpu_cannot_be_a_cuda_graph() -> None:
     with pytest.raises(RunError, match="the program is on cpu"):
         cuda_graph.GraphedStepper(torch.tanh, (torch.ones(4),), {})
 
 
-def test_why_a_step_cannot_be_captured_is_what_went_wrong_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the capture ended with an error of its own, and the cause was told nowhere."""
+def test_a_failed_capture_reports_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the capture ended with an error of its own, and nothing reported the cause."""
     captured: dict[str, Any] = {}
 
     class Ending:

@@ -1,4 +1,4 @@
-"""Comparisons: what differs is told from what is noise."""
+"""Comparisons distinguish differences from noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.runs.sweep.compare import Difference, compare
 
 
 class Anything:
-    """In the place of a program."""
+    """A stand-in for a program."""
 
     def dump(self, folder: Path) -> dict[str, object]:
         return {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0}
@@ -31,7 +31,7 @@ def recorded(
     peak_bytes: int = 1000,
     yardstick_s: float = 50e-6,
 ) -> Run:
-    """A finished run with these step times, and more in its log."""
+    """Return a finished run with these step times, and further events in its log."""
     request.prepare(folder, Anything(), predicted_peak_bytes=1000)
     log = EventLog(folder / event_log.LOG_FILE)
     step_s = float(np.median(samples_s))
@@ -69,7 +69,7 @@ def test_a_difference_within_the_machines_noise_is_noise(tmp_path: Path) -> None
     assert of(recorded(tmp_path / "b", around(1.2)), base, "step_s").verdict == "noise"
 
 
-def test_a_difference_within_the_drift_between_the_runs_is_noise_and_beyond_it_a_verdict(tmp_path: Path) -> None:
+def test_a_difference_beyond_the_drift_between_runs_gets_a_verdict(tmp_path: Path) -> None:
     base = recorded(tmp_path / "a", around(1.0))
     slow = recorded(tmp_path / "b", around(1.2), yardstick_s=60e-6)
     assert of(slow, base, "step_s").drift == pytest.approx(0.2)
@@ -83,14 +83,14 @@ def test_a_difference_within_the_runs_own_intervals_is_noise(tmp_path: Path) -> 
     assert of(recorded(tmp_path / "b", [*wide, 1.49], noise=0.0), base, "step_s").verdict == "noise"
 
 
-def test_runs_of_before_the_drift_was_kept_have_no_winner_and_say_so(tmp_path: Path) -> None:
+def test_older_runs_without_a_drift_have_no_winner_and_a_note(tmp_path: Path) -> None:
     base = recorded(tmp_path / "a", around(1.0), yardstick_s=0.0)
     found = compare(base, recorded(tmp_path / "b", around(2.0)))
     assert next(d for d in found.differences if d.figure == "step_s").verdict == "unknown"
     assert any("a is of before" in warning for warning in found.warnings)
 
 
-def test_a_comparison_says_that_it_was_not_measured_interleaved(tmp_path: Path) -> None:
+def test_a_comparison_states_that_it_was_not_interleaved(tmp_path: Path) -> None:
     found = compare(recorded(tmp_path / "a", around(1.0)), recorded(tmp_path / "b", around(1.1), yardstick_s=51e-6))
     assert found.words.startswith("not measured interleaved")
     assert "drifted by 2.0%" in found.words
@@ -103,7 +103,7 @@ def test_bytes_are_counted_and_not_sampled(tmp_path: Path) -> None:
     assert of(less, base, "predicted_peak_bytes").verdict == "same"
 
 
-def test_what_has_one_sample_has_no_verdict(tmp_path: Path) -> None:
+def test_a_single_sample_gives_no_verdict(tmp_path: Path) -> None:
     one = recorded(tmp_path / "a", [1.0])
     assert of(recorded(tmp_path / "b", [2.0]), one, "step_s").verdict == "unknown"
 

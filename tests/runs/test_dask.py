@@ -23,14 +23,14 @@ from workbench.runs.process import run_control
 from workbench.runs.sweep import dask_runs
 
 
-def test_an_address_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_without_a_scheduler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_runs, "CONNECT_S", 0.2)
     nowhere = dask_runs.dask("tcp://127.0.0.1:1")
     with pytest.raises(RunError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "), nowhere:
         raise AssertionError("it has no workers")
 
 
-def test_a_folder_whose_process_was_killed_is_gone_once_the_next_is_made(
+def test_a_folder_of_a_killed_process_is_removed_when_the_next_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -61,12 +61,12 @@ with dask_runs.folder() as made:
 
 
 def points_of(pid: int) -> list[psutil.Process]:
-    """The cold processes that a worker waits for."""
+    """Return the processes of cold points that a worker waits for."""
     return [child for child in psutil.Process(pid).children() if "workbench.runs.sweep.sweep_point" in child.cmdline()]
 
 
 def kill_a_busy_worker(client: Client, killed: list[psutil.Process]) -> None:
-    """Once each of both waits for a point; `killed` has that of the one that dies."""
+    """Kill a worker once each of both waits for a point; `killed` receives the dead worker's process of a point."""
     pids = list(client.run(os.getpid).values())
     while not all(points_of(pid) for pid in pids):
         time.sleep(0.1)
@@ -88,7 +88,7 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capf
             cli.main(["sweep", *given, "--dask", cluster.scheduler_address, "--json"])
         killer.join()
     assert killed
-    # Nothing works on for a worker that is gone.
+    # No process still works for a dead worker.
     assert not any(point.is_running() for point in killed)
     document = json.loads(capfd.readouterr().out)
     assert not ended.value.code, document

@@ -1,4 +1,4 @@
-"""The event log: what is written is read back, whatever became of the writer."""
+"""The event log: written events are read back, whatever happened to the writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.runs.log.event_log import EventLog, Tail
 from workbench.runs.log.events import Finished, Phase, Stage
 
 
-def test_what_is_written_is_read_back_in_order(tmp_path: Path) -> None:
+def test_written_events_are_read_back_in_order(tmp_path: Path) -> None:
     log = EventLog(tmp_path / event_log.LOG_FILE)
     written = [Phase(t_s=0.0, phase="build"), Stage(t_s=1.5, name="interpret", seconds=1.25), Finished(t_s=2.0)]
     for event in written:
@@ -25,7 +25,7 @@ def test_what_is_written_is_read_back_in_order(tmp_path: Path) -> None:
     assert event_log.read(tmp_path) == written
 
 
-def test_a_torn_last_line_is_left_out_and_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_skipped_and_read_once_complete(tmp_path: Path) -> None:
     path = tmp_path / event_log.LOG_FILE
     whole, torn = event_log.encode(Phase(t_s=0.0, phase="build")), event_log.encode(Finished(t_s=1.0))
     path.write_bytes(whole + torn[:9])
@@ -63,7 +63,7 @@ BROKEN_LINES = {
 
 
 @pytest.mark.parametrize("line", BROKEN_LINES.values(), ids=BROKEN_LINES)
-def test_lines_that_are_no_records_are_skipped_and_counted(tmp_path: Path, line: bytes) -> None:
+def test_lines_that_are_not_records_are_skipped_and_counted(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / event_log.LOG_FILE
     path.write_bytes(line + b"\n" + event_log.encode(Finished(t_s=1.0)))
     tail = Tail(path)
@@ -71,7 +71,7 @@ def test_lines_that_are_no_records_are_skipped_and_counted(tmp_path: Path, line:
     assert tail.skipped == 1
 
 
-def test_records_of_a_later_version_are_passed_over_and_are_no_damage(tmp_path: Path) -> None:
+def test_records_of_a_later_version_are_skipped_and_not_counted_as_damage(tmp_path: Path) -> None:
     path = tmp_path / event_log.LOG_FILE
     path.write_bytes(b'{"type":"later"}\n{ "t_s": 1, "type": "later"}\n' + event_log.encode(Finished(t_s=1.0)))
     tail = Tail(path)
@@ -79,7 +79,7 @@ def test_records_of_a_later_version_are_passed_over_and_are_no_damage(tmp_path: 
     assert tail.skipped == 0
 
 
-def test_a_line_without_end_is_skipped_and_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_skipped_and_not_buffered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "LINE_BYTES", 1000)
     monkeypatch.setattr(event_log, "_CHUNK_BYTES", 100)
     path = tmp_path / event_log.LOG_FILE
@@ -113,7 +113,7 @@ NO_FILES = (fifo, folder, loop, device)
 
 
 @pytest.mark.parametrize("make", NO_FILES)
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_log_that_is_not_a_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / event_log.LOG_FILE)
     with pytest.raises(OSError):  # noqa: PT011  # each says in its own words what it is
         event_log.read(tmp_path)
@@ -121,7 +121,7 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, make: Cal
         event_log.append(tmp_path / event_log.LOG_FILE, Finished(t_s=1.0))
 
 
-def test_a_log_that_is_held_open_is_read_though_it_was_deleted(tmp_path: Path) -> None:
+def test_a_deleted_log_that_is_still_open_is_read(tmp_path: Path) -> None:
     log = EventLog(tmp_path / event_log.LOG_FILE)
     tail = Tail(tmp_path / event_log.LOG_FILE, keep_open=True)
     assert tail.read() == []
@@ -131,12 +131,12 @@ def test_a_log_that_is_held_open_is_read_though_it_was_deleted(tmp_path: Path) -
     tail.close()
 
 
-def test_a_text_that_no_file_can_hold_is_written_as_well_as_it_can_be(tmp_path: Path) -> None:
+def test_a_text_that_cannot_be_encoded_is_written_with_replacements(tmp_path: Path) -> None:
     EventLog(tmp_path / event_log.LOG_FILE).write(Phase(t_s=1.0, phase="größer \udcff"))
     assert event_log.read(tmp_path) == [Phase(t_s=1.0, phase="größer ?")]
 
 
-def test_a_log_whose_descriptor_the_program_closed_goes_on_and_spares_the_programs_files(tmp_path: Path) -> None:
+def test_a_log_with_a_closed_descriptor_continues_without_touching_the_programs_files(tmp_path: Path) -> None:
     log = EventLog(tmp_path / event_log.LOG_FILE)
     os.close(log._file)
     log.write(Phase(t_s=0.0, phase="build"))
@@ -162,7 +162,7 @@ def test_reading_a_log_takes_little_more_than_reading_its_json(tmp_path: Path) -
     assert min(took_s(lambda: event_log.read(tmp_path)) for _ in range(5)) < 3 * json_s
 
 
-def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
+def test_fields_of_a_later_version_are_ignored(tmp_path: Path) -> None:
     (tmp_path / event_log.LOG_FILE).write_bytes(b'{"type":"phase","t_s":1.0,"phase":"build","new":3}\n')
     assert event_log.read(tmp_path) == [Phase(t_s=1.0, phase="build")]
 
@@ -177,7 +177,7 @@ def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
         EventLog(tmp_path / event_log.LOG_FILE)
 
 
-def test_a_writer_without_space_says_so_and_ends(tmp_path: Path) -> None:
+def test_a_writer_without_space_reports_it_and_ends(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -192,7 +192,7 @@ def test_a_writer_without_space_says_so_and_ends(tmp_path: Path) -> None:
     os.close(reading)
 
 
-def test_each_moment_goes_to_the_innermost_stage() -> None:
+def test_each_moment_counts_for_the_innermost_stage() -> None:
     shares, attributed = compile_stages.attribute(
         [Interval("forward", 1.0, 5.0), Interval("fuse", 2.0, 3.0), Interval("fuse", 3.5, 4.0)], 0.0, 8.0
     )
@@ -204,13 +204,13 @@ def test_each_moment_goes_to_the_innermost_stage() -> None:
     assert attributed == 0.5
 
 
-def test_what_lies_outside_the_window_does_not_count() -> None:
+def test_intervals_outside_the_window_do_not_count() -> None:
     shares, attributed = compile_stages.attribute([Interval("a", -1.0, 1.0), Interval("b", 9.0, 10.0)], 0.0, 4.0)
     assert shares == [{"name": "a", "seconds": 1.0}, {"name": compile_stages.UNATTRIBUTED, "seconds": 3.0}]
     assert attributed == 0.25
 
 
-def test_the_parts_of_a_fusion_are_told_apart() -> None:
+def test_the_parts_of_a_fusion_are_separate_intervals() -> None:
     parts = {"definition": 1.0, "Dynamo": 2.0, "first launch": 0.5}
     end = events.FusionEnd(t_s=10.0, name="F0", index=0, count=1, seconds=3.5, parts=parts)
     assert compile_stages.intervals_of(end) == [
@@ -220,11 +220,11 @@ def test_the_parts_of_a_fusion_are_told_apart() -> None:
     ]
 
 
-def test_no_time_at_all_is_attributed_to_nothing() -> None:
+def test_an_empty_window_has_no_shares() -> None:
     assert compile_stages.attribute([], 1.0, 1.0) == ([], 0.0)
 
 
-def test_the_rest_of_a_stretch_is_what_nothing_else_covers(tmp_path: Path) -> None:
+def test_the_rest_of_a_stretch_is_the_uncovered_time(tmp_path: Path) -> None:
     recorder = compile_stages.Recorder(EventLog(tmp_path / event_log.LOG_FILE))
     recorder.intervals = [Interval("a", 1.0, 2.0), Interval("b", 3.0, 9.0)]
     recorder.rest_of("rest", 0.0, 4.0)

@@ -1,4 +1,4 @@
-"""Faults at any time: each ends as one failed run with its reason and all events up to then, and leaves nothing."""
+"""Faults at any time: each gives one failed run with its reason and all events so far, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def prints(folder: Path, megabytes: int) -> None:
     assert_nothing_left(run)
 
 
-def test_a_program_that_prints_a_hundred_megabytes(tmp_path: Path) -> None:
+def test_a_program_may_print_a_hundred_megabytes(tmp_path: Path) -> None:
     prints(tmp_path, 100)
 
 
-def test_a_program_that_leaves_while_it_is_timed_keeps_what_was_measured(tmp_path: Path) -> None:
+def test_a_program_that_exits_during_timing_keeps_its_measurements(tmp_path: Path) -> None:
     run = begin(tmp_path, EXITS_WHILE_IT_RUNS, LONG).wait(120)
     assert run.error == "the worker ended by itself with exit status 0 before the run was done"
     assert run.compile_s is not None
@@ -67,7 +67,7 @@ def test_a_program_that_leaves_while_it_is_timed_keeps_what_was_measured(tmp_pat
     assert_nothing_left(run)
 
 
-def test_a_program_that_never_lets_go_of_the_interpreter_is_ended_in_time(tmp_path: Path) -> None:
+def test_a_program_that_never_releases_the_interpreter_lock_is_ended_in_time(tmp_path: Path) -> None:
     begun = time.monotonic()
     run = begin(tmp_path, HOLDS_THE_INTERPRETER, dataclasses.replace(LONG, timeout_s=8.0)).wait(120)
     assert run.error == "timeout: not done after 8 s"
@@ -76,10 +76,10 @@ def test_a_program_that_never_lets_go_of_the_interpreter_is_ended_in_time(tmp_pa
 
 
 def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
-    """Kill workers at moments drawn over their lives, several at once; how many were at each phase then.
+    """Kill workers at random moments of their lives, several at once; return how many were in each phase.
 
-    The first ones live until their steps are timed, which tells how long a life is here and now. They compile for two
-    seconds at least, so that some are killed then.
+    The first ones live until their steps are timed, to learn how long a life takes here. They compile for at least 2 s,
+    so that some are killed meanwhile.
     """
     draw = random.Random(0)
     phases: Counter[str] = Counter()
@@ -109,7 +109,8 @@ def kill(run: Run) -> None:
     assert run.state == "failed"
     assert run.error is not None
     assert run.error.startswith("the worker was killed by SIGKILL")
-    # Whatever line it was at: what is there is read, in the order of each of the two threads that wrote it.
+    # Whatever line the kill cut off, all complete lines are read, in the order of each of the two threads that wrote
+    # them.
     *lived, end = run_store.open(run.run_dir).events
     assert isinstance(end, events.Failed)
     for wrote in (True, False):
@@ -118,5 +119,5 @@ def kill(run: Run) -> None:
     assert_nothing_left(run)
 
 
-def test_workers_killed_at_a_few_random_times(tmp_path: Path) -> None:
+def test_workers_killed_at_random_times_leave_readable_runs(tmp_path: Path) -> None:
     assert kill_at_random(tmp_path, 4, together=2)["time"] >= 2

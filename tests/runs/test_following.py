@@ -1,4 +1,4 @@
-"""A run is followed to its end whatever happens on the way, and harms no one; without a worker's process."""
+"""A run is followed to its end whatever happens meanwhile, and harms nothing; without a real worker process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Nothing:
 
 
 class Acted:
-    """A worker that ends when the test says so."""
+    """A worker that ends when the test ends it."""
 
     pid = os.getpid()
     is_child = True
@@ -67,7 +67,7 @@ def prepared(folder: Path, *log: Event, options: RunOptions | None = None) -> Pa
 
 
 def live(run_dir: Path, status: int | None = 0) -> tuple[Run, Acted]:
-    """A run that is followed, and its worker."""
+    """Return a run that is followed, and its worker."""
     run, worker = Run(run_dir), Acted(status)
     run._attach(worker)  # type: ignore[arg-type]
     return run, worker
@@ -103,7 +103,7 @@ def test_a_follower_that_breaks_ends_the_run_with_a_reason(
     assert type(error).__name__ in run.error
 
 
-def test_descriptors_that_run_out_for_a_while_do_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_lack_of_descriptors_does_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(_: Path) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -120,7 +120,7 @@ def test_descriptors_that_run_out_for_a_while_do_not_end_a_run(tmp_path: Path, m
     assert not worker.killed
 
 
-def test_a_log_that_is_a_folder_is_one_clear_reason(tmp_path: Path) -> None:
+def test_a_log_that_is_a_folder_gives_one_clear_reason(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path)
     run, worker = live(run_dir)
     (run_dir / event_log.LOG_FILE).mkdir()
@@ -129,7 +129,7 @@ def test_a_log_that_is_a_folder_is_one_clear_reason(tmp_path: Path) -> None:
     assert run_store.open(run_dir).error == run.error
 
 
-def test_lines_that_are_damaged_are_skipped_and_told_of(tmp_path: Path) -> None:
+def test_damaged_lines_are_skipped_and_reported(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     run, worker = live(run_dir)
     with (run_dir / event_log.LOG_FILE).open("ab") as log:
@@ -146,7 +146,7 @@ def test_lines_that_are_damaged_are_skipped_and_told_of(tmp_path: Path) -> None:
     [(0, "done"), (3, "failed"), (-11, "failed"), (None, "done")],
     ids=["0", "3", "SEGV", "unknown"],
 )
-def test_a_worker_that_says_that_it_is_done_has_to_end_so(tmp_path: Path, status: int | None, state: str) -> None:
+def test_a_worker_that_reports_success_must_exit_with_it(tmp_path: Path, status: int | None, state: str) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="time"), Finished(t_s=1.0))
     run, worker = live(run_dir, status)
     worker.ended.set()
@@ -164,7 +164,7 @@ def test_a_run_that_was_done_when_it_was_cancelled_stays_done(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("error", [ValueError("broken view"), SystemExit(3), KeyboardInterrupt()])
-def test_an_observer_that_raises_starves_no_other(
+def test_an_observer_that_raises_does_not_starve_others(
     tmp_path: Path, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(event: Event) -> None:
@@ -181,7 +181,7 @@ def test_an_observer_that_raises_starves_no_other(
     assert "an observer of run run failed" in caplog.text
 
 
-def test_an_observer_that_waits_for_the_run_does_not_hold_it_up(tmp_path: Path) -> None:
+def test_an_observer_that_waits_for_the_run_does_not_block_it(tmp_path: Path) -> None:
     run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
     waited: list[str] = []
     run.observe(lambda event: waited.append(run.wait(120).state))
@@ -190,8 +190,8 @@ def test_an_observer_that_waits_for_the_run_does_not_hold_it_up(tmp_path: Path) 
     until(lambda: waited[:1] == ["done"])
 
 
-def test_no_lock_of_a_run_is_held_while_an_observer_is_called(tmp_path: Path) -> None:
-    """An app holds its own lock while it begins to observe, and takes it when it is told something."""
+def test_observers_are_called_without_a_lock_of_the_run(tmp_path: Path) -> None:
+    """An app holds its own lock while it starts to observe, and takes it again in the callback."""
     run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
     apps, called = threading.RLock(), threading.Event()
 
@@ -203,7 +203,7 @@ def test_no_lock_of_a_run_is_held_while_an_observer_is_called(tmp_path: Path) ->
     def refresh() -> None:
         with apps:
             run.observe(on_event)
-            # Another thread has the first event for it by now, and wants the lock.
+            # By now another thread has the first event for it and needs the lock.
             tell(run, Phase(t_s=0.5, phase="compile"))
             called.wait(120)
             run.observe(lambda event: None)
@@ -217,7 +217,7 @@ def test_no_lock_of_a_run_is_held_while_an_observer_is_called(tmp_path: Path) ->
     run.wait(120)
 
 
-def test_who_does_not_observe_any_more_is_told_no_more(tmp_path: Path) -> None:
+def test_an_observer_that_has_ended_gets_no_more_events(tmp_path: Path) -> None:
     run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
     told: list[Event] = []
     end = run.observe(told.append)
@@ -232,7 +232,7 @@ def test_who_does_not_observe_any_more_is_told_no_more(tmp_path: Path) -> None:
     assert len(told) == 1
 
 
-def test_a_run_that_is_followed_knows_its_new_name(tmp_path: Path) -> None:
+def test_a_followed_run_knows_its_new_name(tmp_path: Path) -> None:
     run, worker = live(prepared(tmp_path))
     run_store.rename(run.run_dir, "better")
     assert run.name == "better"
@@ -242,8 +242,8 @@ def test_a_run_that_is_followed_knows_its_new_name(tmp_path: Path) -> None:
     assert run.name == "best"
 
 
-def test_who_only_looks_on_has_the_reason_of_who_started_the_worker(tmp_path: Path) -> None:
-    """The runs panel is another process than the kernel, and may see first that the worker is gone."""
+def test_a_passive_follower_gets_the_reason_written_by_the_starter(tmp_path: Path) -> None:
+    """The runs panel is another process than the kernel, and may notice first that the worker is gone."""
     run_dir = prepared(tmp_path)
     run, worker = Run(run_dir), Acted(None)
     worker.is_child = False
@@ -260,7 +260,7 @@ def test_who_only_looks_on_has_the_reason_of_who_started_the_worker(tmp_path: Pa
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a process that sleeps, in a session of its own, with an environment of its own."""
+    """Return a function that starts a sleeping process in a session and environment of its own."""
     started: list[subprocess.Popen[bytes]] = []
 
     def sleeper(**environment: str) -> subprocess.Popen[bytes]:
@@ -278,7 +278,7 @@ GREEDY = RunOptions(timeout_s=0.0, memory_limit_bytes=1)
 
 
 def gone() -> int:
-    """The number of a process that has ended."""
+    """Return the id of a process that has ended."""
     child = subprocess.Popen(["true"])
     child.wait()
     return child.pid
@@ -294,7 +294,7 @@ def test_a_process_without_the_mark_is_not_taken_for_the_runs(tmp_path: Path, st
     assert unrelated.poll() is None
 
 
-def test_limits_are_kept_by_who_started_a_run_and_by_no_one_else(tmp_path: Path, start: Start) -> None:
+def test_only_the_starter_of_a_run_enforces_limits(tmp_path: Path, start: Start) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"), options=GREEDY)
     mark = worker_process.new_mark(run_dir)
     worker = start(**{reaper.MARK: mark})
@@ -309,7 +309,9 @@ def test_limits_are_kept_by_who_started_a_run_and_by_no_one_else(tmp_path: Path,
     assert run.state == "cancelled"
 
 
-def test_what_left_its_session_ends_when_the_run_of_a_killed_kernel_is_opened(tmp_path: Path, start: Start) -> None:
+def test_processes_that_left_their_session_end_when_a_killed_kernels_run_is_opened(
+    tmp_path: Path, start: Start
+) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     mark = worker_process.new_mark(run_dir)
     left = [start(**{reaper.MARK: mark}) for _ in range(2)]
@@ -338,7 +340,7 @@ def test_what_left_its_session_ends_when_the_run_of_a_killed_kernel_is_opened(tm
         '{"pid": true, "start_ticks": 0, "mark": "", "machine": ""}',
     ],
 )
-def test_a_note_that_is_none_ends_nothing(tmp_path: Path, text: str) -> None:
+def test_an_invalid_worker_note_ends_no_process(tmp_path: Path, text: str) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     (run_dir / worker_process.WORKER_FILE).write_text(text)
     (run_dir / request.SCRATCH).mkdir()
@@ -360,7 +362,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_run_that_is_over_holds_no_descriptor(tmp_path: Path) -> None:
+def test_a_finished_run_holds_no_descriptor(tmp_path: Path) -> None:
     before = descriptors()
     held = []
     for index in range(3):
@@ -375,7 +377,7 @@ def test_a_run_that_is_over_holds_no_descriptor(tmp_path: Path) -> None:
     until(lambda: descriptors() == before)
 
 
-def test_a_worker_that_cannot_be_followed_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_be_followed_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(pid: int) -> int:
         started.append(pid)
         raise OSError(errno.EMFILE, "Too many open files")
@@ -394,9 +396,7 @@ def full(*_: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_disk_that_is_full_at_the_end_loses_nothing_that_was_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_at_the_end_loses_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="time")), status=event_log.EXIT_LOG_UNWRITABLE)
     monkeypatch.setattr(worker, "output", lambda: "the event log could not be written: No space left on device\n")
     monkeypatch.setattr(event_log, "append", full)
@@ -407,7 +407,7 @@ def test_a_disk_that_is_full_at_the_end_loses_nothing_that_was_measured(
     assert run_store.open(run.run_dir).phase == "time"
 
 
-def test_a_disk_that_is_full_at_the_start_is_one_clear_error_and_leaves_no_process(
+def test_a_full_disk_at_the_start_gives_one_clear_error_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir = prepared(tmp_path)
@@ -422,12 +422,12 @@ def test_a_disk_that_is_full_at_the_start_is_one_clear_error_and_leaves_no_proce
     until(lambda: descriptors() == before)
 
 
-def test_a_run_that_says_how_it_failed_is_one_line_of_plain_text(tmp_path: Path) -> None:
+def test_a_failure_reason_is_one_line_of_plain_text(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path, Failed(t_s=1.0, reason="one\x1b[31m\ntwo\x00\x9b"))
     assert run_store.open(run_dir).error == "one [31m two"
 
 
-def test_a_check_without_its_tensors_is_told_of(tmp_path: Path) -> None:
+def test_an_accuracy_check_without_its_tensors_is_reported(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path, events.AccuracyChecked(t_s=1.0, ok=False, max_error=1.0, against="a", worst="w"))
     event_log.append(run_dir / event_log.LOG_FILE, Finished(t_s=2.0))
     run = run_store.open(run_dir)
@@ -435,7 +435,7 @@ def test_a_check_without_its_tensors_is_told_of(tmp_path: Path) -> None:
     assert "does not have the tensors" in (run.error or "")
 
 
-def test_what_adds_up_to_infinity_is_not_told_as_a_number(tmp_path: Path) -> None:
+def test_an_infinite_sum_is_not_reported_as_a_number(tmp_path: Path) -> None:
     parts = {"Dynamo": 1e308, "Inductor": 1e308}
     end = events.FusionEnd(t_s=1.5e308, name="F0", index=0, count=1, seconds=0.0, parts=parts)
     run_dir = prepared(tmp_path, end, Finished(t_s=2.0))

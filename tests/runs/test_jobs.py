@@ -1,4 +1,4 @@
-"""Runs in processes of their own: what they tell, and that however they end there is one reason and nothing left."""
+"""Runs in separate processes: their reports, and that every end gives one reason and leaves nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def until(run: Run, condition: Callable[[], bool], timeout_s: float = 60.0) -> N
 
 
 def assert_nothing_left(run: Run) -> None:
-    """No process of the run, no temporary file, and a log that tells how it ended."""
+    """Assert that no process and no temporary file of the run is left, and that the log has a terminal event."""
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
     assert not psutil.pid_exists(run._worker.pid)
@@ -84,7 +84,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_control.start(folder).wait(120)
 
 
-def test_a_run_tells_what_it_measured(finished: Run) -> None:
+def test_a_run_reports_its_measurements(finished: Run) -> None:
     assert finished.ok, (finished.error, finished.detail)
     told = json.loads(json.dumps(finished.to_json(), allow_nan=False))
     assert list(told) == [
@@ -117,11 +117,11 @@ def test_a_run_tells_what_it_measured(finished: Run) -> None:
     assert told["step_s"] > 0
 
 
-def test_a_run_leaves_nothing_but_its_folder(finished: Run) -> None:
+def test_a_run_leaves_only_its_folder(finished: Run) -> None:
     assert_nothing_left(finished)
 
 
-def test_the_statements_of_a_step_are_clocked(finished: Run) -> None:
+def test_the_statements_of_a_step_are_timed(finished: Run) -> None:
     clocked = finished.statements
     assert clocked is not None
     assert clocked.sides == sorted(clocked.sides)
@@ -132,14 +132,14 @@ def test_the_statements_of_a_step_are_clocked(finished: Run) -> None:
     forward = [name for name, side in zip(clocked.names, clocked.sides, strict=True) if side == 0]
     of_model = [next(at for at, name in enumerate(forward) if part in name) for part in ("linear", "tanh", "rsqrt")]
     assert of_model == sorted(of_model)
-    for side in (0, 1):  # each clocked in steps of its own
+    for side in (0, 1):  # each side is timed in steps of its own
         starts = [start_s for start_s, of in zip(clocked.start_s, clocked.sides, strict=True) if of == side]
         assert starts == sorted(starts)
     assert clocked.launch_bound is None
     assert "host is the device" in clocked.verdict
 
 
-def test_one_step_is_kept_as_it_happened(finished: Run) -> None:
+def test_one_step_is_recorded_as_it_happened(finished: Run) -> None:
     clocked = finished.statements
     assert clocked is not None
     starts, seconds, frees = clocked.drawn
@@ -152,7 +152,7 @@ def test_one_step_is_kept_as_it_happened(finished: Run) -> None:
     assert forward_ends <= min(start for start, side in zip(starts, clocked.sides, strict=True) if side)
 
 
-def test_the_measured_peak_is_one_statements(finished: Run) -> None:
+def test_the_measured_peak_is_at_one_statement(finished: Run) -> None:
     peak = events.last_of(finished.events, events.PeakMeasured)
     assert finished.statements is not None
     assert peak is not None
@@ -163,9 +163,9 @@ def test_the_measured_peak_is_one_statements(finished: Run) -> None:
     assert finished.statements.names[peak.peak_statement["statement"]] == peak.peak_statement["name"]
     for each in alive:
         assert each["value"] in ("", *each["outputs"])
-    # What a statement of the forward gave and the backward needs is named.
+    # A value that the forward computed and the backward needs is named.
     assert any(each["value"] and finished.statements.sides[each["statement"]] == 0 for each in alive)
-    # Between the traces autograd itself allocates, such as the gradients of the outputs.
+    # Between the traces autograd allocates too, for example the gradients of the outputs.
     assert peak.baseline_bytes < max(peak.statement_peak_bytes) <= peak.measured_peak_bytes
 
 
@@ -178,14 +178,14 @@ def test_a_run_is_a_trace_for_perfetto(finished: Run, tmp_path: Path) -> None:
         statement_times.write_chrome_trace(finished, tmp_path / "missing" / "trace.json")
 
 
-def test_memory_is_sampled_while_it_compiles(finished: Run) -> None:
+def test_memory_is_sampled_during_compilation(finished: Run) -> None:
     told = [event for event in finished.events if isinstance(event, events.Phase | events.MemorySample)]
     begun = next(i for i, event in enumerate(told) if isinstance(event, events.Phase) and event.phase == "compile")
-    # How often, `benchmarks/test_readouts.py` tells.
+    # `benchmarks/test_readouts.py` measures the sampling rate.
     assert all(isinstance(event, events.MemorySample) for event in told[begun + 1 : begun + 11])
 
 
-def test_an_observer_of_a_finished_run_is_told_everything(finished: Run) -> None:
+def test_an_observer_of_a_finished_run_gets_all_events(finished: Run) -> None:
     told: list[events.Event] = []
     finished.observe(told.append)
     deadline = time.monotonic() + 120
@@ -262,7 +262,7 @@ class Slow(torch.nn.Module):
 def make():
     return Slow(), (torch.ones(4),)
 """
-"""It sleeps while it is traced, and in no step."""
+"""It sleeps during tracing, and not in steps."""
 
 SLOW_TRACE = TRACED_FOR.format(seconds=60)
 
@@ -276,7 +276,7 @@ def cancel(run: Run) -> None:
     assert_nothing_left(run)
 
 
-def test_cancel_before_the_worker_has_begun(tmp_path: Path) -> None:
+def test_a_run_is_cancelled_before_its_worker_has_begun(tmp_path: Path) -> None:
     run = begin(tmp_path, SLOW_BUILD)
     assert run.state == "starting"
     with pytest.raises(RunError, match="is not over after"):
@@ -284,7 +284,7 @@ def test_cancel_before_the_worker_has_begun(tmp_path: Path) -> None:
     cancel(run)
 
 
-def test_cancel_while_the_program_is_built_kills_its_helpers_too(tmp_path: Path) -> None:
+def test_a_cancel_during_the_build_kills_helper_processes_too(tmp_path: Path) -> None:
     run = begin(tmp_path, HELPERS)
     until(run, lambda: "building" in run.output)
     assert run._worker is not None
@@ -292,20 +292,20 @@ def test_cancel_while_the_program_is_built_kills_its_helpers_too(tmp_path: Path)
     cancel(run)
 
 
-def test_cancel_while_it_compiles(tmp_path: Path) -> None:
+def test_a_run_is_cancelled_during_compilation(tmp_path: Path) -> None:
     run = begin(tmp_path, SLOW_TRACE)
     until(run, lambda: run.state == "compiling")
     cancel(run)
 
 
-def test_cancel_while_it_runs(tmp_path: Path) -> None:
+def test_a_run_is_cancelled_during_its_steps(tmp_path: Path) -> None:
     run = begin(tmp_path, MANY_STEPS, dataclasses.replace(QUICK, samples=10**9, sampling_s=60.0))
     until(run, lambda: run.phase == "time")
     assert run_control.follow(run.run_dir) is run
     cancel(run)
 
 
-def test_threads_ask_for_the_lock_sooner_while_a_run_is_followed(tmp_path: Path) -> None:
+def test_threads_request_the_interpreter_lock_sooner_while_a_run_is_followed(tmp_path: Path) -> None:
     before_s = sys.getswitchinterval()
     for run in [begin(tmp_path / name, SLOW_BUILD) for name in ("first", "second")]:
         until(run, lambda: sys.getswitchinterval() == pytest.approx(run_control.SWITCH_INTERVAL_S))
@@ -316,7 +316,7 @@ def test_threads_ask_for_the_lock_sooner_while_a_run_is_followed(tmp_path: Path)
         time.sleep(0.005)
 
 
-def test_a_switch_interval_that_somebody_sets_while_a_run_is_followed_stays() -> None:
+def test_a_switch_interval_set_by_others_while_a_run_is_followed_stays() -> None:
     before_s = sys.getswitchinterval()
     try:
         with run_control._PROMPT, run_control._PROMPT:
@@ -342,7 +342,7 @@ FAULTS = {
 
 
 def assert_failed(run: Run, reason: str) -> None:
-    """It failed, in one line that gives a reason, and nothing of it is left."""
+    """Assert that the run failed with a one-line reason, and that nothing of it is left."""
     assert run.state == "failed"
     assert run.error is not None
     assert reason in run.error
@@ -354,7 +354,7 @@ def assert_failed(run: Run, reason: str) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_run_that_fails_says_why(tmp_path: Path, fault: str) -> None:
+def test_a_run_that_fails_reports_the_reason(tmp_path: Path, fault: str) -> None:
     source, reason = FAULTS[fault]
     assert_failed(begin(tmp_path, source).wait(120), reason)
 
@@ -372,7 +372,7 @@ def make():
 """
 
 
-def test_a_program_that_raises_is_told_to_all_with_its_warnings_and_its_children_go_with_it(
+def test_an_exception_reaches_all_observers_and_ends_the_child_processes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[events.Event] = []
@@ -381,7 +381,7 @@ def test_a_program_that_raises_is_told_to_all_with_its_warnings_and_its_children
         raise ValueError("broken view")
 
     run = begin(tmp_path, WARNS_FORKS_AND_RAISES)
-    # An observer that fails harms no one.
+    # An observer that raises does not affect others.
     run.observe(broken)
     run.observe(told.append)
     assert_failed(run.wait(120), "no such layer")
@@ -403,7 +403,7 @@ def test_a_program_that_raises_is_told_to_all_with_its_warnings_and_its_children
         (event_log.EXIT_LOG_UNWRITABLE, "last line"),
     ],
 )
-def test_the_status_of_a_worker_is_put_into_words(status: int | None, reason: str) -> None:
+def test_a_workers_exit_status_becomes_text(status: int | None, reason: str) -> None:
     assert run_control._reason(status, "first line\nlast line\n\n") == reason
 
 
@@ -412,7 +412,7 @@ def explained(error: BaseException, cause: BaseException | None = None) -> str:
     return failure.explain(error)
 
 
-def test_errors_are_put_into_one_line() -> None:
+def test_an_error_becomes_one_line() -> None:
     assert explained(ValueError("one\ntwo")) == "ValueError: one"
     assert explained(ValueError()) == "ValueError"
     assert explained(ProgramError("there is no program 'x'")) == "there is no program 'x'"
@@ -423,13 +423,13 @@ def test_errors_are_put_into_one_line() -> None:
     assert explained(ProgramError("failed"), MemoryError()) == "out of memory: failed"
 
 
-def test_a_program_that_hangs_fails_after_its_time(tmp_path: Path) -> None:
+def test_a_program_that_hangs_fails_after_its_time_limit(tmp_path: Path) -> None:
     run = begin(tmp_path, SLOW_BUILD, dataclasses.replace(QUICK, timeout_s=0.5)).wait(120)
     assert run.error == "timeout: not done after 0.5 s"
     assert_nothing_left(run)
 
 
-def test_a_program_that_takes_too_much_memory_fails(tmp_path: Path) -> None:
+def test_a_program_above_its_memory_limit_fails(tmp_path: Path) -> None:
     source = "def make():\n    held = []\n    while True:\n        held.append(torch.ones(1 << 20)); time.sleep(0.01)"
     limited = dataclasses.replace(QUICK, memory_limit_bytes=1 << 30)
     run = begin(tmp_path, source, limited).wait(120)
@@ -438,7 +438,7 @@ def test_a_program_that_takes_too_much_memory_fails(tmp_path: Path) -> None:
     assert_nothing_left(run)
 
 
-def test_a_program_that_prints_without_end_keeps_only_the_last(tmp_path: Path) -> None:
+def test_endless_output_keeps_only_its_end(tmp_path: Path) -> None:
     source = "def make():\n    for i in range(3000):\n        print(f'{i:9}' * 1000)\n    raise ValueError('printed')"
     run = begin(tmp_path, source).wait(120)
     assert run.error is not None
@@ -483,7 +483,7 @@ def test_another_process_can_cancel(tmp_path: Path) -> None:
     assert_nothing_left(run)
 
 
-def test_nothing_runs_on_a_planned_device(tmp_path: Path) -> None:
+def test_a_planned_device_runs_nothing(tmp_path: Path) -> None:
     program = programs.resolve("mlp", device="planned")
     with pytest.raises(RunError, match="planned device"):
         run_control.start(request.prepare(tmp_path / "run", program))

@@ -1,4 +1,4 @@
-"""Meters: the measured peak is what one counts by hand."""
+"""Meters: the measured peak equals the one counted by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.runs.process.request import RunOptions
 FLOAT_BYTES = 4
 
 
-def test_the_peak_of_an_mlp_is_the_one_counted_by_hand() -> None:
+def test_the_peak_of_an_mlp_equals_the_count_by_hand() -> None:
     """4 blocks 256 → 1024 → 256 without biases, eager. The peak is in the backward of the last block's tanh."""
     batch, narrow, wide, blocks = 512, 256, 1024, 4
     layers: list[nn.Module] = []
@@ -38,11 +38,12 @@ def test_the_peak_of_an_mlp_is_the_one_counted_by_hand() -> None:
 
     weights = blocks * 2 * narrow * wide
     assert peak.baseline_bytes == (weights + batch * narrow) * FLOAT_BYTES
-    # Each block keeps what tanh gave and what the block gave.
+    # Each block saves the result of tanh and its own result.
     kept = blocks * (batch * wide + batch * narrow)
-    # The last matrix has its gradient; tanh's backward reads the gradient of its output and makes that of its input.
+    # The last matrix has its gradient. The backward of tanh reads the gradient of its output and writes that of its
+    # input.
     backward = narrow * wide + 2 * batch * wide
-    # The stand-in for a loss was there before.
+    # The stand-in for a loss already exists.
     counted = peak.baseline_bytes + (kept + backward) * FLOAT_BYTES
     assert peak.measured_peak_bytes == counted
     assert max(peak.live_bytes) == counted
@@ -50,7 +51,7 @@ def test_the_peak_of_an_mlp_is_the_one_counted_by_hand() -> None:
     assert peak.live_bytes[-1] == peak.baseline_bytes + (weights + batch * narrow) * FLOAT_BYTES
 
 
-def test_the_peak_of_a_function_without_grad() -> None:
+def test_the_peak_of_a_function_without_grad_equals_the_count_by_hand() -> None:
     x = torch.randn(1000)
     peak = memory_meter.measure_peak(Stepper(lambda x: torch.tanh(torch.exp(x)), (x,), {}))
     assert (peak.baseline_bytes, peak.measured_peak_bytes) == (4000, 12000)
@@ -61,7 +62,7 @@ def test_an_input_given_twice_counts_once() -> None:
     assert Stepper(lambda x, y: x * y, (x, x[:10]), {}).baseline_bytes() == 4000
 
 
-def test_thinning_out_keeps_the_highest_point() -> None:
+def test_downsampling_keeps_the_highest_point() -> None:
     times, live = [float(i) for i in range(1000)], [i % 7 for i in range(1000)]
     live[501] = 99
     thin_times, thin_live = memory_meter.thin_out(times, live, 100)
@@ -70,7 +71,7 @@ def test_thinning_out_keeps_the_highest_point() -> None:
     assert thin_times == sorted(thin_times)
 
 
-def test_memory_is_sampled_twenty_times_a_second_and_more(tmp_path: Path) -> None:
+def test_memory_is_sampled_at_least_twenty_times_a_second(tmp_path: Path) -> None:
     sampler = memory_meter.MemorySampler(EventLog(tmp_path / event_log.LOG_FILE), 0.025)
     sampler.start()
     time.sleep(0.5)
@@ -81,10 +82,10 @@ def test_memory_is_sampled_twenty_times_a_second_and_more(tmp_path: Path) -> Non
     assert [s.t_s for s in samples] == sorted(s.t_s for s in samples)
 
 
-def test_memory_is_sampled_while_a_call_keeps_the_interpreter_to_itself(
+def test_memory_is_sampled_while_a_call_holds_the_interpreter_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As nvFuser does, which compiles a fusion so: no thread runs meanwhile."""
+    """nvFuser holds it while it compiles a fusion: no other thread runs meanwhile."""
     stats = {"allocated_bytes.all": 3, "reserved_bytes.all": 5, "inactive_split_bytes.all": 2}
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {f"{key}.current": value for key, value in stats.items()})
@@ -104,13 +105,13 @@ def test_memory_is_sampled_while_a_call_keeps_the_interpreter_to_itself(
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
     told = within[-1]
     assert (told.allocated_bytes, told.reserved_bytes, told.fragmented_bytes) == (3, 5, 2)
-    # It has ended, and nothing comes behind how a run ended.
+    # It has ended, and no event follows the terminal event.
     count = len(samples)
     time.sleep(0.2)
     assert len(event_log.read(tmp_path)) == count
 
 
-def test_memory_is_sampled_on_where_the_meter_ended(tmp_path: Path) -> None:
+def test_memory_sampling_resumes_where_the_meter_ended(tmp_path: Path) -> None:
     sampler = memory_meter.MemorySampler(EventLog(tmp_path / event_log.LOG_FILE), 0.025, apart=True)
     assert sampler._meter is not None
     sampler._meter.kill()
@@ -121,7 +122,7 @@ def test_memory_is_sampled_on_where_the_meter_ended(tmp_path: Path) -> None:
     assert len(event_log.read(tmp_path)) >= 8
 
 
-def test_what_is_allocated_is_told_by_statement() -> None:
+def test_allocations_are_attributed_to_statements() -> None:
     """Two statements, each with a deletion tick after it; the second allocates 40 transiently."""
     ticks = [(-1, False), (0, False), (0, True), (1, False), (1, True)]
     moments = [(5, 1), (12, 100), (25, -30), (31, 40), (33, -40), (34, 7), (45, -7)]
@@ -131,7 +132,7 @@ def test_what_is_allocated_is_told_by_statement() -> None:
     assert peak == [1101, 1111]
 
 
-def test_what_is_alive_at_the_peak_is_told_with_who_allocated_it() -> None:
+def test_live_values_at_the_peak_name_their_allocating_statement() -> None:
     ticks = [(-1, False), (0, False), (0, True), (1, False)]
     moments = [(5, 1, 0xA), (12, 100, 0xB), (25, -100, 0xB), (31, 70, 0xB), (33, 40, 0xC), (45, -40, 0xC)]
     changes = [Change(*moment) for moment in moments]
@@ -140,8 +141,8 @@ def test_what_is_alive_at_the_peak_is_told_with_who_allocated_it() -> None:
     assert [(each.nbytes, each.statement) for each in alive] == [(70, 1), (40, 1), (1, -1)]
 
 
-def test_what_a_statement_takes_in_passing_is_no_value_of_it() -> None:
-    """An address that is given out again within the statement, to a value, and one that is freed after it."""
+def test_a_transient_allocation_of_a_statement_is_not_its_value() -> None:
+    """One address is reused within the statement, by a value. Another is freed after the statement."""
     ticks = [(-1, False), (0, False), (0, True)]
     moments = [(12, 10, 0xA), (13, -10, 0xA), (14, 20, 0xA), (15, 30, 0xB), (25, -30, 0xB)]
     found = memory_meter.allocations([Change(*moment) for moment in moments], ticks, [10, 20, 30])
@@ -155,8 +156,8 @@ def test_without_allocations_nothing_is_alive_at_the_peak() -> None:
 
 
 @pytest.mark.slow
-def test_the_memory_of_statements_is_measured_whether_they_are_timed_or_not(tmp_path: Path) -> None:
-    """The check on a GPU times none, to be quick; of its peaks nobody could say which statement they were in."""
+def test_memory_of_statements_is_measured_with_and_without_timing(tmp_path: Path) -> None:
+    """The check on a GPU skips timing to be fast. Without this, its peaks could not be assigned to statements."""
     options = RunOptions(samples=3, clocks=False, check_accuracy=False, threads=2)
     run = workbench.open("mlp", layers=1).run(wait=True, folder=tmp_path / "run", options=options)
     assert run.state == "done", run.error
@@ -165,8 +166,8 @@ def test_the_memory_of_statements_is_measured_whether_they_are_timed_or_not(tmp_
     assert run.statements is None
 
 
-def test_on_cuda_statements_are_measured_by_the_allocators_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the allocator's events add up to by statement is its own peak; PyTorch's CUDA is a made-up one."""
+def test_on_cuda_statements_are_measured_by_allocator_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator's events, summed by statement, give the allocator's peak. PyTorch's CUDA is simulated."""
     ticks = [Tick(-1, frees=False), Tick(0, frees=False), Tick(0, frees=True), Tick(1, frees=False)]
     changes = [Change(12, 512, 0xA), Change(25, -512, 0xA), Change(31, 1024, 0xB), Change(32, 512, 0xA)]
     held, peak = 4096, 4096 + 1536

@@ -1,4 +1,4 @@
-"""Rankings: a benchmark without syncs is deceived, and the workbench says so."""
+"""Rankings: a benchmark without syncs is misled, and the workbench reports it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_both_variants_compute_the_same(deception: Deception) -> None:
     assert torch.allclose(deception.output, whole, atol=1e-3)
 
 
-def test_without_syncs_the_slower_variant_seems_faster_and_the_ranking_says_so(deception: Deception) -> None:
+def test_a_ranking_reports_that_timing_without_syncs_favours_the_slower_variant(deception: Deception) -> None:
     found = rank(deception.variants, deception.synchronize)
     assert found.names == ("whole", "chunked"), found
     assert found.unsynced == ("chunked", "whole"), found
@@ -36,7 +36,7 @@ def test_without_syncs_the_slower_variant_seems_faster_and_the_ranking_says_so(d
     assert "issuing was timed, not the work" in found.words
 
 
-def test_a_flip_whose_truth_is_within_the_noise_says_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flip_within_the_noise_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"a": [(1.0, s) for s in (1.0, 1.2, 1.05, 1.1)], "b": [(0.1, s) for s in (1.2, 1.0, 1.12, 1.1)]}
     monkeypatch.setattr("workbench.runs.measure.interleaved_timing.interleaved", lambda *_, **__: rows)
     found = rank({"a": lambda: None, "b": lambda: None}, lambda: None)
@@ -45,7 +45,7 @@ def test_a_flip_whose_truth_is_within_the_noise_says_that_too(monkeypatch: pytes
     assert found.words.endswith("), which is noise: issuing was timed, not the work")
 
 
-def test_work_that_is_done_when_it_returns_is_ranked_alike_either_way() -> None:
+def test_work_done_at_return_has_the_same_rank_with_and_without_syncs() -> None:
     found = rank({"short": lambda: time.sleep(0.001), "long": lambda: time.sleep(0.004)}, lambda: None, samples=5)
     assert found.names == found.unsynced == ("short", "long")
     assert not found.deceives

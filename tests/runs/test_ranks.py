@@ -1,4 +1,4 @@
-"""What ranks tell, gathered into one run: whose figures stand for all, and which rank is to blame."""
+"""Logs of ranks, merged into one run: the figures that represent all, and the rank to blame."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tell(run_dir: Path, rank: int, *told: Event, begun_s: float = 100.0) -> None
 
 
 def gathered(run_dir: Path, count: int, statuses: dict[int, int] | None = None) -> list[Event]:
-    """The run's log, on a clock that began at 90 s."""
+    """Return the run's log, on a clock that began at 90 s."""
     found: list[Event] = []
     end = rank_launcher.Gathering(run_dir, count, found.append, 90.0).finish(60.0, statuses)
     return [*found, end]
@@ -62,7 +62,7 @@ def bits(bitwise: bool | None, changed: list[str] | None) -> events.AccuracyChec
         ([(True, []), (None, None)], (None, None)),
     ],
 )
-def test_bits_are_those_of_all_ranks(tmp_path: Path, ranks_say: list[Any], told: Any) -> None:
+def test_bits_are_combined_over_all_ranks(tmp_path: Path, ranks_say: list[Any], told: Any) -> None:
     for rank, said in enumerate(ranks_say):
         tell(tmp_path, rank, bits(*said), events.Finished(t_s=4.0))
     (accuracy,) = (event for event in gathered(tmp_path, 2) if isinstance(event, events.AccuracyChecked))
@@ -75,7 +75,7 @@ def tensor(name: str) -> events.TensorChecked:
     )
 
 
-def test_figures_are_those_of_the_rank_with_the_most_and_accuracy_is_of_all(tmp_path: Path) -> None:
+def test_figures_come_from_the_largest_rank_and_accuracy_from_all(tmp_path: Path) -> None:
     done = events.Finished(t_s=4.0)
     tell(tmp_path, 0, events.Phase(t_s=1.0, phase="build"), peak(5), checked(True, 0.5), done)
     tell(tmp_path, 1, events.Phase(t_s=1.0, phase="build"), peak(7), checked(False, 0.25), done, begun_s=110.0)
@@ -89,7 +89,7 @@ def test_figures_are_those_of_the_rank_with_the_most_and_accuracy_is_of_all(tmp_
     assert isinstance(last, events.Finished)
 
 
-def test_tensors_are_in_the_order_of_the_ranks_whichever_told_first(tmp_path: Path) -> None:
+def test_tensors_follow_the_order_of_ranks_whichever_reported_first(tmp_path: Path) -> None:
     found: list[Event] = []
     for rank in range(3):
         tell(tmp_path, rank)
@@ -108,7 +108,7 @@ def test_tensors_are_in_the_order_of_the_ranks_whichever_told_first(tmp_path: Pa
     assert told == ["rank 0: a", "rank 1: b", "rank 2: c"]
 
 
-def test_tensors_of_a_rank_whose_check_was_cut_short_are_kept(tmp_path: Path) -> None:
+def test_tensors_of_a_rank_with_an_interrupted_check_are_kept(tmp_path: Path) -> None:
     tell(tmp_path, 0, tensor("w"), events.Failed(t_s=3.0, reason="ValueError: no"))
     kept, *_, last = gathered(tmp_path, 1)
     assert isinstance(kept, events.TensorChecked)
@@ -116,7 +116,7 @@ def test_tensors_of_a_rank_whose_check_was_cut_short_are_kept(tmp_path: Path) ->
     assert isinstance(last, events.Failed)
 
 
-def test_the_rank_that_failed_first_is_to_blame_and_not_those_that_lost_it(tmp_path: Path) -> None:
+def test_the_rank_that_failed_first_is_to_blame(tmp_path: Path) -> None:
     tell(tmp_path, 0, events.Failed(t_s=1.0, reason=LOST))
     tell(tmp_path, 1, events.Failed(t_s=2.0, reason="ValueError: no", detail="the traceback"))
     tell(tmp_path, 2)
@@ -125,7 +125,7 @@ def test_the_rank_that_failed_first_is_to_blame_and_not_those_that_lost_it(tmp_p
     assert (last.reason, last.detail) == ("rank 1: ValueError: no", "the traceback")
 
 
-def test_a_rank_that_was_killed_is_to_blame_before_those_that_say_that_they_lost_it(tmp_path: Path) -> None:
+def test_a_killed_rank_is_to_blame_before_ranks_that_lost_it(tmp_path: Path) -> None:
     tell(tmp_path, 0, events.Failed(t_s=1.0, reason=LOST))
     tell(tmp_path, 1)
     (rank_launcher.folder_of(tmp_path, 1) / "output.log").write_text("its last line\n")
@@ -139,7 +139,7 @@ def test_a_rank_that_was_killed_is_to_blame_before_those_that_say_that_they_lost
     assert last.detail == "its last line\n"
 
 
-def test_ranks_cancelled_from_elsewhere_are_cancelled(tmp_path: Path) -> None:
+def test_externally_cancelled_ranks_are_cancelled(tmp_path: Path) -> None:
     for rank in range(2):
         tell(tmp_path, rank, events.Cancelled(t_s=1.0))
     log = rank_launcher.ExternallyLaunched(tmp_path, 2)
@@ -150,7 +150,7 @@ def test_ranks_cancelled_from_elsewhere_are_cancelled(tmp_path: Path) -> None:
     assert log.read() == []
 
 
-def test_ranks_elsewhere_that_wrote_nothing_for_an_hour_are_not_waited_for(tmp_path: Path) -> None:
+def test_external_ranks_silent_for_an_hour_are_not_waited_for(tmp_path: Path) -> None:
     program = SimpleNamespace(dump=lambda folder: {"kind": "builtin", "name": "mlp", "device": "cpu", "seed": 0})
     run_dir = request.prepare(tmp_path / "run", program, ranks=2, parallel="ddp")
     for rank in range(2):
@@ -161,7 +161,7 @@ def test_ranks_elsewhere_that_wrote_nothing_for_an_hour_are_not_waited_for(tmp_p
     assert run.phase == "build"
 
 
-def test_a_rank_whose_log_is_no_file_is_named(tmp_path: Path) -> None:
+def test_a_rank_whose_log_is_not_a_file_is_named(tmp_path: Path) -> None:
     tell(tmp_path, 0, events.Finished(t_s=1.0))
     (rank_launcher.folder_of(tmp_path, 1) / event_log.LOG_FILE).mkdir(parents=True)
     *_, last = gathered(tmp_path, 2)
@@ -169,13 +169,13 @@ def test_a_rank_whose_log_is_no_file_is_named(tmp_path: Path) -> None:
     assert last.reason == "rank 1: its log cannot be read: it is a folder"
 
 
-def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_external_rank_that_falls_silent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(rank_launcher, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     sample = events.MemorySample(t_s=2.0, rss_bytes=1)
     tell(tmp_path, 0, sample)
     tell(tmp_path, 1, sample)
-    tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # imports, or waits for the others, and samples nothing yet
+    tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # imports, or waits for the others, and has no samples yet
     tell(tmp_path, 3, sample, events.Finished(t_s=3.0))
     log = rank_launcher.ExternallyLaunched(tmp_path, 4)
     assert not any(isinstance(event, events.Warned) for event in log.read())
@@ -206,7 +206,7 @@ def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, m
         ("timeout_s=0.5", "", "timeout: not done after 0.5 s"),
     ],
 )
-def test_a_rank_elsewhere_keeps_the_limits_itself(limit: str, does: str, told: str, tmp_path: Path) -> None:
+def test_an_external_rank_enforces_its_own_limits(limit: str, does: str, told: str, tmp_path: Path) -> None:
     script = (
         "import pathlib, sys, threading, time\n"
         "from workbench.runs.worker.rank_worker import keep_limits\n"

@@ -1,4 +1,4 @@
-"""The end of a run's processes and temporary files, by a program of its own or, where that cannot be, without it."""
+"""Cleanup of a run's processes and temporary files, by a separate program or, where that cannot start, without it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a process that sleeps, in a session of its own, with an environment of its own."""
+    """Return a function that starts a sleeping process in a session and environment of its own."""
     started: list[subprocess.Popen[bytes]] = []
 
     def sleeper(**environment: str) -> subprocess.Popen[bytes]:
@@ -34,7 +34,7 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("interpreter", [sys.executable, "/bin/false", "/no/such/program", ""])
-def test_all_that_carries_the_mark_ends_and_nothing_else(
+def test_every_process_with_the_mark_ends_and_no_other(
     interpreter: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", interpreter)
@@ -54,20 +54,20 @@ def test_all_that_carries_the_mark_ends_and_nothing_else(
     assert not scratch.exists()
 
 
-def test_a_group_ends_though_it_carries_no_mark(start: Start, tmp_path: Path) -> None:
+def test_a_process_group_ends_without_a_mark(start: Start, tmp_path: Path) -> None:
     alone = start()
     reaper.reap(alone.pid, uuid.uuid4().hex, tmp_path / "scratch", 10.0)
     assert alone.wait(120) == -9
 
 
-def test_a_group_that_is_gone_is_no_error(start: Start, tmp_path: Path) -> None:
+def test_a_process_group_that_is_gone_is_not_an_error(start: Start, tmp_path: Path) -> None:
     gone = start()
     gone.kill()
     gone.wait()
     reaper.reap(gone.pid, uuid.uuid4().hex, tmp_path / "scratch", 10.0)
 
 
-def test_without_descriptors_it_is_told_that_some_may_be_left(
+def test_cleanup_without_descriptors_reports_that_processes_may_be_left(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(*_: object, **__: object) -> None:

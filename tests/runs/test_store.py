@@ -39,13 +39,11 @@ def make(name: str, *log: events.Event, created_s: float = 0.0) -> Path:
 DONE = events.Finished(t_s=1.0)
 
 
-def test_there_are_no_runs_at_first() -> None:
+def test_a_new_store_has_no_runs() -> None:
     assert run_store.runs() == []
 
 
-def test_without_being_told_runs_are_kept_in_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_are_stored_in_the_working_folder_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(run_store.ROOT_VARIABLE)
     monkeypatch.chdir(tmp_path)
     assert run_store.root() == tmp_path / ".workbench" / "runs"
@@ -60,7 +58,7 @@ def test_runs_are_listed_pinned_first_then_latest_first() -> None:
     assert [run.name for run in run_store.runs()] == ["c", "b", "a"]
 
 
-def test_folders_of_one_name_and_second_differ() -> None:
+def test_folders_with_one_name_and_second_differ() -> None:
     assert len({run_store.new_folder("a/b c") for _ in range(3)}) == 3
 
 
@@ -71,7 +69,7 @@ def test_a_run_is_found_by_its_name_and_its_folder() -> None:
     )
 
 
-def test_a_run_can_be_named_anew() -> None:
+def test_a_run_can_be_renamed() -> None:
     folder = make("a", DONE)
     run_store.rename("a", "better")
     assert run_store.open("better").run_dir == folder
@@ -79,7 +77,7 @@ def test_a_run_can_be_named_anew() -> None:
         run_store.rename("better", " ")
 
 
-def test_a_note_is_kept_beside_a_run() -> None:
+def test_a_note_is_stored_beside_a_run() -> None:
     folder = make("a", DONE)
     assert run_store.note_of(folder) == ""
     run_store.annotate("a", "  the one with\nevery second layer ")
@@ -91,7 +89,7 @@ def test_a_note_is_kept_beside_a_run() -> None:
     assert not list(folder.glob("note*"))
 
 
-def test_a_note_that_cannot_be_read_is_none() -> None:
+def test_an_unreadable_note_is_empty() -> None:
     folder = make("a", DONE)
     (folder / "note.txt").write_bytes(b"\xff one")
     assert run_store.note_of(folder).endswith(" one")
@@ -102,20 +100,20 @@ def test_a_note_that_cannot_be_read_is_none() -> None:
         run_store.annotate("a", "two")
 
 
-def test_a_name_of_two_runs_is_asked_back() -> None:
+def test_a_name_of_two_runs_is_refused() -> None:
     make("a", DONE)
     make("a", DONE)
     with pytest.raises(RunError, match="2 runs are called 'a'"):
         run_store.open("a")
 
 
-def test_an_unknown_run_is_answered_with_those_there_are() -> None:
+def test_an_unknown_run_is_refused_with_the_known_ones() -> None:
     folder = make("a", DONE)
     with pytest.raises(RunError, match=f"no run 'z'.*{folder.name}"):
         run_store.open("z")
 
 
-def test_a_deleted_run_is_gone_and_a_pinned_one_stays() -> None:
+def test_a_run_is_deleted_unless_it_is_pinned() -> None:
     folder = make("a", DONE)
     run_store.pin("a")
     with pytest.raises(RunError, match="is pinned"):
@@ -137,7 +135,7 @@ def test_a_run_that_never_began_has_failed() -> None:
     assert "never started" in (run_store.open(folder).error or "")
 
 
-def test_temporary_files_of_a_run_that_no_one_followed_to_its_end_are_removed() -> None:
+def test_temporary_files_of_an_abandoned_run_are_removed() -> None:
     folder = make("a", events.Phase(t_s=1.0, phase="compile"))
     worker_process.Note.of(os.getpid(), worker_process.new_mark(folder)).write(folder)
     (folder / run_control.SCRATCH).mkdir()
@@ -175,7 +173,7 @@ BROKEN_REQUESTS = {
 
 
 @pytest.mark.parametrize("text", BROKEN_REQUESTS.values(), ids=BROKEN_REQUESTS)
-def test_a_broken_request_is_one_clear_error_and_hides_no_other_run(text: str | bytes) -> None:
+def test_a_broken_request_gives_one_clear_error_and_hides_no_other_run(text: str | bytes) -> None:
     good, bad = make("a", DONE), make("b", DONE)
     (bad / request.REQUEST_FILE).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(RunError, match=request.REQUEST_FILE) as raised:
@@ -189,7 +187,7 @@ def test_a_broken_request_is_one_clear_error_and_hides_no_other_run(text: str | 
 
 
 @pytest.mark.parametrize("make_other", NO_FILES)
-def test_a_request_that_is_no_file_is_one_clear_error(make_other: Callable[[Path], None]) -> None:
+def test_a_request_that_is_not_a_file_gives_one_clear_error(make_other: Callable[[Path], None]) -> None:
     good, bad = make("a", DONE), make("b", DONE)
     (bad / request.REQUEST_FILE).unlink()
     make_other(bad / request.REQUEST_FILE)
@@ -203,7 +201,7 @@ def test_a_run_of_another_user_is_marked_and_hides_no_other() -> None:
     good, bad = make("a", DONE), make("b", DONE)
     child = os.fork()
     if child == 0:
-        # As a user to whom the folder is closed.
+        # The folder is closed to this user.
         bad.chmod(0o700)
         for folder in (good, *good.parents):
             if folder.is_relative_to(Path("/tmp")) and folder != Path("/tmp"):
@@ -220,12 +218,12 @@ def test_a_run_of_another_user_is_marked_and_hides_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nosuchuser", "\udcff", "", ".."])
-def test_a_name_of_any_kind_is_answered_in_one_line(name: str) -> None:
+def test_a_name_of_any_kind_gives_a_one_line_answer(name: str) -> None:
     with pytest.raises(RunError, match="there is no run"):
         run_store.open(name)
 
 
-def test_a_folder_that_leads_to_itself_is_no_run(tmp_path: Path) -> None:
+def test_a_folder_that_links_to_itself_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(RunError, match="no run"):
         run_store.open(tmp_path / "loop")
@@ -233,7 +231,7 @@ def test_a_folder_that_leads_to_itself_is_no_run(tmp_path: Path) -> None:
         run_control.follow(tmp_path / "loop")
 
 
-def test_what_a_link_leads_to_is_not_written_to(tmp_path: Path) -> None:
+def test_the_target_of_a_link_is_not_written(tmp_path: Path) -> None:
     folder = make("a", DONE)
     thesis = tmp_path / "thesis.tex"
     thesis.write_text("all of it")
@@ -260,7 +258,7 @@ def test_a_link_to_a_folder_is_not_deleted_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["one\ntwo", "\x1b[31m", "\udcff"])
-def test_a_name_that_a_terminal_would_obey_is_refused(name: str) -> None:
+def test_a_name_with_terminal_control_characters_is_refused(name: str) -> None:
     folder = make("a", DONE)
     with pytest.raises(RunError, match="plain text"):
         run_store.rename(folder, name)

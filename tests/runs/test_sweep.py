@@ -43,7 +43,7 @@ def test_points_are_all_combinations() -> None:
     ]
 
 
-def test_the_exponent_is_that_of_the_power_law_from_eight_on() -> None:
+def test_the_exponent_is_fitted_from_eight_layers_on() -> None:
     points = [
         outcome({"layers": str(n)}, {"remat.weight": w}, 5.0 if n < 8 else 0.01 * n**power)
         for n in (1, 2, 4, 8, 16, 32, 64)
@@ -67,7 +67,7 @@ def test_a_sweep_is_a_table_and_a_plot(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cold_point_and_a_sweep_that_goes_on(tmp_path: Path) -> None:
+def test_a_sweep_runs_a_cold_point_and_resumes(tmp_path: Path) -> None:
     told: list[Progress] = []
     one = Sweep(program="residual_chain", settings={"layers": ["1"]})
     first = sweep.run(one, tmp_path, on_progress=told.append)
@@ -75,7 +75,7 @@ def test_a_cold_point_and_a_sweep_that_goes_on(tmp_path: Path) -> None:
     assert first.points[0].figures["compile_s"] > 0
     assert [(p.done, p.count) for p in told] == [(0, 1), (1, 1)]
     with (tmp_path / sweep.POINTS_FILE).open("a") as file:
-        file.write('{"settings": {"lay')  # as a sweep that was killed leaves it
+        file.write('{"settings": {"lay')  # a killed sweep leaves this
     again = sweep.run(one, tmp_path)
     assert again.points == first.points
     with pytest.raises(RunError, match="another sweep"):
@@ -94,7 +94,7 @@ def test_a_point_that_fails_or_takes_too_long_does_not_end_the_sweep(tmp_path: P
 
 
 @pytest.mark.slow
-def test_points_are_carried_out_by_workers_and_their_runs_brought_back(tmp_path: Path) -> None:
+def test_workers_run_points_and_their_runs_are_copied_back(tmp_path: Path) -> None:
     wanted = Sweep(program="residual_chain", settings={"layers": ["1"]}, choices={"order.statements": ["least peak"]})
     told: list[Progress] = []
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -107,7 +107,7 @@ def test_points_are_carried_out_by_workers_and_their_runs_brought_back(tmp_path:
 
 
 class Losing(Executor):
-    """Loses the second of all that it is given."""
+    """An executor that loses the second of its tasks."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -133,7 +133,7 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path) -> N
     assert again.given == 1
 
 
-def test_a_folder_whose_note_is_torn_begins_anew_or_says_why_not(tmp_path: Path) -> None:
+def test_a_folder_with_a_torn_note_starts_again_or_is_refused_with_a_reason(tmp_path: Path) -> None:
     none = Sweep(program="residual_chain", settings={"layers": []})
     for text in ('{"program": "resid', "[]", "[" * 100_000, '{"program": 1}'):
         (tmp_path / sweep.NOTE_FILE).write_text(text)
@@ -145,7 +145,7 @@ def test_a_folder_whose_note_is_torn_begins_anew_or_says_why_not(tmp_path: Path)
         (tmp_path / sweep.POINTS_FILE).unlink()
 
 
-def test_points_that_are_damaged_are_run_again_and_the_others_kept(tmp_path: Path) -> None:
+def test_damaged_points_are_run_again_and_others_are_kept(tmp_path: Path) -> None:
     good = outcome({"layers": "1"}, {}, 0.5)
     sweep._append(tmp_path, good)
     with (tmp_path / sweep.POINTS_FILE).open("ab") as file:
@@ -156,7 +156,9 @@ def test_points_that_are_damaged_are_run_again_and_the_others_kept(tmp_path: Pat
 
 @pytest.mark.parametrize("name", [sweep.NOTE_FILE, sweep.POINTS_FILE])
 @pytest.mark.parametrize("make", NO_FILES)
-def test_what_is_no_file_is_one_clear_error(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+def test_a_sweep_file_that_is_not_a_file_gives_one_clear_error(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
     make(tmp_path / name)
     with pytest.raises(RunError, match="cannot be"):
         sweep.run(Sweep(program="residual_chain", settings={"layers": []}), tmp_path)

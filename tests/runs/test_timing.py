@@ -1,4 +1,4 @@
-"""Times: intervals that hold what they should, turns in random order, and what is launch-bound."""
+"""Step times: confidence intervals with the stated coverage, random interleaving, and launch-bound steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workbench.runs.process import run_control
 from workbench.runs.process.request import prepare
 
 
-def test_an_interval_holds_the_true_median_as_often_as_it_says() -> None:
+def test_an_interval_contains_the_true_median_as_often_as_stated() -> None:
     draw = np.random.default_rng(1)
     held = [(e := interleaved_timing.estimate(draw.lognormal(0.0, 0.3, 25))).low <= 1.0 <= e.high for _ in range(60)]
     assert sum(held) / len(held) > 0.85
@@ -33,8 +33,8 @@ def test_few_samples_give_their_range() -> None:
     assert interleaved_timing.estimate([3.0] * 9) == interleaved_timing.Estimate(3.0, 3.0, 3.0, 9)
 
 
-def test_a_ratio_of_samples_taken_in_turns_is_narrower() -> None:
-    """A machine that slows down and up again slows both alike."""
+def test_the_ratio_of_interleaved_samples_has_a_narrower_interval() -> None:
+    """A machine that slows down and recovers affects both variants equally."""
     draw = np.random.default_rng(2)
     speed = draw.lognormal(0.0, 0.5, 40)
     one, other = 1.1 * speed * draw.lognormal(0, 0.01, 40), speed * draw.lognormal(0, 0.01, 40)
@@ -43,7 +43,7 @@ def test_a_ratio_of_samples_taken_in_turns_is_narrower() -> None:
     assert paired.high - paired.low < apart.high - apart.low
 
 
-def test_variants_take_turns_in_an_order_drawn_anew() -> None:
+def test_variants_are_interleaved_in_random_order() -> None:
     order: list[str] = []
     found = interleaved_timing.interleaved(
         {"a": lambda: 1, "b": lambda: 2}, 20, 60.0, on_sample=lambda name, _: order.append(name)
@@ -53,11 +53,11 @@ def test_variants_take_turns_in_an_order_drawn_anew() -> None:
     assert turns == {("a", "b"), ("b", "a")}
 
 
-def test_at_least_three_turns_are_taken_however_short_the_budget() -> None:
+def test_at_least_three_turns_are_taken_in_any_budget() -> None:
     assert interleaved_timing.interleaved({"a": lambda: 1}, 10, 0.0) == {"a": [1] * interleaved_timing.LEAST_SAMPLES}
 
 
-def test_a_step_on_the_cpu_has_three_numbers_of_which_two_are_one() -> None:
+def test_a_step_on_the_cpu_has_three_numbers_of_which_two_are_equal() -> None:
     found = interleaved_timing.time_step(Stepper(torch.tanh, (torch.ones(4),), {}))
     assert 0 < found.host_s <= found.wall_s == found.device_s
     assert found.yardstick_s > 0
@@ -68,7 +68,7 @@ def test_noise_is_a_share_of_the_machines_own_time() -> None:
     assert interleaved_timing.noise([0.9, 1.0, 1.1] * 10) == pytest.approx(0.1)
 
 
-def test_a_device_waits_at_the_head_and_in_bubbles() -> None:
+def test_a_device_waits_at_the_start_and_in_bubbles() -> None:
     works = [Kernel("a", 7, 0.6, 1.0), Kernel("b", 7, 1.1, 2.0), Kernel("copy", 8, 1.5, 2.5), Kernel("c", 7, 2.7, 3.0)]
     found = gaps(works)
     assert found.head_gap_s == 0.6
@@ -78,22 +78,22 @@ def test_a_device_waits_at_the_head_and_in_bubbles() -> None:
     assert gaps([]).busy_s == 0.0
 
 
-def test_a_step_is_launch_bound_where_the_host_takes_as_long_as_the_device() -> None:
+def test_a_step_is_launch_bound_if_the_host_takes_as_long_as_the_device() -> None:
     assert launch_bound(2.9, 2.1, "cuda")[0] is True
     assert launch_bound(1.0, 2.1, "cuda")[0] is False
     assert launch_bound(1.0, 1.0, "cpu")[0] is None
 
 
-def test_ranks_clock_equally_many_steps_however_long_each_takes() -> None:
-    """A rank that took more steps than another waited for it for ever."""
+def test_all_ranks_time_the_same_number_of_steps() -> None:
+    """A rank with more steps than another waited for it forever."""
     assert {turns_of(step_s, float("inf")) for step_s in (1e-4, 2e-3, 3e-3, 1.0)} == {CLOCKED_STEPS}
     assert turns_of(2e-3, 5.0) > turns_of(3e-3, 5.0) > turns_of(1.0, 5.0) == CLOCKED_STEPS
 
 
 @pytest.mark.slow
-def test_the_cpu_time_of_other_processes_is_seen_and_the_own_is_not() -> None:
+def test_cpu_time_of_other_processes_is_detected_and_own_time_is_not() -> None:
     def watched(work: Callable[[], object]) -> float:
-        # The least of a few: this machine may have other load, too.
+        # The minimum of a few samples: this machine may have other load, too.
         found = []
         for _ in range(3):
             watch = interleaved_timing.LoadWatch()

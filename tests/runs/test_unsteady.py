@@ -1,4 +1,4 @@
-"""Programs that are another in each call: they run and are measured, and their statements are not timed."""
+"""Programs that change in each call: they run and are measured, but their statements are not timed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TakesTurns(torch.nn.Module):
 
 
 @pytest.mark.parametrize("program", [Counts, Grows, TakesTurns])
-def test_what_no_step_repeats_has_a_peak_and_no_statements_times(program: type[torch.nn.Module]) -> None:
+def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(program: type[torch.nn.Module]) -> None:
     module, x = program(), torch.randn(2, 4)
     bench = workbench.open(module, x, device="cpu", executor="torch")
     stepper = Stepper(module, (x,), {}, bench.config.jit(module))
@@ -68,8 +68,8 @@ def test_what_no_step_repeats_has_a_peak_and_no_statements_times(program: type[t
         clocking.measure(stepper, clocks, 1.0, [], time.monotonic)
 
 
-def test_the_change_is_the_programs_own_and_the_last() -> None:
-    """Though calls of another one, which is the same code to Dynamo, differ before and after."""
+def test_the_reported_change_is_the_programs_own_and_the_last() -> None:
+    """Calls of another program, which Dynamo takes for the same code, differ before and after."""
     x = torch.randn(2, 4)
     module, other = Counts(), Grows()
     counting, growing = (
@@ -78,7 +78,7 @@ def test_the_change_is_the_programs_own_and_the_last() -> None:
     for jitted in (growing, counting, growing):
         for _ in range(4):
             jitted(x)
-    # The call that was captured last differs from the one before it in the count of the one before it.
+    # The last captured call differs from the previous one, which differs in the count of the one before it.
     change = counting._last_change()
     assert change.endswith(f"(self.calls += 1), where program.calls == {module.calls - 2} holds no more")
     assert "len(program.before)" in growing._last_change()
@@ -97,7 +97,7 @@ def test_a_program_that_is_compiled_again_once_is_timed() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_it_says_by_line_why_nothing_is_timed(tmp_path: Path) -> None:
+def test_a_run_of_an_unsteady_program_reports_the_line_that_changes(tmp_path: Path) -> None:
     bench = workbench.open(Counts(), torch.randn(2, 4), device="cpu", executor="torch")
     options = RunOptions(samples=3, warmup=1, check_accuracy=False)
     run = bench.run(wait=True, folder=tmp_path, options=options)
