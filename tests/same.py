@@ -1,4 +1,4 @@
-"""Two plans held to each other, table by table and site by site."""
+"""Comparison of two plans, table by table and site by site."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_PLAN = ("census", "counts", "sites", "unmatched", "warnings", "proof", "plac
 
 
 def columns(table: Any) -> dict[str, Any]:
-    """All that a table or a timeline holds, as what compares by value."""
+    """Return all contents of a table or a timeline in a form that compares by value."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(table):
         column = getattr(table, field.name)
@@ -25,14 +25,14 @@ def columns(table: Any) -> dict[str, Any]:
 
 
 def differing(one: Plan, other: Plan) -> list[str]:
-    """What two plans differ in, but for their traces and what planning cost."""
+    """Return the differences between two plans, except their traces and the cost of planning."""
     found = [f"timeline.{name}" for name in _columns_apart(one.timeline, other.timeline)]
     found += differing_graphs(one.graph, other.graph)
     return found + [name for name in _OF_PLAN if getattr(one, name) != getattr(other, name)]
 
 
 def differing_graphs(one: Graph, other: Graph) -> list[str]:
-    """What two graphs differ in."""
+    """Return the differences between two graphs."""
     tables = ("statements", "values", "storages")
     found = [
         f"{name}.{column}" for name in tables for column in _columns_apart(getattr(one, name), getattr(other, name))

@@ -1,9 +1,9 @@
-"""Random programs and choices; more than 600 lines, for each kind of line draws on all others.
+"""Random programs and choices. The file has more than 600 lines because each kind of line uses all others.
 
-Programs are such that PyTorch can run and differentiate them; they are drawn by a seed, or by Hypothesis.
+PyTorch can run and differentiate the programs. A seed or Hypothesis draws them.
 
-A program is drawn line by line and run as it grows, so that every line fits what is there; what comes out is plain
-source, kept with `linecache`, so that traces have source lines and a failing example can be read and copied.
+A program is drawn line by line and run as it grows, so that every line fits the existing values. The result is plain
+source, stored in `linecache`, so that traces have source lines and a failing example can be read and copied.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from workbench.core.lever import Site
 NAMESPACE = {"torch": torch, "F": F}
 MOST_ELEMENTS = 4096
 LARGEST = 1e4
-"""No value of a program is larger: neither an infinity nor what is not a number may hide a difference."""
+"""Largest allowed value in a program: infinities and NaN could hide a difference."""
 INPUT_SEED = 17
 PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET = "plain", "transposed", "every second", "offset"
 LAYOUTS = (PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET)
 WIDE = ("float32", "float16", "bfloat16")
-"""What is computed as float64 instead in double precision."""
+"""Types that become float64 for double precision."""
 
 
 class Masks:
-    """Which elements dropouts keep: drawn as Thunder draws them, or those that were drawn before, in order."""
+    """The elements that dropouts keep: drawn as Thunder draws them, or given in order."""
 
     def __init__(self, drawn: Iterable[torch.Tensor] | None = None) -> None:
         self.drawn: list[torch.Tensor] = []
@@ -48,7 +48,7 @@ class Masks:
 
 
 class _DrawsAsThunder:
-    """`torch.nn.functional` with the dropout that Thunder makes of it."""
+    """`torch.nn.functional` with Thunder's version of dropout."""
 
     def __init__(self, masks: Masks) -> None:
         self._masks = masks
@@ -69,7 +69,7 @@ class _Doubles:
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """One argument: of a random normal where floating, whole numbers from 0 to 7, or bools; laid out in memory so."""
+    """One argument: normal random numbers, integers from 0 to 7, or bools, with the given memory layout."""
 
     name: str
     shape: tuple[int, ...]
@@ -103,7 +103,7 @@ class Input:
 
 @dataclasses.dataclass(frozen=True)
 class RandomProgram:
-    """A function as source, with what it takes.
+    """A function as source, with its inputs.
 
     Attributes
     ----------
@@ -111,9 +111,9 @@ class RandomProgram:
     lines : tuple of str
     returned : tuple of str
     shared : str
-        What the last input is: the first one again (``same``), the first one's first row (``row``), or its own (empty).
+        Relation of the last input to the first: the same tensor (``same``), its first row (``row``), or none (empty).
     input_seed : int
-        Of the inputs' values.
+        Seed of the inputs' values.
     """
 
     inputs: tuple[Input, ...]
@@ -146,15 +146,15 @@ class RandomProgram:
         return function
 
     def build_eager(self, masks: Masks | None = None) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict]:
-        """For eager PyTorch: dropout draws as Thunder's does, so that equal seeds give equal masks."""
+        """Build for eager PyTorch. Dropout draws as Thunder's does, so that equal seeds give equal masks."""
         return self._compiled({"torch": torch, "F": _DrawsAsThunder(masks or Masks())}), self.arguments(), {}
 
     def build_double(self, masks: Masks) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, Any]]:
-        """For eager PyTorch, all that is floating in double precision, from the same values; masks as given."""
+        """Build for eager PyTorch in double precision, from the same values and with the given masks."""
         return self._compiled({"torch": _Doubles(), "F": _DrawsAsThunder(masks)}), self.arguments(double=True), {}
 
     def build(self) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, Any]]:
-        """The function with fresh inputs, the same values each time."""
+        """Return the function with fresh inputs that have the same values each time."""
         return self.function, self.arguments(), {}
 
     def arguments(self, *, double: bool = False) -> tuple[torch.Tensor, ...]:
@@ -185,7 +185,7 @@ class _Growing:
         return self.random.choice(list(options))
 
     def some(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> str | None:
-        """One of the names whose value fits, a young one most likely: what nothing reads is dead code."""
+        """Return a name with a fitting value, most likely a recent one: unread values are dead code."""
         names = [name for name, value in self.values.items() if fits(value)]
         if not names:
             return None
@@ -195,7 +195,7 @@ class _Growing:
         return self.some(lambda v: v.is_floating_point() and fits(v))
 
     def reads(self, name: str) -> bool:
-        """Whether a line reads the name."""
+        """Return whether a line reads the name."""
         return any(
             re.search(rf"\b{name}\b", line.partition(" = ")[2] or line.partition("_(")[2]) for line in self.lines
         )
@@ -206,7 +206,7 @@ class _Growing:
         return names
 
     def run(self, line: str) -> bool:
-        """Run a line and keep it, unless PyTorch refuses it or it makes something large or not finite."""
+        """Run a line and keep it, unless PyTorch refuses it or a result is large or not finite."""
         scope: dict[str, Any] = {**NAMESPACE, **self.values}
         try:
             exec(line, scope)
@@ -225,7 +225,7 @@ def _finite(value: torch.Tensor) -> bool:
 
 
 def _one(grow: _Growing, expression: str) -> str | None:
-    """A line that gives one new name; the name, where it is kept."""
+    """Add a line that defines one new name; return the name if the line is kept."""
     (name,) = grow.fresh()
     return name if grow.run(f"{name} = {expression}") else None
 
@@ -306,7 +306,7 @@ def _norm(grow: _Growing) -> None:
 
 
 def _batch_norm(grow: _Growing) -> None:
-    """Running statistics written in place, as a batch norm's buffers are."""
+    """Add running statistics written in place, like a batch norm's buffers."""
     if (name := grow.floating(lambda v: v.dim() == 2 and min(v.shape) > 1)) is None:
         return
     value = grow.values[name]
@@ -336,7 +336,7 @@ def _matmul(grow: _Growing) -> None:
         forms += [f"{a} @ {plain} * 0.25"]
         if value.dim() == 2:
             forms += [
-                # A batch that is nothing but strides: what batched kernels make of it is theirs to say.
+                # A batch with stride 0 only: the results of batched kernels for it may vary.
                 f"torch.bmm({a}.unsqueeze(0).expand(4, -1, -1), {plain}.unsqueeze(0).expand(4, -1, -1)) * 0.25",
                 f"torch.matmul({a}.reshape(2, -1, {value.shape[1]}), {plain}.expand(2, -1, -1)) * 0.25",
                 f"torch.baddbmm(({a} @ {plain})[None], {a}[None], {plain}[None]) * 0.25",
@@ -368,7 +368,7 @@ VIEWS = (
 
 
 def _view_of(grow: _Growing, name: str) -> str:
-    """The expression of a view."""
+    """Return the expression of a view."""
     shape = grow.values[name].shape
     forms = list(VIEWS)
     if len(shape) == 1:
@@ -427,7 +427,7 @@ def _whole(grow: _Growing) -> None:
 
 
 def _index(grow: _Growing) -> None:
-    """Rows by number: read, gathered, or added up."""
+    """Select rows by number: read, gather, or add."""
     indices = grow.some(lambda v: v.dtype == torch.int64 and 0 < v.dim() < 3 and v.min() >= 0 and v.max() < 8)
     table = grow.floating(lambda v: v.dim() == 2 and v.shape[0] >= 8)
     if not indices or not table:
@@ -456,13 +456,13 @@ def _dropout(grow: _Growing) -> None:
 
 
 def _writable(value: torch.Tensor) -> bool:
-    """Not what autograd forbids to write, nor what has several elements in one place."""
+    """Return whether autograd allows a write and no two elements share memory."""
     strides = (stride for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1)
     return not (value.is_leaf and value.requires_grad) and 0 not in strides
 
 
 def _write(grow: _Growing) -> None:
-    """In place: to a name, or through a view of one that is made for the purpose."""
+    """Write in place: to a name, or through a new view of one."""
     forms = ("{}.add_({})", "{}.copy_({})", "{}.mul_({})", "{}.add_(1.0)", "{}.mul_(0.5)", "{}.copy_({} * 2.0)")
     if (a := grow.floating(lambda v: _writable(v))) is None:
         return
@@ -475,7 +475,9 @@ def _write(grow: _Growing) -> None:
 
 
 def _writes(grow: _Growing) -> None:
-    """What held before, kept under a name and written elsewhere after its tensor was written; or into two tensors."""
+    """Save an earlier value under a name and write it into another tensor after its tensor was overwritten, or into
+    two.
+    """
     if (a := grow.floating(lambda v: _writable(v))) is None:
         return
     shape, dtype = grow.values[a].shape, grow.values[a].dtype
@@ -490,7 +492,7 @@ def _writes(grow: _Growing) -> None:
 
 
 def _scalar(grow: _Growing) -> None:
-    """What has no dimensions, on either side of what has some, with a gradient or without."""
+    """Combine a zero-dimensional value with another on either side, with a gradient or without."""
     forms = (
         *("{0} * {1}", "{1} * {0}", "{0} + {1}", "{1} - {0}", "{0} / ({1} ** 2 + 1.0)", "{1} / ({0} ** 2 + 1.0)"),
         *("torch.where({0} > {1}, {0}, {1})", "torch.where({1} > 0, {0}, {0} * 0.5)", "torch.maximum({0}, {1})"),
@@ -510,7 +512,7 @@ def _scalar(grow: _Growing) -> None:
 
 
 def _complex(grow: _Growing) -> None:
-    """Complex numbers: made, computed with, and taken apart."""
+    """Create, use and decompose complex numbers."""
     if (z := grow.some(lambda v: v.is_complex())) is None or grow.random.random() < 0.3:
         a = grow.floating(lambda v: v.dim() > 0 and v.dtype in (torch.float32, torch.float64))
         if a is None:
@@ -547,7 +549,7 @@ def _complex(grow: _Growing) -> None:
 
 
 def _set_apart(grow: _Growing) -> None:
-    """A line for which gradients are off, or products are of less precision."""
+    """Add a line with gradients off, or with products of lower precision."""
     a, b = grow.floating(), grow.floating()
     forms = (
         *("with torch.no_grad(): {2} = torch.sin({0})", "with torch.no_grad(): {2} = {0} + {1}"),
@@ -600,15 +602,15 @@ def drawn(
     layouts: bool = True,
     rare: bool = False,
 ) -> RandomProgram:
-    """A program of pure operations; with `draws` dropout too, with `writes` in-place writes too.
+    """Draw a program of pure operations; with `draws` also dropout, with `writes` also in-place writes.
 
-    With `rare`, tensors without dimensions, complex numbers and lines under ``no_grad`` and ``autocast``, too.
+    With `rare`, also zero-dimensional tensors, complex numbers and lines under ``no_grad`` and ``autocast``.
     """
     inputs = [_input(f"x{i}", random, layouts=layouts) for i in range(random.randint(1, 4))]
     if not any(input.requires_grad for input in inputs):
         inputs[0] = Input("x0", (8, 8), "float32", True)
     if writes and random.random() < 0.3:
-        # What a batch norm or an optimizer keeps from step to step.
+        # Running state that a batch norm or an optimizer keeps between steps.
         width = inputs[0].shape[-1:] or (8,)
         inputs += [Input(f"x{len(inputs) + i}", width, inputs[0].dtype) for i in range(2)]
     shared = ""
@@ -634,7 +636,7 @@ def drawn(
         arguments = {input.name for input in inputs}
         if not any(v.is_floating_point() for name, v in grow.values.items() if name not in arguments):
             _one(grow, f"{grow.floating()} * 2.0")
-        # All that nothing reads but for a few unused, and sometimes what was made on the way, and inputs themselves.
+        # All unread values except a few unused ones, and sometimes intermediate values and inputs.
         ends = [name for name in grow.values if name not in arguments and not grow.reads(name)]
         unused = random.sample(ends, random.randint(0, min(2, len(ends) - 1))) if len(ends) > 1 else []
         others = random.sample(list(grow.values), min(random.randint(0, 2), len(grow.values)))
@@ -650,20 +652,20 @@ def _input(name: str, random: Random, *, layouts: bool) -> Input:
 
 
 def legal_options(site: Site) -> list[str]:
-    """The options of a site that are not refused."""
+    """Return the options of a site that are not refused."""
     return [option for option in site.options if option not in site.illegal]
 
 
 def choices_for(random: Random, sites: Iterable[Site], *, most: int = 10) -> dict[str, str]:
-    """Choices that are legal one by one under what is chosen now, settings included."""
+    """Return choices, settings included, that are each legal under the choices in force."""
     free = [site for site in sites if len(legal_options(site)) > 1]
     settings = [site for site in free if "." in site.id.partition(":")[0]]
     places = [site for site in free if site not in settings]
     chosen = {site.id: random.choice(legal_options(site)) for site in settings if random.random() < 0.25}
-    # Half of the sets turn nearly all places, for that is where choices meet.
+    # Half of the sets change nearly all places, because faults appear where choices meet.
     count = len(places) if random.random() < 0.5 else random.randint(0, min(most, len(places)))
     for site in random.sample(places, count):
-        # What is in force most rarely: it changes nothing.
+        # The option in force is drawn least often, because it changes nothing.
         options = [option for option in legal_options(site) if option != site.choice]
         chosen[site.id] = random.choice([*options, *options, site.choice])
     return chosen
@@ -673,15 +675,15 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def programs(*, random: bool = False, writes: bool = False, rare: bool = False) -> st.SearchStrategy[RandomProgram]:
-    """What `drawn` gives, for Hypothesis."""
+    """Return Hypothesis's strategy for `drawn`."""
     return SEEDS.map(lambda seed: drawn(Random(seed), draws=random, writes=writes, rare=rare))
 
 
 def choice_sets(sites: tuple[Site, ...]) -> st.SearchStrategy[dict[str, str]]:
-    """What `choices_for` gives, for Hypothesis."""
+    """Return Hypothesis's strategy for `choices_for`."""
     return SEEDS.map(lambda seed: choices_for(Random(seed), sites))
 
 
 def refused_choices(sites: Iterable[Site]) -> list[tuple[str, str, str]]:
-    """Every illegal option: site, option and the reason."""
+    """Return every illegal option: site, option and the reason."""
     return [(site.id, option, reason) for site in sites for option, reason in site.illegal.items()]

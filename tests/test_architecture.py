@@ -61,7 +61,7 @@ ORDER = [
     "server",
     "cli",
 ]
-"""From the ground up; docs/architecture.md says what each is for."""
+"""Packages from the lowest up. docs/architecture.md describes each."""
 
 DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
     "a bench shows itself, and writes pages": (
@@ -88,11 +88,11 @@ DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
         ("workbench.runs.process.record", "workbench.runs.measure.accuracy"),
     ),
 }
-"""Imports inside functions that go against the order, by reason: the importing and the imported module."""
+"""Imports inside functions that violate the order, by reason: the importing and the imported module."""
 
 
 def package_of(path: Path) -> str:
-    """The package of a file, as in `ORDER`; a file at the top is a package of its own."""
+    """Return the package of a file, as in `ORDER`. A file at the top is a package of its own."""
     parts = path.relative_to(ROOT).parts
     return "/".join(parts[:-1]) if len(parts) > 1 else parts[0].removesuffix(".py")
 
@@ -103,7 +103,7 @@ def module_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """What a file imports, and whether inside a function; imports for a type checker do not count."""
+    """Yield each import of a file, and whether it is inside a function. Imports for type checkers do not count."""
 
     def inside(node: ast.AST, deferred: bool) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
@@ -123,7 +123,7 @@ MODULES = {module_of(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 @functools.cache
 def own_imports(name: str) -> tuple[tuple[str, bool], ...]:
-    """Modules of the workbench that a module imports, and whether inside a function."""
+    """Return the workbench modules that a module imports, and whether inside a function."""
     found = []
     for imported, deferred in imports(MODULES[name]):
         module = imported if imported in MODULES else imported.rpartition(".")[0]
@@ -177,7 +177,7 @@ def test_the_compiler_names_no_lever_and_no_executor(path: Path) -> None:
     assert "workbench.executors" not in path.read_text()
 
 
-def test_functions_of_other_packages_are_replaced_by_thread_patches_alone() -> None:
+def test_only_thread_patches_replace_functions_of_other_packages() -> None:
     assert not [name for name, path in MODULES.items() if any(n.startswith("unittest") for n, _ in imports(path))]
     makers = {path.name for path in MODULES.values() if "= ThreadPatches(" in path.read_text()}
     assert makers == {"inplace_copies.py", "install.py", "installed.py", "patches.py", "without_value_checks.py"}

@@ -1,4 +1,4 @@
-"""How processes share the tests: the browser's first, then the longest files, and none is begun last."""
+"""Order of tests over processes: browser tests first, then the longest files, so that no long file starts last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def item(nodeid: str, *marks: str) -> pytest.Item:
     return cast(pytest.Item, found)
 
 
-def test_the_browser_then_the_longest_then_what_is_slow() -> None:
+def test_browser_tests_come_first_then_the_longest_files_then_slow_ones() -> None:
     first, second, *_ = distribution.LONGEST
     items = [
         item("tests/test_quick.py::test_a"),
@@ -36,6 +36,6 @@ def test_the_browser_then_the_longest_then_what_is_slow() -> None:
     ]
 
 
-def test_the_longest_files_are_there() -> None:
+def test_the_files_listed_as_longest_exist() -> None:
     root = Path(__file__).parents[1]
     assert [name for name in distribution.LONGEST if not (root / name).is_file()] == []

@@ -1,4 +1,4 @@
-"""The pages: they build without a warning, their links lead somewhere, and what they name is there."""
+"""The documentation builds without a warning, and its links and named files exist."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
         ("::: workbench.core.lever.Gone", "workbench.core.lever.Gone"),
     ],
 )
-def test_a_broken_link_and_a_name_that_is_gone_fail_the_build(text: str, fault: str, tmp_path: Path) -> None:
+def test_a_broken_link_and_an_unknown_name_fail_the_build(text: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Index\n\n{text}\n")
     settings = (ROOT / "mkdocs.yml").read_text().partition("nav:")[0].replace("paths: [.]", f"paths: [{ROOT}]")
@@ -61,7 +61,7 @@ def test_a_broken_link_and_a_name_that_is_gone_fail_the_build(text: str, fault: 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_beside_the_pages_lead_to_files(page: Path) -> None:
+def test_links_in_other_markdown_files_lead_to_files(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text()) if not link.startswith(("http", "#"))]
     missing = [link for link in links if not (page.parent / link.partition("#")[0]).exists()]
     assert not missing
@@ -70,7 +70,7 @@ def test_links_beside_the_pages_lead_to_files(page: Path) -> None:
 NAMED = re.compile(r"`((?:[\w.-]+/)*[a-z_0-9]+\.(?:py|js|csv))`")
 
 
-def test_files_that_pages_and_docstrings_name_are_there() -> None:
+def test_files_named_in_pages_and_docstrings_exist() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     pages = [name for name in listed if name.endswith(".md") or re.match(r"workbench/.*\.py$", name)]
     missing = [
@@ -162,7 +162,7 @@ def test_every_tab_and_figure_on_the_screen_has_a_word_of_the_glossary() -> None
 
 
 @pytest.mark.slow
-def test_the_picture_is_what_the_product_draws() -> None:
+def test_the_picture_is_the_products_output() -> None:
     code = "import runpy; print(runpy.run_path('docs/picture.py')['draw']())"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     told = subprocess.run(

@@ -1,4 +1,4 @@
-"""Widgets and JupyterLab extensions as they are shipped: built of the present sources, and installed."""
+"""Widgets and JupyterLab extensions as shipped: built from the present sources, and installed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def loaded(path: Path, name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("folder", [ROOT / "extensions" / "widgets", *EXTENSIONS], ids=lambda folder: folder.name)
-def test_the_bundle_is_made_of_the_present_sources(folder: Path) -> None:
+def test_the_bundle_is_built_from_the_present_sources(folder: Path) -> None:
     extension = loaded(folder / "build.py", f"build_{folder.name}").EXTENSION
     made, now = json.loads(extension.record_path.read_text()), extension.record()
     assert made["sources"] == now["sources"], "a widget or an extension changed: `make extensions`, and commit"
     assert made["bundle"] == now["bundle"], "the bundle was changed by hand, or not committed whole: `make extensions`"
 
 
-def test_each_widget_s_module_imports_nothing_and_exports_what_anywidget_takes() -> None:
+def test_the_module_of_each_widget_imports_nothing_and_exports_anywidgets_names() -> None:
     built = sorted((Path(ui.__file__).parent / "page" / "built").glob("*.js"))
     assert len(built) > 20
     for path in built:
@@ -47,14 +47,14 @@ def test_each_widget_s_module_imports_nothing_and_exports_what_anywidget_takes()
         assert len(re.findall(r"^export default ", text, re.MULTILINE)) == (path.stem != "report_page"), path.name
 
 
-def test_one_changed_letter_is_another_source() -> None:
+def test_one_changed_letter_changes_the_digest() -> None:
     digest = loaded(ROOT / "extensions" / "building.py", "building").digest
     files = {"a.ts": b"one", "b.ts": b"two"}
     others = [{**files, "b.ts": b"twO"}, {"a.ts": b"onetwo", "b.ts": b""}, {"a.ts": b"one", "c.ts": b"two"}]
     assert digest(files) not in {digest(other) for other in others}
 
 
-def test_each_is_installed_where_jupyterlab_looks() -> None:
+def test_each_extension_is_installed_where_jupyterlab_looks() -> None:
     assert len(EXTENSIONS) == 2
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     expected = {"extensions/runs-panel/server.json": "etc/jupyter/jupyter_server_config.d/thunder-workbench.json"}
@@ -68,7 +68,7 @@ def test_each_is_installed_where_jupyterlab_looks() -> None:
     assert data["shared-data"] == expected
 
 
-def test_the_page_and_python_mean_the_same_documents() -> None:
+def test_the_page_and_python_agree_on_documents() -> None:
     said = dict(re.findall(r"export const (\w+) = (.+);", (TRACE_VIEW / "src" / "plan.ts").read_text()))
     assert {name: json.loads(value) for name, value in said.items()} == {
         "MIME_TYPE": saved_plan.MIME_TYPE,
@@ -77,7 +77,7 @@ def test_the_page_and_python_mean_the_same_documents() -> None:
     }
 
 
-def test_the_app_and_the_extension_mean_the_same_events() -> None:
+def test_the_app_and_the_extension_agree_on_events() -> None:
     names = re.compile(r'^const \w+ = "(thunder-workbench:[a-z-]+)"', re.MULTILINE)
     app = names.findall((Path(ui.__file__).parent / "page" / "panels/controls.js").read_text())
     extension = names.findall((ROOT / "extensions" / "runs-panel" / "src" / "tab.ts").read_text())
@@ -85,8 +85,8 @@ def test_the_app_and_the_extension_mean_the_same_events() -> None:
     assert app == extension
 
 
-def test_no_class_that_an_extension_styles_for_itself_is_one_of_the_app_s_own() -> None:
-    # JupyterLab loads an extension's style into every page: what stood for a dead kernel marked lines of the app.
+def test_styles_of_an_extension_share_no_class_with_the_app() -> None:
+    # JupyterLab loads an extension's style into every page: a style for a dead kernel once marked lines of the app.
     sources = [path.read_text() for pattern in ("*.js", "*.css") for path in Path(ui.__file__).parent.rglob(pattern)]
     in_app = set(re.findall(r"(?<![\w-])wb-[\w-]+", "".join(sources)))
     styled = {
@@ -100,7 +100,7 @@ def test_no_class_that_an_extension_styles_for_itself_is_one_of_the_app_s_own() 
 
 
 @pytest.mark.parametrize("folder", EXTENSIONS, ids=lambda folder: folder.name)
-def test_the_lock_file_names_no_place_to_download_from(folder: Path) -> None:
+def test_the_lock_file_names_no_download_host(folder: Path) -> None:
     lock = json.loads((folder / "package-lock.json").read_text())
     assert len(lock["packages"]) > 1
     assert not [name for name, package in lock["packages"].items() if "resolved" in package]

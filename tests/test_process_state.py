@@ -1,4 +1,4 @@
-"""Opening, planning, fitting, running and `config.jit` leave the state of the process as it was for everyone else."""
+"""Opening, planning, fitting, running and `config.jit` do not change the state of the process."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ print(json.dumps(changed))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", pytest.param("torchcompile", marks=pytest.mark.long)])
-def test_the_process_is_as_it_was_after_each_step(tmp_path: Path, executor: str) -> None:
+def test_the_process_state_is_unchanged_after_each_step(tmp_path: Path, executor: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(_SCRIPT)
     done = subprocess.run(

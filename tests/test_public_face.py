@@ -1,4 +1,4 @@
-"""`import workbench` costs nothing until something is asked for."""
+"""`import workbench` is cheap: it imports nothing heavy before the first use."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ HEAVY = ("thunder", "torch", "numpy", "ipywidgets", "anywidget", "bokeh", "IPyth
 
 
 def imported_by(code: str, *names: str) -> list[str]:
-    """Which of `names` are imported once a new process has run `code`."""
+    """Return those of `names` that a new process has imported after running `code`."""
     code = f"import sys\n{code}\nprint(*[name for name in {names} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return done.stdout.splitlines()[-1].split()
@@ -57,10 +57,10 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
         )
     ],
 )
-def test_what_needs_no_pytorch_is_answered_without_it(typed: str, status: int) -> None:
+def test_commands_without_pytorch_do_not_import_it(typed: str, status: int) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "workbench.cli", *typed.split()]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    # Of the child that carries the command out, too, which says what it imports as its parent does.
+    # The imports of the child process that runs the command count too; it reports them as its parent does.
     imported = {
         line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "import time:" in line
     }
@@ -75,12 +75,12 @@ def test_opening_needs_no_widgets() -> None:
 
 
 @pytest.mark.parametrize("name", wb.__all__)
-def test_everything_named_is_there(name: str) -> None:
+def test_every_listed_name_exists(name: str) -> None:
     assert getattr(wb, name).__module__.startswith("workbench.")
     assert name in dir(wb)
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="module 'workbench' has no attribute 'close'"):
         wb.close  # noqa: B018  # asking for it is the test
 

@@ -1,4 +1,4 @@
-"""Programs in several threads: planning is done one at a time, and results are those of one thread."""
+"""Programs in several threads: one thread plans at a time, and results equal those of one thread."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wait_until(done: Callable[[], Any]) -> None:
 
 
 def able(bench: Workbench) -> list[str]:
-    """Ids of storages that can be recomputed."""
+    """Return the ids of storages that can be recomputed."""
     return [
         site.id
         for site in bench.sites("saved")
@@ -57,10 +57,10 @@ def bench() -> Workbench:
     return workbench.open("residual_chain", layers=2, grad=True, device="cpu", executor="torch")
 
 
-def test_a_refused_choice_does_not_wait_for_a_newer_one_that_waits_for_it(
+def test_a_refused_choice_does_not_deadlock_with_a_newer_waiting_one(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan in force is asked for while it is cached no longer and a newer choice waits."""
+    """The plan in force is requested after it has left the cache and while a newer choice waits."""
     one, two, other = able(bench)[:3]
     bench.choose({one: "recompute"})
     bench.choose({two: "recompute"})
@@ -90,8 +90,8 @@ def test_a_refused_choice_does_not_wait_for_a_newer_one_that_waits_for_it(
     assert bench.choices == {one: "recompute", other: "recompute"}
 
 
-def test_plans_that_levers_plan_on_from_are_looked_up_by_one_thread_at_a_time(bench: Workbench) -> None:
-    """A thread finds a plan; another one removes it before the first has noted that it was used."""
+def test_plans_that_levers_build_on_are_looked_up_by_one_thread_at_a_time(bench: Workbench) -> None:
+    """Another thread may remove a plan between a thread's lookup and its record of use."""
     evicted = threading.Event()
 
     class Slow(OrderedDict[Any, Any]):
@@ -118,7 +118,7 @@ def test_plans_that_levers_plan_on_from_are_looked_up_by_one_thread_at_a_time(be
         others.result(PATIENCE_S)
 
 
-def test_a_lazily_computed_value_is_made_once_and_only_by_the_thread_that_plans() -> None:
+def test_a_lazily_computed_value_is_made_once_and_only_by_the_planning_thread() -> None:
     made: list[int] = []
 
     def make() -> int:
@@ -133,7 +133,7 @@ def test_a_lazily_computed_value_is_made_once_and_only_by_the_thread_that_plans(
     assert not PLANNING.is_mine
 
 
-def test_a_value_that_planning_asks_for_is_no_deadlock_while_another_thread_makes_it() -> None:
+def test_planning_does_not_deadlock_on_a_value_that_another_thread_computes() -> None:
     inside = threading.Event()
     value = Later(lambda: inside.set() or time.sleep(0.1) or Later(lambda: 3).value)
     thread = started(lambda: value.value)
@@ -148,7 +148,7 @@ def test_a_value_that_planning_asks_for_is_no_deadlock_while_another_thread_make
     thread.join(PATIENCE_S)
 
 
-def test_a_background_thread_gives_way_after_the_stage_under_way_and_begins_again() -> None:
+def test_a_background_thread_yields_after_its_current_stage_and_starts_again() -> None:
     order: list[str] = []
     first = threading.Event()
 
@@ -176,8 +176,8 @@ def test_a_background_thread_gives_way_after_the_stage_under_way_and_begins_agai
     assert order == ["background begins", "foreground", "background begins"]
 
 
-def test_a_lazily_computed_value_of_a_background_thread_does_not_give_way() -> None:
-    """Nobody would begin it again."""
+def test_a_lazy_value_of_a_background_thread_does_not_yield() -> None:
+    """No thread would start it again."""
     inside, let = threading.Event(), threading.Event()
 
     def make() -> int:
@@ -204,7 +204,7 @@ def test_a_lazily_computed_value_of_a_background_thread_does_not_give_way() -> N
         waiting.result(PATIENCE_S)
 
 
-def test_threads_that_wait_get_the_lock_in_turn_and_an_error_leaves_it() -> None:
+def test_threads_get_the_lock_in_turn_and_an_error_releases_it() -> None:
     lock, inside, most = PlanningLock(), [0], [0]
 
     def work(seed: int) -> None:
@@ -236,7 +236,7 @@ PROGRAMS: list[tuple[str, dict[str, Any]]] = [
 
 
 def outcome(at: int, seed: int) -> str:
-    """What a person does with a program, and all figures that come of it."""
+    """Return all figures of what a user does with a program."""
     name, settings = PROGRAMS[at]
     bench, drawn = workbench.open(name, **settings), random.Random(seed)
     ids, told = able(bench), []
@@ -257,8 +257,8 @@ SECONDS = float(os.environ.get("WORKBENCH_STRESS_S", amount(20, 120, 600)))
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS * 3 + 600)
-def test_eight_threads_come_to_what_one_does() -> None:
-    """For `WORKBENCH_STRESS_S` seconds, where that is set."""
+def test_eight_threads_give_the_results_of_one() -> None:
+    """For `WORKBENCH_STRESS_S` seconds, if that is set."""
     jobs = [(at, seed) for at in range(len(PROGRAMS)) for seed in range(2)]
     expected = {job: outcome(*job) for job in jobs}
     end, done = time.monotonic() + SECONDS, []
@@ -278,7 +278,7 @@ def test_eight_threads_come_to_what_one_does() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_background_search_beside_a_cell_changes_neither() -> None:
+def test_a_background_search_and_a_cell_do_not_affect_each_other() -> None:
     bench = workbench.open("llama", layers=2, device="cpu", executor="torch")
     ids = able(bench)[:6]
     alone = {id: bench.effects(id) for id in ids}
@@ -313,15 +313,15 @@ print("done")
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("process", range(amount(2, 10, 50)))
-def test_a_cell_asks_for_effects_beside_the_app_that_was_just_shown(process: int) -> None:
+def test_a_cell_may_ask_for_effects_right_after_showing_the_app(process: int) -> None:
     given = [sys.executable, "-W", "ignore", "-c", APP_BESIDE_A_CELL, "3"]
     made = subprocess.run(given, capture_output=True, text=True, check=False)
     assert (made.returncode, made.stdout.strip()[-4:]) == (0, "done"), made.stderr[-2000:]
 
 
 @pytest.mark.slow
-def test_replays_in_threads_give_what_one_gives() -> None:
-    """Beside other threads that open and plan."""
+def test_replays_in_threads_give_the_results_of_one() -> None:
+    """Other threads open and plan meanwhile."""
     bench = workbench.open("mlp", layers=2, device="cpu", executor="torch")
     bench.choose({able(bench)[0]: "recompute"})
     program, given = bench.program.callable, bench.program.args

@@ -1,4 +1,4 @@
-"""The runs of all kernels as the server lists them: what is new since a page last asked, and what cannot be read."""
+"""The server's list of runs of all kernels: changes since a page's last request, and unreadable folders."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_runs_are_listed_once_with_their_figures_the_latest_first(tmp_path: Path
     assert listing.since(answer["version"]) is None
 
 
-def test_what_is_deleted_is_listed_no_more(tmp_path: Path, listing: Listing) -> None:
+def test_a_deleted_run_is_not_listed(tmp_path: Path, listing: Listing) -> None:
     folder = make(tmp_path, "gone", DONE)
     listing.scan([tmp_path])
     before = listing.since(0)
@@ -78,7 +78,7 @@ def test_what_is_deleted_is_listed_no_more(tmp_path: Path, listing: Listing) -> 
         listing.run(before["ids"][0])
 
 
-def test_a_folder_that_cannot_be_read_hides_no_other(tmp_path: Path, listing: Listing) -> None:
+def test_an_unreadable_folder_hides_no_other(tmp_path: Path, listing: Listing) -> None:
     make(tmp_path, "good", DONE)
     torn = make(tmp_path, "torn", DONE)
     (torn / request.REQUEST_FILE).write_text("{")
@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_read_hides_no_other(tmp_path: Path, listing: Li
     assert list(answer["unreadable"]) == [str(torn)]
 
 
-def test_an_earlier_servers_version_is_older_than_all_of_this_ones(tmp_path: Path) -> None:
+def test_the_version_of_an_earlier_server_counts_as_older(tmp_path: Path) -> None:
     earlier = Listing()
     time.sleep(0.005)
     later = Listing()
@@ -99,9 +99,7 @@ def test_an_earlier_servers_version_is_older_than_all_of_this_ones(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_live_run_is_followed_and_cancelled_without_the_process_that_started_it(
-    tmp_path: Path, listing: Listing
-) -> None:
+def test_a_live_run_is_followed_and_cancelled_without_its_starter(tmp_path: Path, listing: Listing) -> None:
     folder = make(tmp_path, "live", events.Phase(t_s=0.1, phase="compile"))
     mark = worker_process.new_mark(folder)
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, reaper.MARK: mark}, start_new_session=True)
@@ -132,7 +130,7 @@ def test_a_live_run_is_followed_and_cancelled_without_the_process_that_started_i
 
 
 @pytest.mark.slow
-def test_three_live_runs_are_read_out_at_20_hz_at_once(tmp_path: Path, listing: Listing) -> None:
+def test_three_live_runs_are_sampled_at_20_hz_at_once(tmp_path: Path, listing: Listing) -> None:
     count, seconds = 40, 2.0
     children, folders = [], []
     try:
@@ -164,7 +162,7 @@ def test_three_live_runs_are_read_out_at_20_hz_at_once(tmp_path: Path, listing: 
                     came[run["name"]] += tuple(size for _, size in run["samples"])
             time.sleep(0.02)
         writer.join()
-        # Each sample of each run once and in order, as they came and not all at the end.
+        # Each sample of each run once and in order, as they arrived and not all at the end.
         assert set(came.values()) == {tuple(range(1000, 1000 + count))}
         assert answers >= 10
     finally:
@@ -174,7 +172,7 @@ def test_three_live_runs_are_read_out_at_20_hz_at_once(tmp_path: Path, listing: 
 
 
 def until(listing: Listing, there: Any, timeout_s: float = 10) -> dict[str, Any]:
-    """The one run, when something is true of it."""
+    """Return the only run once a condition holds for it."""
     give_up = time.monotonic() + timeout_s
     while True:
         answer = listing.since(0)
@@ -186,7 +184,7 @@ def until(listing: Listing, there: Any, timeout_s: float = 10) -> dict[str, Any]
         time.sleep(0.02)
 
 
-def test_runs_are_looked_for_beside_notebooks_and_where_kernels_work(tmp_path: Path) -> None:
+def test_runs_are_searched_beside_notebooks_and_in_kernel_folders(tmp_path: Path) -> None:
     places = Places(tmp_path)
     found = places.update([{"path": "deep/er/a.ipynb"}], [os.getpid()])
     assert tmp_path / ".workbench" / "runs" in found

@@ -1,4 +1,4 @@
-"""What tests of the app ask of it and do to it, without a page."""
+"""Actions and queries on the app for tests without a page."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def look(app: App, title: str) -> None:
 
 
 def settled(app: App) -> None:
-    """What was clicked is planned on a thread of its own."""
+    """Wait until the clicks are planned, which happens on another thread."""
     assert app.choosing.settle(120)
 
 
 def turn(app: App, id: str) -> None:
-    """A click on an arc or a mark, planned."""
+    """Click an arc or a mark, and wait for its plan."""
     app.graph._receive(None, {"type": "turn", "id": id}, [])
     settled(app)
 
 
 def choose(app: App, id: str, option: str) -> None:
-    """A click on an option, planned."""
+    """Click an option, and wait for its plan."""
     app._on_message({"type": "choose", "id": id, "option": option})
     settled(app)

@@ -10,7 +10,8 @@ from playwright.sync_api import Page, sync_playwright
 from tests.browser.chromium import find_chromium
 
 
-# Of a module and not of the session: Playwright keeps an event loop in the main thread, which no other test wants.
+# The scope is the module, not the session: Playwright keeps an event loop in the main thread, which disturbs other
+# tests.
 @pytest.fixture(scope="module")
 def blank() -> Iterator[Page]:
     """One page for the tests of a module."""

@@ -51,7 +51,7 @@ class Shown:
         page.wait_for_function("window.ready && [...Bokeh.index.roots][0]?.has_finished()")
 
     def painted_ms(self) -> float:
-        """From the page's start with everything loaded to a drawn plot: a second one is mounted."""
+        """Return the time from the loaded page's start to a drawn plot: a second one is mounted."""
         took: float = self.page.evaluate(
             """async () => {
               const el = document.createElement("div"), before = new Set(Bokeh.index.roots);
@@ -71,7 +71,7 @@ class Shown:
         return took
 
     def drawn(self, axis: str, name: str) -> dict[str, Any]:
-        """What is in sight of an axis: where it begins and ends, and the points of a curve between."""
+        """Return the visible part of an axis: its start and end, and the points of a curve between."""
         found: dict[str, Any] = self.page.evaluate(
             """([axis, name]) => {
               const { document } = [...Bokeh.index.roots][0].model, { start, end } = document.get_model_by_name(axis);
@@ -83,7 +83,7 @@ class Shown:
         return found
 
     def look(self, axis: str, start: float, end: float) -> None:
-        """Come near to a part, as the wheel does."""
+        """Zoom in to a part, as the wheel does."""
         self.page.evaluate(
             """([axis, start, end]) =>
               [...Bokeh.index.roots][0].model.document.get_model_by_name(axis).setv({ start, end })""",

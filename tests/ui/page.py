@@ -1,4 +1,4 @@
-"""A plain HTML page that mounts one of our ES modules on a fake anywidget model, for tests and for looking at it."""
+"""A plain HTML page that mounts one of our ES modules on a fake anywidget model, for tests and for viewing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ window.ready = true;
 
 
 def encoded(value: Any) -> Any:
-    """A trait's value as JSON can carry it."""
+    """Return a trait's value in a form that JSON can carry."""
     if isinstance(value, (bytes, memoryview)):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, dict):
@@ -66,7 +66,7 @@ def page(
     cls: str = "wb-panel",
     css: str = "",
 ) -> str:
-    """The page's text: a widget by the name of its module, mounted with the traits in `state`."""
+    """Return the page's text: the widget of the named module, mounted with the traits in `state`."""
     return _PAGE.format(
         css="".join((UI / name).read_text() for name in ("style.css", *([css] if css else []))),
         light="false" if dark else "true",

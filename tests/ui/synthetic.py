@@ -21,7 +21,7 @@ from workbench.core.lever import Site
 
 
 class Builder:
-    """Statements and values one by one; `graph` makes the tables."""
+    """A builder of statements and values; `graph` makes the tables."""
 
     def __init__(self) -> None:
         self.origins: list[Origin] = []
@@ -113,7 +113,7 @@ _PRIMS = {"linear": ["linear"], "scaled_dot_product_attention": ["mul", "permute
 def llama(
     layers: int = 4, *, fused: bool = True, recompute: frozenset[str] = frozenset()
 ) -> tuple[Graph, tuple[Site, ...]]:
-    """A forward and a backward of `layers` layers, with a saved site per origin; `recompute` names sites."""
+    """Return a forward and a backward of `layers` layers, with a saved site per origin; `recompute` names sites."""
     made = Builder()
     x = made.value((2, 128), ValueFlag.ARGUMENT, "tokens")
     made.add("unpack_trivial", FORWARD, -1, [], [x], kind=Kind.ARGUMENT)

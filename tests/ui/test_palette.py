@@ -1,4 +1,4 @@
-"""Every text of the screen can be read in both themes: contrast of at least 4.5 to 1 (WCAG 2.2, level AA)."""
+"""Every text on the screen is readable in both themes: contrast of at least 4.5 to 1 (WCAG 2.2, level AA)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INKS = ("ink", "muted", "accent", "good", "bad", "saved", "again", "away")
 
 
 def luminance(color: str) -> float:
-    """Relative luminance of ``#rrggbb``, as WCAG defines it."""
+    """Return the relative luminance of ``#rrggbb``, as WCAG defines it."""
     parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -25,7 +25,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def panels(dark: bool) -> dict[str, str]:
-    """Variables of ``style.css``; JupyterLab's own behind them are as light and as dark."""
+    """Return the variables of ``style.css``. JupyterLab's own variables behind them have the same lightness."""
     css = (UI / "style.css").read_text()
     light_block, dark_block = re.findall(r"\{([^{}]*--wb-ink:[^{}]*)\}", css)
     pairs = re.findall(r"--wb-([\w-]+):[^;]*?(#[0-9a-f]{6})", light_block + (dark_block if dark else ""))
@@ -33,7 +33,7 @@ def panels(dark: bool) -> dict[str, str]:
 
 
 def canvas(dark: bool) -> dict[str, list[str]]:
-    """Colours of ``graph_scene.js``."""
+    """Return the colours of ``graph_scene.js``."""
     source = (UI / "graph/graph_scene.js").read_text()
     block = re.search(rf"const {'DARK' if dark else 'LIGHT'} = \{{(.*?)\}};", source, re.DOTALL)
     assert block is not None
@@ -42,7 +42,7 @@ def canvas(dark: bool) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_panels_can_be_read(dark):
+def test_panels_are_readable(dark):
     colors = panels(dark)
     pairs = [(ink, paper) for ink in INKS for paper in ("paper", "band", "hair")]
     pairs += [(ink, paper) for ink in ("ink", "muted", "bad") for paper in ("warn-paper", "new-paper")]
@@ -51,7 +51,7 @@ def test_panels_can_be_read(dark):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_graph_can_be_read(dark):
+def test_the_graph_is_readable(dark):
     colors = canvas(dark)
     paper, band = colors["paper"][0], colors["band"][0]
     written = [
@@ -67,6 +67,6 @@ def test_the_graph_can_be_read(dark):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_buttons_can_be_read(dark):
+def test_buttons_are_readable(dark):
     colors = panels(dark)
     assert contrast(colors["on-accent"], colors["accent"]) >= ENOUGH

@@ -54,7 +54,7 @@ def regathered(programs: ModuleType) -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory, programs: ModuleType) -> list[dict[str, float | str]]:
-    """What two ranks on this machine found, case by case: an error, or a traceback."""
+    """Results of two ranks on this machine for each case: an error, or a traceback."""
     folder = tmp_path_factory.mktemp("ranks")
     names = list(programs.CASES)
     names = amount(list(programs.IN_TEST), names, names)

@@ -1,4 +1,4 @@
-"""Ranks that are forked from one process of a script: PyTorch and Thunder are imported once for all of them."""
+"""Ranks forked from one process of a script: PyTorch and Thunder are imported once for all of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 
 
 def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
-    """Start a script that calls `be_ranks`; what each rank wrote as JSON into the folder, by rank.
+    """Start a script that calls `be_ranks`; return the JSON documents that the ranks write into the folder, by rank.
 
-    The script's arguments are the folder, how many ranks to be, and those given here.
+    The script's arguments are the folder, the number of ranks, and those given here.
     """
     started = subprocess.Popen(
         [sys.executable, str(script), str(folder), str(count), *map(str, arguments)],
@@ -39,7 +39,7 @@ def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: f
 
 
 def be_ranks(count: int, be: Callable[[int], None]) -> None:
-    """Fork so many ranks of this process, which has to have one thread; at the first that fails all are ended."""
+    """Fork this process, which must have one thread, into ranks. At the first failure all are ended."""
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: only one of them would be in the ranks"
     left = {_fork(rank, be) for rank in range(count)}

@@ -1,6 +1,7 @@
-"""A rank of two on a CPU: trains small modules under choices that share them, and tells how far from PyTorch it ends.
+"""One of two ranks on a CPU: trains small modules, sharded under choices, and reports its distance from PyTorch.
 
-``python on_ranks.py FOLDER RANKS CASE…``: the ranks meet through a file in the folder; each writes what it found there.
+``python on_ranks.py FOLDER RANKS CASE…``: the ranks meet through a file in the folder, and each writes its results
+there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BEFORE = {"waits.stage": "before_fusion"}
 
 
 class Blocks(nn.Module):
-    """Residual blocks with features that two ranks do not divide, an in-place write and a weight used twice."""
+    """Residual blocks with feature counts that two ranks do not divide, an in-place write and a weight used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class Blocks(nn.Module):
         self.register_buffer("seen", torch.zeros(6))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Loss of ``x``, of shape (batch, 5)."""
+        """Return the loss of ``x``, of shape (batch, 5)."""
         x = self.embed(x)
         self.seen.add_(x.detach().sum(0))
         for layer in self.layers:
@@ -52,12 +53,12 @@ class Normed(nn.Module):
         self.inner = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 2, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Loss of ``x``, of shape (batch, 10), seen as images."""
+        """Return the loss of ``x``, of shape (batch, 10), seen as images."""
         return self.inner(x.view(-1, 2, 5, 1)).square().mean()
 
 
 class Tied(nn.Module):
-    """A weight under two names, and a buffer that another is put in the place of."""
+    """A weight under two names, and a buffer that is replaced by another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +67,7 @@ class Tied(nn.Module):
         self.register_buffer("calls", torch.ones((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Loss of ``x``, of shape (batch, 5)."""
+        """Return the loss of ``x``, of shape (batch, 5)."""
         self.calls = self.calls + 1
         return (self.last(torch.tanh(self.between(self.first(x)))) / self.calls).square().mean()
 
@@ -79,7 +80,7 @@ class Split(nn.Module):
         self.layers = nn.ModuleList(nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 5)) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Loss of ``x``, of shape (batch, 5)."""
+        """Return the loss of ``x``, of shape (batch, 5)."""
         for layer in self.layers:
             x = x + layer(x)
         return x.square().mean()
@@ -87,7 +88,7 @@ class Split(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """How a module is shared, under which choices, what fuses it, and how it comes in."""
+    """A module's parallel mode, choices, executor and front end."""
 
     module: type[nn.Module]
     parallel: str
@@ -113,7 +114,7 @@ CASES = {
     "ddp, tied, by Dynamo": Case(Tied, "ddp", {"waits.bucket": "1MiB"}, capture="dynamo"),
     "tensor, by Dynamo": Case(Split, "tensor", ORDER, capture="dynamo"),
 }
-"""By name. A rank of `Normed` takes its own batch's statistics, as its copy in `expected` does."""
+"""Cases by name. A rank of `Normed` uses its own batch's statistics, as its copy in `expected` does."""
 
 
 IN_TEST = (
@@ -127,18 +128,18 @@ IN_TEST = (
     "ddp, tied, by Dynamo",
     "tensor, by Dynamo",
 )
-"""Those of `make test`: each way to share, and each kind of choice; `make long` has all."""
+"""Cases for `make test`: each parallel mode, and each kind of choice. `make long` runs all."""
 
 
 def inputs(module: type[nn.Module], rank: int) -> list[Tensor]:
-    """A batch for each step."""
+    """Return a batch for each step."""
     generator = torch.Generator().manual_seed(rank)
     features = 10 if module is Normed else 5
     return [torch.randn(4, features, dtype=torch.float64, generator=generator) for _ in range(STEPS)]
 
 
 def step(parameters: list[nn.Parameter]) -> None:
-    """Plain gradient descent."""
+    """Do a step of plain gradient descent."""
     with torch.no_grad():
         for parameter in parameters:
             assert parameter.grad is not None
@@ -147,7 +148,7 @@ def step(parameters: list[nn.Parameter]) -> None:
 
 
 def expected(module: nn.Module, parallel: str) -> dict[str, Tensor]:
-    """Parameters after the steps, by PyTorch alone: gradients averaged over what every rank sees."""
+    """Return the parameters after the steps, by PyTorch alone: gradients are averaged over all ranks."""
     seen = range(RANKS) if parallel != "tensor" else range(1)
     copies = [copy.deepcopy(module) for _ in seen]
     batches = [inputs(type(module), rank) for rank in seen]
@@ -164,7 +165,7 @@ def expected(module: nn.Module, parallel: str) -> dict[str, Tensor]:
 
 
 def difference(full: Tensor, mine: Tensor, rank: int) -> float:
-    """How far this rank's rows or columns of a parameter are from those of `full`; Thunder's padding holds anything."""
+    """Return the distance of this rank's part of a parameter from that of `full`, without Thunder's padding."""
     for dim in range(full.ndim):
         if mine.shape[dim] != full.shape[dim]:
             size = mine.shape[dim]
@@ -174,7 +175,7 @@ def difference(full: Tensor, mine: Tensor, rank: int) -> float:
 
 
 def error(case: Case, rank: int) -> float:
-    """The largest difference of a parameter after the steps, relative to how far they came."""
+    """Return the largest difference of a parameter after the steps, relative to its change."""
     import workbench as wb
 
     torch.manual_seed(7)
@@ -199,13 +200,13 @@ def error(case: Case, rank: int) -> float:
 
 
 def main() -> None:
-    """Be the ranks, which go through the cases; one that fails says so and ends, and with it the other one."""
-    # Once, before there are ranks: each would import them at its first case.
+    """Run the ranks through the cases. A rank that fails reports it and ends, and with it the other one."""
+    # Once, before the ranks are forked: each would import them at its first case.
     from tests.waits import forked
     from workbench.compiler import api  # noqa: F401
 
     folder, count, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    # Regions run as the functions they are made of: what is tested is what stands between them, and in which order.
+    # Regions run as the functions they consist of: the tests are about the statements between regions, and their order.
     stock = torch.compile
     torch.compile = lambda function, **options: stock(function, **options) if "backend" in options else function
 

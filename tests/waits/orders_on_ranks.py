@@ -1,10 +1,9 @@
 """A rank on a CPU: trains a small module under many orders of its collectives, and compares each with stock and eager.
 
-``python orders_on_ranks.py FOLDER RANKS TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED``: so many policies and random legal
-placements by hand under each way to share of TOGETHER on all ranks, then under those of IN_PAIRS, divided among the
-pairs of ranks: one start of the processes serves both numbers.
-Each rank writes into the folder what it found: per order the tensor that is nearest to, or farthest beyond, its
-tolerance.
+``python orders_on_ranks.py FOLDER RANKS TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED`` tries this many policies and
+random legal placements by hand: under each parallel mode of TOGETHER on all ranks, then under those of IN_PAIRS,
+divided among the pairs of ranks. Both numbers of ranks share one start of the processes. Each rank writes its results
+into the folder: for each order, the tensor nearest to its tolerance, or farthest beyond.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ KINDS = "fsdp,fsdp_zero3,ddp"
 PAIR = 2
 POLICIES = len(ISSUE) * len(WAIT) * len(GRADIENTS) * len(BUCKET)
 ALONE = "not shared"
-"""Each rank trained by itself: what the comparison has to notice."""
+"""Each rank trains by itself: the comparison must detect this."""
 
 
 class Net(nn.Module):
-    """Batch norm's statistics and a count of its own are written in place; no number of ranks divides 5 or 7."""
+    """Writes batch norm's statistics and a counter in place. No number of ranks divides 5 or 7."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +55,7 @@ class Net(nn.Module):
         self.register_buffer("seen", torch.zeros(16))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, 3, 4, 4); one row for each image and channel out."""
+        """Map ``x`` of shape (batch, 3, 4, 4) to one row for each image and output channel."""
         x = torch.relu(self.norm(self.stem(x))).flatten(2)
         self.seen.add_(x.detach().sum((0, 1)))
         for block in self.blocks:
@@ -65,7 +64,7 @@ class Net(nn.Module):
 
 
 def build(rank: int) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
-    """The module, the same on all ranks, and the rank's own batch."""
+    """Return the module, which is equal on all ranks, and the rank's own batch."""
     torch.manual_seed(0)
     module = Net()
     torch.manual_seed(1 + rank)
@@ -73,7 +72,7 @@ def build(rank: int) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
 
 
 class Reordered:
-    """A module compiled once, whose collectives are put into one order after another.
+    """A module compiled once, with collectives that are put into one order after another.
 
     Parameters
     ----------
@@ -98,18 +97,18 @@ class Reordered:
         return itertools.chain(self.jitted.named_parameters(), self.jitted.named_buffers())
 
     def under(self, choices: dict[str, str]) -> Callable[..., Any]:
-        """The compiled module under other choices, its state as it was at first."""
+        """Return the compiled module under other choices, with its initial state."""
         self.order(choices)
         for name, tensor in self._state():
             tensor.data = self._start[name].clone()
         return self.jitted
 
     def order(self, choices: dict[str, str]) -> None:
-        """Have the next calls run under other choices."""
+        """Use other choices in the next calls."""
         self.jitted._lc_cs.interpreter_cache[-1] = self.entry_of(choices)
 
     def entry_of(self, choices: dict[str, str]) -> Any:
-        """The compiled module under other choices, as Thunder keeps it in its cache."""
+        """Return the compiled module under other choices as an entry of Thunder's cache."""
         lever = Waits()
         forward, made = lever.after_split(self.entry.computation_traces[-1], choices, self.stage, self.made)
         backward, self.made = lever.after_split(self.entry.backward_traces[-1], choices, self.stage, made)
@@ -120,7 +119,7 @@ class Reordered:
         )
 
     def placement(self, draw: random.Random) -> dict[str, str]:
-        """Any legal place for each collective and its wait."""
+        """Return a random legal place for each collective and its wait."""
         self.order({})
         choices = {}
         for schedule in self.made.communication.values():
@@ -135,7 +134,7 @@ class Reordered:
 def compared(
     name: str, ours: rank_training.Trained, references: dict[str, rank_training.Trained], *, exact: bool = False
 ) -> dict[str, Any]:
-    """The outcome of one order; `exact` where every bit has to be unmodified Thunder's."""
+    """Return the outcome of one order; with `exact`, every bit must equal unmodified Thunder's."""
     errors = [
         error
         for against, expected in references.items()
@@ -155,7 +154,7 @@ def compared(
 
 
 def orders(compiled: Reordered, policies: int, placements: int, seed: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Policies, so many drawn of all combinations, or all; then placements by hand."""
+    """Yield policies (a random sample of all combinations, or all), then random placements by hand."""
     draw = random.Random(seed)
     every = list(itertools.product(ISSUE if compiled.gathers else ISSUE[:1], WAIT, GRADIENTS, BUCKET))
     for options in draw.sample(every, min(policies, len(every))):
@@ -167,27 +166,27 @@ def orders(compiled: Reordered, policies: int, placements: int, seed: int) -> It
 
 
 def under(compiled: Reordered, choices: dict[str, str], _: nn.Module) -> Callable[..., Any]:
-    """In place of compiling the module: the one compiled before."""
+    """Return the compiled module instead of compiling it again."""
     return compiled.under(choices)
 
 
 def join(meeting: Path, rank: int, count: int) -> None:
-    """Meet so many ranks at a file."""
-    # An order that is not the same on all ranks hangs: better to fail soon.
+    """Join the process group of `count` ranks through a file."""
+    # An order that differs between ranks hangs, so the timeout is short.
     patience = datetime.timedelta(seconds=120)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience)
 
 
 def leave() -> None:
-    """Wait for the others: what a rank still receives is lost when its sender ends."""
+    """Wait for the others: messages in transit are lost when their sender ends."""
     dist.barrier()
     dist.destroy_process_group()
 
 
 def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[dict[str, Any]]:
-    """The outcome of each of the `orders` under each way to share, among the ranks that this one has joined.
+    """Return the outcome of each of the `orders` under each parallel mode, among the ranks that this one has joined.
 
-    ZeRO-3 trains what stock Thunder's ZeRO-2 trains: Thunder has no other.
+    ZeRO-3 is compared with stock Thunder's ZeRO-2: Thunder has no other.
     """
     rank, count = dist.get_rank(), dist.get_world_size()
     build_own = functools.partial(build, rank)
@@ -218,7 +217,7 @@ def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[d
 
 
 def main() -> None:
-    """Be the ranks, which go through the ways to share and the orders, on all ranks and on pairs of them."""
+    """Run the ranks through parallel modes and orders, on all ranks and on pairs of them."""
     folder, count = Path(sys.argv[1]), int(sys.argv[2])
     together, in_pairs = (kinds.split(",") for kinds in sys.argv[3:5])
     drawn = [int(argument) for argument in sys.argv[5:]]

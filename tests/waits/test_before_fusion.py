@@ -1,4 +1,4 @@
-"""The lever `waits` before fusion: it cuts fusions, the effect tells how many, and an exported config replays it."""
+"""The lever `waits` before fusion: it splits fusions, the effect counts them, and an exported config replays it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ORDER = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "ea
 
 
 def collectives(plan: Plan) -> list[str]:
-    """Names of the collectives."""
+    """Return the names of the collectives."""
     statements = plan.graph.statements
     return [name for name, kind in zip(statements.name, statements.kind, strict=True) if kind == Kind.COLLECTIVE]
 
 
-def test_waits_before_fusion_cut_fusions_and_the_effect_counts_them(planned: wb.Workbench) -> None:
+def test_waits_before_fusion_split_fusions_and_the_effect_counts_them(planned: wb.Workbench) -> None:
     planned.choose(ORDER)
     try:
         after, extra = planned.plan, planned.effects("waits.stage")["before_fusion"].fusions
@@ -42,15 +42,15 @@ def test_waits_before_fusion_cut_fusions_and_the_effect_counts_them(planned: wb.
     assert before.overlap.order.inversions == 0
 
 
-def test_late_waits_before_fusion_stand_right_before_what_reads_them(planned: wb.Workbench) -> None:
-    """After fusion all that a fusion reads is waited for before it; before fusion the part that reads it is cut off."""
+def test_late_waits_before_fusion_stand_right_before_their_reader(planned: wb.Workbench) -> None:
+    """After fusion, a fusion waits for all its inputs first. Before fusion, the part that reads them is split off."""
     late = {"waits.wait": "late"}
     most = [in_a_row(planned._planner.plan(choices)) for choices in (late, late | BEFORE)]
     assert most == [2, 1]
 
 
 def in_a_row(plan: Plan) -> int:
-    """The most waits of the forward with nothing between them."""
+    """Return the largest number of adjacent waits in the forward."""
     statements = plan.graph.statements
     kinds = statements.kind[(statements.parent < 0) & (statements.side == FORWARD)].tolist()
     return max(len(list(run)) for kind, run in itertools.groupby(kinds) if kind == Kind.WAIT)
@@ -61,7 +61,7 @@ def test_without_a_policy_nothing_changes(planned: wb.Workbench) -> None:
 
 
 @pytest.mark.parametrize("issue", ["earliest", "just_in_time", "in_flight(2)"])
-def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, issue: str) -> None:
+def test_every_joint_order_keeps_all_dependencies(planned: wb.Workbench, issue: str) -> None:
     stage = planned._captured.stage
     plan = planned._planner.plan({**ORDER, **BEFORE, "waits.issue": issue})
     trace = dict(plan.steps.value)["choices before fusion"][0]
@@ -73,7 +73,7 @@ def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, iss
     assert compute == sorted(compute)
 
 
-def test_a_place_by_hand_is_taken_after_the_split_all_the_same(planned: wb.Workbench) -> None:
+def test_a_place_by_hand_applies_after_the_split_too(planned: wb.Workbench) -> None:
     id = "waits:lm_head_weight>all_gather!wait"
     choices = {**ORDER, **BEFORE}
     moved = planned._planner.plan({**choices, id: "early"})
@@ -95,7 +95,7 @@ def test_the_search_orders_after_fusion(planned: wb.Workbench) -> None:
         planned.undo()
 
 
-def test_without_fusions_it_is_refused(sharded: wb.Workbench) -> None:
+def test_the_option_is_refused_without_fusions(sharded: wb.Workbench) -> None:
     with pytest.raises(ChoiceError, match="the torch executor makes no fusions"):
         sharded.choose(BEFORE)
 
@@ -105,7 +105,7 @@ def test_without_fusions_it_is_refused(sharded: wb.Workbench) -> None:
 def test_an_exported_config_compiles_to_the_planned_traces(
     way: str, programs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Regions run as the functions they are made of.
+    # Regions run as the functions they consist of.
     stock = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **given: stock(f, **given) if "backend" in given else f)
     module, x = programs.Normed(), torch.randn(4, 10)

@@ -1,4 +1,4 @@
-"""Buckets of collectives: what goes where, what it costs, and that training under them comes out as without."""
+"""Buckets of collectives: their contents and costs, and equal training with and without them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=2), min_size=1, max_size=
 
 
 def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor]:
-    """Full tensors whose rows the ranks share, some of them not contiguous."""
+    """Return full tensors whose rows the ranks share, some of them not contiguous."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for at, shape in enumerate(shapes):
@@ -33,7 +33,7 @@ def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor
 
 
 def schedules(bench: wb.Workbench) -> list[collective_order.Schedule]:
-    """Forward and backward, without buckets."""
+    """Return the schedules of forward and backward, without buckets."""
     split = bench.stock_plan.split
     stage = bench._captured.stage
     return [collective_order.schedule(trace, stage) for trace in (split.forward, split.backward)]
@@ -44,7 +44,7 @@ def planned_under(bench: wb.Workbench, choices: dict[str, str]) -> Plan:
 
 
 @given(shapes=SHAPES, ranks=st.integers(1, 4))
-def test_what_is_gathered_in_a_bucket_is_what_would_be_gathered_alone(shapes: list[list[int]], ranks: int) -> None:
+def test_a_bucketed_gather_equals_single_gathers(shapes: list[list[int]], ranks: int) -> None:
     full = tensors(shapes, ranks, 0)
     gathered = torch.cat([pack([t.chunk(ranks)[rank] for t in full]) for rank in range(ranks)])
     for one, wanted in zip(unpack_gather(gathered, [t.shape for t in full], ranks), full, strict=True):
@@ -53,7 +53,7 @@ def test_what_is_gathered_in_a_bucket_is_what_would_be_gathered_alone(shapes: li
 
 
 @given(shapes=SHAPES, ranks=st.integers(1, 4))
-def test_what_is_reduced_in_a_bucket_is_what_would_be_reduced_alone(shapes: list[list[int]], ranks: int) -> None:
+def test_a_bucketed_reduction_equals_single_reductions(shapes: list[list[int]], ranks: int) -> None:
     gradients = [tensors(shapes, ranks, seed) for seed in range(ranks)]
     parts = sum(pack_scatter(of, ranks) for of in gradients).chunk(ranks)
     whole = sum(pack(of) for of in gradients)
@@ -81,7 +81,7 @@ def test_a_layer_is_the_outermost_numbered_module(place: str, layer: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 150, 400, 10**6])
-def test_no_bucket_is_larger_than_asked_for_and_none_could_take_the_next(sharded: wb.Workbench, limit: int) -> None:
+def test_no_bucket_exceeds_the_limit_or_could_take_the_next_collective(sharded: wb.Workbench, limit: int) -> None:
     for schedule in schedules(sharded):
         found = grouped(schedule, Rule(limit_bytes=limit))
         places = [c.place for bucket in found for c in bucket]
@@ -92,12 +92,12 @@ def test_no_bucket_is_larger_than_asked_for_and_none_could_take_the_next(sharded
         assert [len(grouped(s, Rule(limit_bytes=limit))) for s in schedules(sharded)] == [1, 1]
 
 
-def test_a_bucket_for_each_layer_leaves_one_collective_for_each(sharded: wb.Workbench) -> None:
+def test_a_bucket_per_layer_leaves_one_collective_per_layer(sharded: wb.Workbench) -> None:
     plan = planned_under(sharded, {"waits.bucket": "layer"})
     stock = sharded.stock_plan
     assert stock.overlap is not None
     assert plan.overlap is not None
-    # Two layers and the embedding, each with several parameters; the head has one.
+    # Two layers and the embedding have several parameters each; the head has one.
     assert (stock.overlap.order.collectives, plan.overlap.order.collectives) == (2 * 9, 2 * 4)
     places = {site.id for site in plan.sites if site.lever == "waits" and not site.id.endswith("!wait")}
     assert {"waits:layers_0_2_weight+2<reduce_scatter", "waits:head_weight>all_gather"} <= places
@@ -108,7 +108,7 @@ def test_the_copies_are_counted(sharded: wb.Workbench) -> None:
     shapes = [p.shape for p in sharded.program.callable.parameters()]
     padded = 4 * sum(math.ceil(s[0] / 2) * 2 * math.prod(s[1:]) for s in shapes)
     assert plan.counts["buckets"] == 2
-    # A shard of each in, all of each out; then all of each gradient in, and views out.
+    # Each shard in and all full tensors out; then all full gradients in, and views out.
     assert plan.counts["bucket_copied_bytes"] == padded // 2 + padded + padded
     assert sharded.stock_plan.counts["bucket_copied_bytes"] == sharded.stock_plan.counts["buckets"] == 0
     assert plan.peak_bytes > sharded.stock_plan.peak_bytes
@@ -117,7 +117,7 @@ def test_the_copies_are_counted(sharded: wb.Workbench) -> None:
     assert kernels["bucket_unpack"] == 0
 
 
-def test_buckets_are_ordered_as_single_collectives_are(sharded: wb.Workbench) -> None:
+def test_buckets_are_ordered_like_single_collectives(sharded: wb.Workbench) -> None:
     stock = planned_under(sharded, {"waits.bucket": "layer"}).overlap
     ordered = planned_under(sharded, {"waits.bucket": "layer", **ORDERED}).overlap
     assert stock is not None
@@ -128,7 +128,7 @@ def test_buckets_are_ordered_as_single_collectives_are(sharded: wb.Workbench) ->
     assert ordered.lower_bound_s <= ordered.simulation.step_s
 
 
-def test_what_has_a_place_by_hand_stays_out_of_buckets(sharded: wb.Workbench) -> None:
+def test_a_collective_placed_by_hand_stays_out_of_buckets(sharded: wb.Workbench) -> None:
     choices = {"waits.bucket": "1MiB", "waits:layers_1_0_weight>all_gather": "just_in_time"}
     plan = planned_under(sharded, choices)
     assert plan.unmatched == ()
@@ -160,16 +160,14 @@ def test_any_order_of_buckets_is_a_plan(
 
 
 @pytest.mark.parametrize("option", ["0MiB", "25 MiB", "25", "all"])
-def test_what_is_no_size_is_refused(sharded: wb.Workbench, option: str) -> None:
+def test_an_invalid_bucket_size_is_refused(sharded: wb.Workbench, option: str) -> None:
     with pytest.raises(ChoiceError, match="legal: none, layer, 25MiB, 100MiB, 500MiB or NMiB with any N from 1"):
         sharded.choose({"waits.bucket": option})
 
 
 @pytest.mark.slow
 @pytest.mark.drawn
-def test_training_on_two_ranks_comes_out_as_in_pytorch(
-    programs: ModuleType, on_ranks: list[dict[str, float | str]]
-) -> None:
+def test_training_on_two_ranks_equals_pytorch(programs: ModuleType, on_ranks: list[dict[str, float | str]]) -> None:
     for found in on_ranks:
         assert set(programs.IN_TEST) <= found.keys() <= programs.CASES.keys()
         assert len(found) == amount(len(programs.IN_TEST), len(programs.CASES), len(programs.CASES))

@@ -1,4 +1,4 @@
-"""Programs with ranks come in by Dynamo: the same statements, plans and configs as by Thunder's interpreter."""
+"""Programs on ranks captured by Dynamo: the same statements, plans and configs as by Thunder's interpreter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Tied(nn.Module):
         self.unused = nn.Linear(3, 3)
 
     def forward(self, tokens: Tensor, scale: float = 1.0) -> Tensor:
-        """Of ``tokens``, of shape (batch, sequence)."""
+        """Return the loss of ``tokens``, of shape (batch, sequence)."""
         x = self.embed(tokens)
         for layer in self.layers:
             x = torch.tanh(layer(x))
@@ -49,7 +49,7 @@ class Tied(nn.Module):
 
 
 def executed(plan: Plan) -> list[tuple[str, ...]]:
-    """What runs, statement by statement, values numbered as they appear."""
+    """Return the executed statements, with values numbered by appearance."""
     numbers: dict[str, int] = {}
 
     def text(leaf: Any) -> str:
@@ -95,7 +95,7 @@ IN_TEST = (
     *(("fsdp_llama", "fsdp"), ("tensor_parallel_mlp", "tensor"), ("tied", "fsdp_zero3")),
     *(("blocks", "ddp"), ("normed", "fsdp"), ("split", "tensor")),
 )
-"""Each program, and each way to share one; `make long` has all pairs."""
+"""Each program, and each parallel mode of one. `make long` runs all pairs."""
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ IN_TEST = (
     ("name", "kind", "ranks", "given"),
     [pytest.param(*each, marks=[] if each[:2] in IN_TEST else pytest.mark.long) for each in SHARED],
 )
-def test_both_ways_in_give_the_same_plans(
+def test_both_front_ends_give_the_same_plans(
     name: str, kind: str, ranks: int, given: dict[str, Any], programs: ModuleType
 ) -> None:
     model, args = (name, ()) if "settings" in given or name.endswith("mlp") else program(name, programs)
@@ -121,7 +121,7 @@ def test_both_ways_in_give_the_same_plans(
 
 
 class Small(nn.Module):
-    """A linear and a buffer, and a list."""
+    """A linear, a buffer and a list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,9 @@ def small(kind: type[Small], **given: Any) -> wb.Workbench:
         (Keeps, r"it gives its parameter inner\.bias back, or keeps it, and each rank has a part of that"),
     ],
 )
-def test_what_dynamo_cannot_share_goes_to_the_interpreter_and_says_why(kind: type[Small], reason: str) -> None:
+def test_a_module_that_dynamo_cannot_shard_goes_to_the_interpreter_with_a_reason(
+    kind: type[Small], reason: str
+) -> None:
     bench = small(kind)
     assert (bench.capture, bench.config.capture) == ("interpreter", "interpreter")
     assert re.match(f"not by Dynamo: {reason}", bench.capture_reason)
@@ -172,7 +174,7 @@ def test_what_dynamo_cannot_share_goes_to_the_interpreter_and_says_why(kind: typ
         small(kind, capture="dynamo")
 
 
-def test_a_parameter_that_is_given_back_is_refused_by_name() -> None:
+def test_a_returned_parameter_is_refused_by_name() -> None:
     with pytest.raises(ProgramError, match=r"it gives its parameter inner\.weight back, or keeps it, and each rank"):
         small(GivesBack)
     config = small(Counts).config
@@ -183,12 +185,12 @@ def test_a_parameter_that_is_given_back_is_refused_by_name() -> None:
             jitted(torch.ones(2, 4))
 
 
-def test_parts_are_for_one_process() -> None:
+def test_parts_are_refused_on_several_ranks() -> None:
     with pytest.raises(ProgramError, match=r"capture='parts' is for programs of one process.*use capture='auto'"):
         small(Counts, capture="parts")
 
 
-def test_a_buffer_that_is_replaced_is_the_one_that_is_read_and_saved() -> None:
+def test_a_replaced_buffer_is_read_and_saved() -> None:
     config, module = small(Counts).config, Counts()
     with fake_process_group.fake_group(fake_process_group.Ranks(2, "fsdp"), module, "cpu") as shared:
         jitted = config.jit(module, transforms=shared)
@@ -203,7 +205,7 @@ def test_a_buffer_that_is_replaced_is_the_one_that_is_read_and_saved() -> None:
         assert [tuple(p.shape) for p in jitted.parameters()] == [(2, 4), (2,)]
 
 
-def test_what_a_rank_moves_to_its_device_is_left_to_the_interpreter() -> None:
+def test_tensors_that_a_rank_moves_to_its_device_are_left_to_the_interpreter() -> None:
     module = Counts()
     elsewhere = SimpleNamespace(device=torch.device("meta"))
     here = [SimpleNamespace(device=torch.device("cpu")), SimpleNamespace(device=None), SimpleNamespace()]
@@ -213,7 +215,7 @@ def test_what_a_rank_moves_to_its_device_is_left_to_the_interpreter() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fsdp", "fsdp_zero3", "ddp"])
-def test_choices_of_one_way_fit_the_other(kind: str, programs: ModuleType) -> None:
+def test_choices_of_one_front_end_fit_the_other(kind: str, programs: ModuleType) -> None:
     model, args = program("normed", programs)
     one, other = (
         wb.open(model, *args, ranks=2, parallel=kind, **CPU, capture=way) for way in ("dynamo", "interpreter")

@@ -1,4 +1,4 @@
-"""Programs that ranks share, run for real with gloo: every order of the collectives, and every way that a rank ends."""
+"""Programs on ranks, run for real with gloo: every order of the collectives, and every end of a rank."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ TAKES_MORE_THAN_THERE_IS = """
 
 
 def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
-    """Start a small module on two ranks; `here` is what its factory does first."""
+    """Start a small module on two ranks; its factory first executes `here`."""
     program = File(MODULE.format(here=here.strip()))
     return run_control.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
 
 
 def assert_nothing_left(run: Run) -> None:
-    """No process of the run, no temporary file, and a log that tells how it ended."""
+    """Assert that no process and no temporary file of the run is left, and that the log has a terminal event."""
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
     assert not (run.run_dir / request.SCRATCH).exists()
@@ -94,7 +94,7 @@ def assert_nothing_left(run: Run) -> None:
 
 
 def listening(run: Run, while_: Callable[[], bool]) -> set[str]:
-    """Addresses at which a run's processes wait for connections, as long as that lasts."""
+    """Return the addresses at which a run's processes listen, as long as the condition holds."""
     assert run._worker is not None
     found: set[str] = set()
     while while_():
@@ -115,7 +115,7 @@ def free_port() -> int:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
-    """Some orders; benchmarks/bench_gloo.py has all, under each way to share on 2 and on 4 ranks."""
+    """A sample of orders. benchmarks/bench_gloo.py has all, under each parallel mode on 2 and on 4 ranks."""
     told = forked.run(tmp_path, 4, SCRIPT, "fsdp_zero3", "fsdp,ddp", POLICIES, PLACEMENTS, 0)
     for rank in told:
         orders = rank["orders"]
@@ -133,7 +133,7 @@ def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
     assert by_hand == {(c, kind): c * PLACEMENTS for c, kind in ((4, "fsdp_zero3"), (2, "fsdp"), (2, "ddp"))}
 
 
-def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
+def test_a_users_module_runs_on_two_ranks(tmp_path: Path) -> None:
     torch.manual_seed(0)
     bench = wb.open(Net(), torch.randn(2, 3, 4, 4), ranks=2, parallel="fsdp", device="cpu", executor="torch")
     bench.choose(LATE)
@@ -150,14 +150,14 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
     names = {tensor.name for tensor in run.accuracy.tensors}
     for rank in (0, 1):
         assert {f"rank {rank}: parameter(stem.weight)", f"rank {rank}: buffer(norm.running_mean)"} <= names
-        # Each rank's log is a run's own, from beginning to end.
+        # Each rank's log is a complete run log.
         log = event_log.read(rank_launcher.folder_of(run.run_dir, rank))
         assert isinstance(log[0], events.Started)
         assert isinstance(log[-1], events.Finished)
         assert [event.proven for event in log if isinstance(event, events.Compiled)] == [True]
     assert run.to_json()["ranks"] == run.ranks
     assert_nothing_left(run)
-    # Elsewhere nobody gathers: the logs of the ranks alone tell the same.
+    # External ranks have no merged log: the logs of the ranks alone give the same.
     (run.run_dir / event_log.LOG_FILE).unlink()
     again = run_store.open(run.run_dir)
     assert (again.state, again.step_s, again.ranks) == (run.state, run.step_s, run.ranks)
@@ -173,7 +173,7 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
         pytest.param("tensor_parallel_mlp", "tensor", 4, MLP, False, marks=pytest.mark.long),
     ],
 )
-def test_built_in_programs_run_on_ranks_that_no_other_machine_reaches(
+def test_builtin_programs_run_on_ranks_that_other_machines_cannot_reach(
     program: str, parallel: str, count: int, settings: dict[str, int], at_a_port: bool, tmp_path: Path
 ) -> None:
     bench = wb.open(program, ranks=count, parallel=parallel, device="cpu", executor="torch", settings=settings)
@@ -190,7 +190,7 @@ def test_built_in_programs_run_on_ranks_that_no_other_machine_reaches(
     assert_nothing_left(run)
 
 
-def test_a_rank_killed_in_mid_step_ends_the_others_and_is_named(tmp_path: Path) -> None:
+def test_a_rank_killed_during_a_step_ends_the_others_and_is_named(tmp_path: Path) -> None:
     run = begin(tmp_path, DIES_WHILE_IT_IS_TIMED, LONG).wait(200)
     assert run.state == "failed"
     assert run.error == "rank 1: was killed by SIGKILL, by hand or by the system when memory ran out"
@@ -199,7 +199,7 @@ def test_a_rank_killed_in_mid_step_ends_the_others_and_is_named(tmp_path: Path) 
     assert_nothing_left(run)
 
 
-def test_a_rank_out_of_memory_says_so(tmp_path: Path) -> None:
+def test_a_rank_out_of_memory_is_reported(tmp_path: Path) -> None:
     run = begin(tmp_path, TAKES_MORE_THAN_THERE_IS).wait(200)
     assert run.state == "failed"
     assert run.error is not None
@@ -225,7 +225,7 @@ def test_cancel_ends_all_ranks(tmp_path: Path) -> None:
     assert_nothing_left(run)
 
 
-def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
+def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
     asker = subprocess.Popen(
         [sys.executable, "-c", "import sys, pathlib; from workbench.runs.process import run_control\n"
@@ -248,7 +248,7 @@ def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
     assert not (folder / request.SCRATCH).exists()
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -260,7 +260,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert_nothing_left(run)
 
 
-def test_the_command_for_several_machines_is_told(tmp_path: Path) -> None:
+def test_the_command_for_several_machines_is_printed(tmp_path: Path) -> None:
     bench = wb.open(torch.nn.Linear(4, 4), torch.ones(2, 4), ranks=4, parallel="ddp", device="cpu", executor="torch")
     run = Run(bench.prepare(folder=tmp_path / "run"))
     assert run.command(2) == (
@@ -292,7 +292,7 @@ def test_the_command_line_makes_a_folder_to_submit(
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(tmp_path: Path) -> None:
+def test_manually_started_ranks_are_followed_and_cancelled_by_folder(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
     arguments = rank_launcher.torchrun_arguments(folder, 2, machines=2, host="127.0.0.1", port=free_port())
     machines = [
@@ -319,7 +319,7 @@ def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(
             machine.wait()
 
 
-def test_ranks_without_as_many_gpus_are_refused_with_the_command(tmp_path: Path) -> None:
+def test_ranks_without_enough_gpus_are_refused_with_the_command(tmp_path: Path) -> None:
     program = File(MODULE.format(here=""))
     folder = request.prepare(tmp_path / "run", program, ranks=1024, parallel="fsdp")
     spec = json.loads((folder / request.REQUEST_FILE).read_text())

@@ -1,4 +1,4 @@
-"""Several process groups: a communication stream for each, held to longest paths, and a program that has two."""
+"""Several process groups: one communication stream each, compared with longest paths, and a program with two."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from workbench.ui.tabs.timeline_tab import simulated_lanes
 
 
 def grouped(made: Graph, groups: list[int], ranks: tuple[int, ...]) -> Graph:
-    """The graph whose collectives, in program order, run in these groups."""
+    """Return the graph with its collectives, in program order, in these groups."""
     column = np.full(len(made.statements), -1, np.int32)
     column[made.statements.kind == Kind.COLLECTIVE] = groups
     return dataclasses.replace(made, statements=dataclasses.replace(made.statements, group=column), groups=ranks)
@@ -49,16 +49,16 @@ def grouped(made: Graph, groups: list[int], ranks: tuple[int, ...]) -> Graph:
 
 @st.composite
 def several(draw: st.DrawFn) -> tuple[Graph, Costs]:
-    """A schedule whose collectives run in up to three groups."""
+    """Draw a schedule whose collectives run in up to three groups."""
     made, cost = draw(schedules())
     count = int((made.statements.kind == Kind.COLLECTIVE).sum())
     return grouped(made, [draw(st.integers(0, 2)) for _ in range(count)], (2, 4, 8)), cost
 
 
 def by_paths(made: Graph, cost: Costs) -> tuple[float, dict[int, float]]:
-    """The step, and when each statement ends, as longest paths: of what must end before a statement, the last."""
+    """Return the step time and each statement's end by longest paths: it starts when its last dependency ends."""
     statements = made.statements
-    # Host and device work of a statement are two nodes; a wait is one of the compute stream that takes no time.
+    # Host and device work of a statement are two nodes. A wait is a node of the compute stream without duration.
     nodes: dict[tuple[str, int], tuple[float, list[tuple[str, int]]]] = {}
     last: dict[str, tuple[str, int]] = {}
     for row in range(len(statements)):
@@ -71,7 +71,7 @@ def by_paths(made: Graph, cost: Costs) -> tuple[float, dict[int, float]]:
         if kind == Kind.WAIT:
             needs.append(("device", int(made.values.producer[statements.inputs[row][0]])))
         took = {Kind.COLLECTIVE: cost.communication_s[row], Kind.WAIT: 0.0}.get(Kind(kind), cost.compute_s[row])
-        # A wait that is over, and a kernel that takes no time, hold nothing up.
+        # A finished wait, and a kernel without duration, delay nothing.
         nodes["device", row] = (float(took), needs)
         last[stream] = ("device", row)
     ends: dict[tuple[str, int], float] = {}
@@ -82,7 +82,7 @@ def by_paths(made: Graph, cost: Costs) -> tuple[float, dict[int, float]]:
 
 @pytest.mark.slow
 @given(several())
-def test_streams_are_longest_paths(given_: tuple[Graph, Costs]) -> None:
+def test_streams_follow_longest_paths(given_: tuple[Graph, Costs]) -> None:
     made, cost = given_
     found = simulate(made, cost)
     step_s, ends = by_paths(made, cost)
@@ -93,7 +93,7 @@ def test_streams_are_longest_paths(given_: tuple[Graph, Costs]) -> None:
 
 
 @given(schedules())
-def test_one_group_is_simulated_as_none_named(given_: tuple[Graph, Costs]) -> None:
+def test_one_group_is_simulated_like_an_unnamed_one(given_: tuple[Graph, Costs]) -> None:
     made, cost = given_
     count = int((made.statements.kind == Kind.COLLECTIVE).sum())
     one = grouped(made, [0] * count, (8,))
@@ -112,7 +112,7 @@ def test_several_streams_are_never_slower_than_one_and_never_beat_the_bound(give
     assert lower_bound(made, cost) <= lower_bound(together, cost) + 1e-9
 
 
-def test_two_groups_send_at_the_same_time_and_one_does_not() -> None:
+def test_only_different_groups_send_at_the_same_time() -> None:
     lines = (("gather", "w", "f"), ("gather", "w2", "f2"), ("wait", "f", "g"), ("wait", "f2", "g2"))
     made = graph(*lines, ("matmul", "x g g2", "y"))
     two, one = grouped(made, [0, 1], (2, 4)), grouped(made, [0, 0], (2,))
@@ -126,7 +126,7 @@ def test_a_ring_of_two_moves_half_and_a_ring_of_eight_seven_eighths() -> None:
     assert eight / two == pytest.approx((7 / 8) / (1 / 2))
 
 
-def test_groups_stay_with_their_collectives_in_json_and_in_another_order() -> None:
+def test_collectives_keep_their_groups_in_json_and_in_another_order() -> None:
     made = graph(("gather", "w", "f"), ("gather", "w2", "f2"), ("wait", "f", "g"), ("wait", "f2", "g2"))
     two = grouped(made, [0, 1], (2, 4))
     again = Graph.from_json(two.to_json())
@@ -143,7 +143,7 @@ def test_json_of_a_graph_without_groups_is_still_read() -> None:
 
 @contextlib.contextmanager
 def four_ranks() -> Iterator[tuple[dist.ProcessGroup, dist.ProcessGroup]]:
-    """Rank 0 of four that are not there: the pair that it shards with, and the pair that it computes with."""
+    """Simulate rank 0 of four absent ranks: the pair that it shards with, and the pair that it computes with."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     try:
         yield dist.new_group([0, 1]), dist.new_group([0, 2])
@@ -152,7 +152,9 @@ def four_ranks() -> Iterator[tuple[dist.ProcessGroup, dist.ProcessGroup]]:
 
 
 def test_a_program_of_two_groups_has_two_communication_lanes() -> None:
-    """Weights gathered in one group, partial products summed in the other, as one shards and splits a model at once."""
+    """Weights are gathered in one group and partial products summed in the other, as in sharding plus tensor
+    parallelism.
+    """
     with four_ranks() as (sharded, split):
 
         def step(x, up, down, more):
@@ -183,8 +185,8 @@ def test_a_program_of_two_groups_has_two_communication_lanes() -> None:
         assert found.lower_bound_s <= found.simulation.step_s + 1e-12
 
 
-def test_a_step_of_two_groups_trains_and_its_bars_are_told_apart() -> None:
-    """Weights sharded in one group and in the other, and a linear split by rows: all that has a backward in Thunder."""
+def test_a_step_of_two_groups_trains_and_its_bars_are_distinct() -> None:
+    """Weights sharded in both groups, and a linear split by rows: all cases with a backward in Thunder."""
     with four_ranks() as (sharded, split):
 
         def step(x, up, down, more):
@@ -210,7 +212,7 @@ def test_a_step_of_two_groups_trains_and_its_bars_are_told_apart() -> None:
         assert found.lower_bound_s <= found.simulation.step_s + 1e-12
     stock, late, _ = plans
     assert stock.overlap.order.distances != late.overlap.order.distances
-    # Two of one group become one; what is of different groups cannot.
+    # Two collectives of one group form a bucket; those of different groups cannot.
     issued = [plan.graph.statements.group[plan.graph.statements.kind == Kind.COLLECTIVE].tolist() for plan in plans]
     assert list(map(Counter, issued)) == [{0: 4, 1: 3}, {0: 4, 1: 3}, {0: 2, 1: 3}]
     layout = compute(stock.graph, stock.sites)

@@ -27,7 +27,7 @@ KINDS = {"gather": Kind.COLLECTIVE, "reduce": Kind.COLLECTIVE, "wait": Kind.WAIT
 
 
 def graph(*lines: tuple[str, str, str], sizes: dict[str, int] | None = None) -> Graph:
-    """A forward graph of lines (name, inputs, outputs); `w`s and `x` are arguments."""
+    """Build a forward graph from lines (name, inputs, outputs). Names that begin with `w` or `x` are arguments."""
     arguments = {n: ValueFlag.ARGUMENT for _, inputs, _ in lines for n in inputs.split() if n[0] in "wx"}
     made = by_hand([(*line, "") for line in lines], flags=arguments, sizes=sizes)
     kinds = [KINDS.get(name.partition(".")[0], Kind.OP) for name, _, _ in lines]
@@ -74,12 +74,12 @@ def test_gathers_share_one_stream_in_the_order_of_their_issue() -> None:
     use = (("wait", "f1", "g1"), ("matmul", "x g1", "y"), ("wait", "f2", "g2"), ("matmul", "y g2", "z"))
     in_order, inverted = graph(first, second, *use), graph(second, first, *use)
     assert (order(in_order).inversions, order(inverted).inversions) == (0, 1)
-    # The second gather is hidden behind the first matmul, as far as that goes; inverted, both matmuls come after both.
+    # The first matmul hides as much of the second gather as it can. Inverted, both matmuls follow both gathers.
     assert simulate(in_order, seconds(in_order)).step_s == 24.0
     assert simulate(inverted, seconds(inverted)).step_s == 28.0
 
 
-def test_the_host_holds_everything_up_when_launching_takes_longest() -> None:
+def test_the_host_limits_the_step_if_launching_takes_longest() -> None:
     made = graph(*ONE)
     found = simulate(made, seconds(made, host=100.0, compute=1.0, communication=1.0))
     assert found.step_s == 301.0
@@ -128,7 +128,7 @@ def test_half_precision_runs_at_its_own_rate() -> None:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> tuple[Graph, Costs]:
-    """A chain of matmuls, each with its own gather: issued anywhere before its wait, in any order."""
+    """Draw a chain of matmuls, each with its own gather, issued at any place before its wait, in any order."""
     count = draw(st.integers(1, 6))
     slots = [draw(st.integers(0, i)) for i in range(count)]
     lines: list[tuple[str, str, str]] = []
@@ -162,8 +162,8 @@ def test_every_stream_does_one_thing_at_a_time(given_: tuple[Graph, Costs]) -> N
     assert found.exposed_communication_s <= found.idle_compute_s + 1e-9 <= found.step_s + 1e-9
 
 
-def test_what_kernels_took_in_a_run_replaces_the_machines_rates() -> None:
-    """Those that ran then, whatever order they are in now; collectives stay the machine's."""
+def test_measured_kernel_times_replace_the_machines_rates() -> None:
+    """Kernel times of that run apply in any order. Collectives keep the machine's rates."""
     made = graph(("gather", "w", "f"), ("early", "x", "z"), ("wait", "f", "g"), ("matmul", "z g", "y"))
     machine = MACHINES["H100"]
     names, took_s = made.statements.name, [1e-6, 0.25, 1e-6, 0.5]

@@ -1,4 +1,4 @@
-"""Another order of collectives, planned in milliseconds from the split traces, is the plan that planning anew makes."""
+"""Another order of collectives, planned in milliseconds from the split traces, equals the full replan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELETES = ("python_del", "clear_mutable_collection")
 
 
 def told(graph: Graph) -> list[tuple]:
-    """Statements in order: what each is, reads, makes and frees, by name."""
+    """Return the statements in order: kind, and the names they read, make and free."""
     statements, name = graph.statements, graph.values.name
     columns = zip(
         statements.name,
@@ -66,13 +66,13 @@ def values(graph: Graph) -> dict[str, tuple]:
 
 
 def deleted(bsym: BoundSymbol) -> tuple[str, list[str], list[str]]:
-    """The statement's name, and what it deletes, as arguments and as printed."""
+    """Return the statement's name, and the names it deletes, as arguments and as printed."""
     gone = bsym.sym.name in DELETES
     return bsym.sym.name, [a.name for a in bsym.flat_proxy_args], bsym.python(0) if gone else []
 
 
 def printed(plan: Plan) -> str:
-    """The traces; the objects that they hold are numbered anew each time that they are printed."""
+    """Print the traces. The objects in them get new numbers at each print."""
     return re.sub(r"(ProcessGroup|ReduceOps_SUM)_\d+", r"\1", plan.text())
 
 
@@ -92,7 +92,7 @@ def assert_same(quick: Plan, anew: Plan) -> None:
 
 
 @pytest.mark.parametrize("choices", POLICIES, ids=str)
-def test_a_policy_is_planned_as_anew(planned: wb.Workbench, choices: dict[str, str]) -> None:
+def test_a_quick_policy_equals_the_full_replan(planned: wb.Workbench, choices: dict[str, str]) -> None:
     quick = api.plan(planned._captured, choices)
     assert quick.unordered is planned.stock_plan
     assert_same(quick, api.replan(planned._captured, choices)[0])
@@ -100,7 +100,7 @@ def test_a_policy_is_planned_as_anew(planned: wb.Workbench, choices: dict[str, s
 
 @given(data=st.data())
 @settings(max_examples=4, phases=[Phase.generate])
-def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.DataObject) -> None:
+def test_quick_places_by_hand_equal_the_full_replan(planned: wb.Workbench, data: st.DataObject) -> None:
     made = planned._captured.bases[()].made.value
     choices = {}
     for schedule in made.communication.values():
@@ -119,7 +119,9 @@ def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.Data
 @given(data=st.data())
 @settings(max_examples=3, phases=[Phase.generate])
 @pytest.mark.parametrize("bucket", ["layer", "1MiB"])
-def test_orders_on_top_of_buckets_are_planned_as_anew(sharded: wb.Workbench, bucket: str, data: st.DataObject) -> None:
+def test_quick_orders_on_top_of_buckets_equal_the_full_replan(
+    sharded: wb.Workbench, bucket: str, data: st.DataObject
+) -> None:
     others = {"waits.bucket": bucket}
     order = {
         "waits.issue": data.draw(st.sampled_from(["earliest", "consumer", "just_in_time", "in_flight(2)"])),
@@ -134,10 +136,10 @@ def test_orders_on_top_of_buckets_are_planned_as_anew(sharded: wb.Workbench, buc
 
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([1, 3, 10**6]))
 @settings(max_examples=30)
-def test_an_order_takes_the_least_key_of_what_may_come_next(planned: wb.Workbench, seed: int, spread: int) -> None:
+def test_an_order_takes_the_smallest_key_of_the_ready_statements(planned: wb.Workbench, seed: int, spread: int) -> None:
     draw = random.Random(seed)
     for schedule in planned._captured.bases[()].made.value.communication.values():
-        # Some near what is legal, so that sorting is enough, some not.
+        # Some keys are near a legal order, so that sorting is enough; some are not.
         keys = [(slot + draw.randrange(spread), 0, 0, 1.0, 0) for slot in schedule.slot]
         order, left = [], set(range(len(keys)))
         while left:
@@ -157,7 +159,7 @@ def test_values_are_deleted_where_thunder_deletes_them(planned: wb.Workbench, ch
         assert [deleted(b) for b in trace.bound_symbols] == [deleted(b) for b in thunders.bound_symbols]
 
 
-def test_an_order_on_top_of_other_choices_is_planned_as_anew(replicated: wb.Workbench) -> None:
+def test_a_quick_order_on_top_of_other_choices_equals_the_full_replan(replicated: wb.Workbench) -> None:
     saved = next(site for site in replicated.sites("saved") if "recompute" in site.options and not site.illegal)
     others = {saved.id: "recompute"}
     choices = {**others, "waits.gradients": "earliest"}
@@ -168,7 +170,7 @@ def test_an_order_on_top_of_other_choices_is_planned_as_anew(replicated: wb.Work
 
 
 @pytest.mark.parametrize("choices", [{"waits.issue": "in_flight(0)"}, {"waits.wait": "never"}])
-def test_an_option_that_is_none_is_refused_as_anew(planned: wb.Workbench, choices: dict[str, str]) -> None:
+def test_an_unknown_option_is_refused_as_in_the_full_replan(planned: wb.Workbench, choices: dict[str, str]) -> None:
     with pytest.raises(ChoiceError) as anew:
         api.replan(planned._captured, choices)
     with pytest.raises(ChoiceError) as quick:
@@ -176,13 +178,13 @@ def test_an_option_that_is_none_is_refused_as_anew(planned: wb.Workbench, choice
     assert str(quick.value) == str(anew.value)
 
 
-def test_a_site_that_is_not_there_is_left_out_as_anew(planned: wb.Workbench) -> None:
+def test_an_unknown_site_is_unmatched_as_in_the_full_replan(planned: wb.Workbench) -> None:
     choices = {"waits:nothing>all_gather": "earliest"}
     assert api.plan(planned._captured, choices).unmatched == tuple(choices)
     assert api.replan(planned._captured, choices)[0].unmatched == tuple(choices)
 
 
-def test_effects_tell_what_the_simulation_says(planned: wb.Workbench) -> None:
+def test_effects_equal_the_simulation(planned: wb.Workbench) -> None:
     choices = {"waits.issue": "in_flight(2)", "waits.wait": "late", "waits.gradients": "earliest"}
     before, after = planned.plan.overlap, planned.plan_under({**planned.choices, **choices}).overlap
     assert before is not None
@@ -210,7 +212,7 @@ def test_a_program_for_one_process_has_no_change_of_overlap(alone: wb.Workbench)
     alone.undo()
 
 
-def test_the_stock_plan_is_kept_whatever_else_is_tried(sharded: wb.Workbench) -> None:
+def test_the_stock_plan_stays_cached_after_many_trials(sharded: wb.Workbench) -> None:
     stock = api.plan(sharded._captured, {})
     for bucket in ("layer", "1MiB", "2MiB", "3MiB", "4MiB"):
         api.plan(sharded._captured, {"waits.bucket": bucket})

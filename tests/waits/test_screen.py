@@ -1,4 +1,4 @@
-"""What the screen shows of ranks: the strip, the inspector's effects, the simulated timeline."""
+"""The app for programs on ranks: the strip, the inspector's effects, the simulated timeline."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_the_strip_shows_exposed_communication_and_its_change(planned: wb.Workbe
     assert flight["delta"].startswith("−")
 
 
-def test_a_program_for_one_process_shows_none(alone: wb.Workbench) -> None:
+def test_a_program_for_one_process_shows_no_communication(alone: wb.Workbench) -> None:
     plan = alone.plan
     shown = figures(plan, None, Against("stock", plan), same_choices=True)
     assert "overlap" not in [figure["key"] for figure in shown]
 
 
-def test_the_inspector_tells_what_an_option_does_to_the_simulated_step(planned: wb.Workbench) -> None:
+def test_the_inspector_shows_the_effect_on_the_simulated_step(planned: wb.Workbench) -> None:
     site = planned.site("waits.gradients")
     effects = {site.id: planned.effects(site.id)}
     (option,) = (o for o in site_content([site], effects, {})["sites"][0]["options"] if o["name"] == "earliest")
@@ -77,8 +77,8 @@ def test_a_bar_runs_from_issue_to_wait_beside_its_column(planned: wb.Workbench) 
     assert set(found.side.tolist()) == {0, 1}
 
 
-def test_an_end_is_put_before_the_statement_that_a_node_stands_for(planned: wb.Workbench) -> None:
-    """As a drag does: the site's own range says which places are legal, and the others are refused with the bound."""
+def test_an_end_is_put_before_the_statement_of_a_node(planned: wb.Workbench) -> None:
+    """A drag does this: the site's range gives the legal places, and others are refused with the bound."""
     id = "waits:lm_head_weight>all_gather!wait"
     said: list[tuple[str | None, bool]] = []
     app = App(planned)
@@ -106,7 +106,7 @@ def test_an_end_is_put_before_the_statement_that_a_node_stands_for(planned: wb.W
     ("device", "executor", "parameter", "layers", "place"),
     [
         ("cpu", "torch", "attn_proj", range(2), "at(transformer.h.{}.attn/scaled_dot_product_attention>matmul.1)"),
-        # The first layer has other fusions; what it is put before is a fusion's heading.
+        # The first layer has other fusions: the bar's end is put before the heading of a fusion.
         ("planned", "nvfuser", "mlp_proj", range(1, 3), "at(transformer.h.{}.mlp/mul)"),
     ],
 )
@@ -162,12 +162,12 @@ def message(app: App) -> dict[str, object]:
 
 
 def ask(app: App, **message: str) -> None:
-    """As the page does; returns when what was asked for is done."""
+    """Send a message as the page does, and wait until it is handled."""
     app.controls._handle_custom_msg(message, [])
     until(lambda: not app.controls.content["busy"])
 
 
-def test_the_machine_is_of_all_that_is_simulated(app: App, planned: wb.Workbench) -> None:
+def test_the_machine_applies_to_everything_simulated(app: App, planned: wb.Workbench) -> None:
     app.tabs.selected_index = app.tabs.titles.index("Timeline")
     before = planned.overlap()
     assert app.controls.content["machines"] == [*MACHINE_NAMES]
@@ -192,7 +192,7 @@ def test_the_machine_is_of_all_that_is_simulated(app: App, planned: wb.Workbench
     assert planned.search_waits().machine.name == "PCIe box"
 
 
-def test_a_machine_that_is_not_there_is_refused_with_those_that_are(app: App, planned: wb.Workbench) -> None:
+def test_an_unknown_machine_is_refused_with_the_known_ones(app: App, planned: wb.Workbench) -> None:
     with pytest.raises(ConfigError, match="no machine 'h100'; legal: H100, H200, A100, PCIe box, this CPU"):
         planned.machine = "h100"
     with pytest.raises(ConfigError, match="no machine 'TPU'"):
@@ -207,7 +207,7 @@ def test_this_cpu_is_measured_and_shared_by_its_ranks() -> None:
     assert "measured here" in half.source
     assert half.bytes_per_s == pytest.approx(whole.bytes_per_s / 2)
     assert half.link_bytes_per_s == pytest.approx(whole.link_bytes_per_s / 2)
-    # A CPU that runs these tests is somewhere between a tenth of a GFLOP/s and a GPU.
+    # A CPU that runs these tests is between 0.1 GFLOP/s and a GPU.
     assert 1e8 < whole.flops_per_s["float32"] < 67e12
     assert 0 < whole.launch_s < whole.latency_s < 0.1
 
@@ -234,7 +234,7 @@ def test_the_best_order_is_searched_for_and_can_be_undone(app: App, planned: wb.
         ("inf", "'inf' is no limit"),
     ],
 )
-def test_a_limit_that_cannot_be_kept_is_told(app: App, planned: wb.Workbench, limit: str, said: str) -> None:
+def test_an_impossible_limit_is_reported(app: App, planned: wb.Workbench, limit: str, said: str) -> None:
     ask(app, type="search", limit=limit)
     assert message(app)["bad"]
     assert said in str(message(app)["text"])

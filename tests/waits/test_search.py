@@ -1,4 +1,4 @@
-"""The search for the best order of collectives, and what each policy does to layers of the size of Llama-2-7B's."""
+"""The search for the best order of collectives, and the effect of each policy on layers as large as Llama-2-7B's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def wide() -> wb.Workbench:
-    """Two layers as wide as Llama-2-7B's: kernels and collectives take as long as there."""
+    """Two layers as wide as Llama-2-7B's: kernels and collectives take as long as in that model."""
     sizes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "batch": 2, "sequence": 4096}
     return wb.open(
         "fsdp_llama",
@@ -59,7 +59,7 @@ def test_late_waits_alone_gain_nothing_in_the_forward(wide: wb.Workbench) -> Non
     assert late.stall_s[0] == pytest.approx(stock.stall_s[0], rel=0.1)
 
 
-def test_consumer_order_takes_the_forwards_stall_away(wide: wb.Workbench) -> None:
+def test_consumer_order_removes_the_forwards_stall(wide: wb.Workbench) -> None:
     stock, ordered = overlap(wide, {}).simulation, overlap(wide, {**LATE, "waits.issue": "consumer"}).simulation
     assert ordered.stall_s[0] < stock.stall_s[0] / 3
 
@@ -85,7 +85,7 @@ def test_the_order_found_is_close_to_the_bound_and_no_worse_than_a_preset(wide: 
         simulated = overlap(wide, preset)
         assert simulated.lower_bound_s == pytest.approx(found.lower_bound_s)
         assert found.best.step_s <= simulated.simulation.step_s * (1 + CLOSE)
-    # Of two layers, what begins and ends a step is a larger part than of 32: see benchmarks/test_waits.py.
+    # The start and end of a step are a larger part of two layers than of 32: see benchmarks/test_waits.py.
     assert 0 <= found.over_bound < 0.03
 
 
@@ -109,12 +109,14 @@ def test_the_order_found_keeps_a_limit(wide: wb.Workbench, found: Search) -> Non
     assert limited.best.step_s >= found.best.step_s * (1 - CLOSE)
 
 
-def test_a_limit_that_no_order_keeps_is_refused_with_the_least(wide: wb.Workbench) -> None:
+def test_an_impossible_limit_is_refused_with_the_least(wide: wb.Workbench) -> None:
     with pytest.raises(PlanError, match=r"no order keeps 1000 bytes in flight; the least that one needs is \d+"):
         wide.search_waits(limit_bytes=1000)
 
 
-def test_what_is_not_there_is_refused(planned: wb.Workbench, alone: wb.Workbench) -> None:
+def test_unknown_machines_buckets_and_programs_without_collectives_are_refused(
+    planned: wb.Workbench, alone: wb.Workbench
+) -> None:
     with pytest.raises(ConfigError, match="there is no machine 'H1000'; legal: H100, "):
         planned.search_waits(machine="H1000")
     with pytest.raises(ChoiceError, match="'huge' is no option here; legal: none, layer"):
@@ -123,8 +125,8 @@ def test_what_is_not_there_is_refused(planned: wb.Workbench, alone: wb.Workbench
         alone.search_waits()
 
 
-def test_buckets_are_searched_when_asked_for(planned: wb.Workbench) -> None:
-    """Small layers: latency is all that a collective takes, and fewer of them are quicker."""
+def test_buckets_are_searched_on_request(planned: wb.Workbench) -> None:
+    """With small layers a collective takes only latency, and fewer collectives are faster."""
     alone, together = planned.search_waits(), planned.search_waits(buckets=("none", "layer"))
     assert together.best.step_s < alone.best.step_s
     assert together.choices["waits.bucket"] == "layer"
@@ -159,7 +161,7 @@ def test_the_command_line_searches_and_writes_the_simulated_step(
     assert max(in_flight) == said["overlap"]["in_flight_peak_bytes"]
 
 
-def test_the_command_line_says_what_does_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_refuses_conflicting_options(capsys: pytest.CaptureFixture[str]) -> None:
     for given, message in (
         (["plan", "mlp", "--limit-bytes", "5"], "--limit-bytes is for the search"),
         (["plan", "mlp", "--machine", "TPU"], "there is no machine 'TPU'; legal: H100"),

@@ -1,4 +1,4 @@
-"""Tensor parallel: pairs of linears split over ranks, what is sent for it, and what cannot be split."""
+"""Tensor parallelism: pairs of linears split over ranks, their collectives, and modules that cannot be split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def split() -> wb.Workbench:
 
 
 class Two(nn.Module):
-    """Two linears with something between them."""
+    """Two linears with an activation between them."""
 
     def __init__(self, hidden: int = 8) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Reversed(Two):
 
 
 class Gated(nn.Module):
-    """SwiGLU: the second linear's result is multiplied with the first's, which is whole on every rank."""
+    """SwiGLU: the second linear's result is multiplied with the first's, which is complete on every rank."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_a_layer_sends_its_result_and_the_gradient_of_its_input(split: wb.Workbe
     ]
 
 
-def test_parameters_of_a_pair_are_parts(split: wb.Workbench) -> None:
+def test_each_rank_holds_a_part_of_the_parameters_of_a_pair(split: wb.Workbench) -> None:
     graph = split.plan.graph
     shapes = {name: graph.values.shape[i] for i, name in enumerate(graph.values.name)}
     assert shapes["t_layers_0_up_weight"] == (6, 8)
@@ -88,20 +88,20 @@ def test_parameters_of_a_pair_are_parts(split: wb.Workbench) -> None:
     assert shapes["t_layers_0_down_bias"] == (8,)
 
 
-def test_each_statement_knows_where_it_comes_from(split: wb.Workbench) -> None:
+def test_each_statement_has_its_source(split: wb.Workbench) -> None:
     ids = {site.id for site in split.sites("saved")}
     assert {"saved:layers.0.up/linear", "saved:layers.1/gelu>mul.1"} <= ids
     assert split.site("saved:layers.0.up/linear").source
 
 
-def test_nothing_is_bucketed_that_the_next_statement_needs(split: wb.Workbench) -> None:
+def test_collectives_needed_by_the_next_statement_are_not_bucketed(split: wb.Workbench) -> None:
     plan = split._planner.plan({"waits.bucket": "1MiB"})
     assert plan.counts["buckets"] == 0
     assert plan.overlap is not None
     assert plan.overlap.order.collectives == 4
 
 
-def test_a_sum_in_place_takes_no_memory_of_its_own(split: wb.Workbench) -> None:
+def test_an_in_place_sum_takes_no_memory_of_its_own(split: wb.Workbench) -> None:
     graph = split.plan.graph
     for row, name in enumerate(graph.statements.name):
         if "all_reduce" in name:
@@ -109,7 +109,7 @@ def test_a_sum_in_place_takes_no_memory_of_its_own(split: wb.Workbench) -> None:
             assert graph.values.storage[graph.statements.outputs[row][0]] == graph.values.storage[sent]
 
 
-def test_it_plans_for_a_gpu_that_is_not_there() -> None:
+def test_tensor_parallelism_is_planned_for_an_absent_gpu() -> None:
     bench = wb.open("tensor_parallel_mlp", device="planned", executor="nvfuser", ranks=8, settings={"layers": 1})
     assert bench.plan.overlap is not None
     assert bench.plan.overlap.order.collectives == 2
@@ -129,11 +129,11 @@ def test_it_plans_for_a_gpu_that_is_not_there() -> None:
     ],
     ids=lambda given: type(given).__name__ if isinstance(given, nn.Module) else "",
 )
-def test_what_cannot_be_split_is_refused(module: nn.Module, reason: str) -> None:
+def test_a_module_that_cannot_be_split_is_refused(module: nn.Module, reason: str) -> None:
     with pytest.raises(ProgramError, match=re.escape(reason)):
         wb.open(module, torch.ones(2, 4), ranks=2, parallel="tensor", device="cpu", executor="torch")
 
 
-def test_a_config_names_no_other_way_to_share() -> None:
+def test_a_config_refuses_an_unknown_parallel_mode() -> None:
     with pytest.raises(wb.errors.ConfigError, match="no parallel 'zero9'; legal: fsdp, fsdp_zero3, ddp, tensor"):
         wb.Config(program="p", executor="torch", device="cpu", parallel="zero9")

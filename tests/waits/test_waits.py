@@ -1,4 +1,4 @@
-"""The lever `waits` on programs with ranks: what each policy does to the order, what is refused, and what stays."""
+"""The lever `waits` on programs with ranks: the order under each policy, refusals, and invariants."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def overlap(bench: wb.Workbench, choices: dict[str, str]) -> Overlap:
 
 
 def statements(trace: TraceCtx) -> list[str]:
-    """What each statement is, but for deletions."""
+    """Return each statement's text, except deletions."""
     return [str(b).split("#")[0] for b in trace.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
 
 
 def in_flight(trace: TraceCtx) -> int:
-    """The most gathers between issue and wait."""
+    """Return the largest number of gathers between issue and wait."""
     now = most = 0
     gathers: set[str] = set()
     for bsym in trace.bound_symbols:
@@ -52,13 +52,13 @@ def in_flight(trace: TraceCtx) -> int:
     return most
 
 
-def test_stock_issues_what_is_needed_first_last(planned: wb.Workbench) -> None:
+def test_stock_issues_first_the_gathers_needed_last(planned: wb.Workbench) -> None:
     stock = overlap(planned, {})
     assert stock.order.inversions > 0
     assert stock.order.without_compute > stock.order.collectives // 3
 
 
-def test_late_waits_alone_leave_the_order_of_issue_as_it_is(planned: wb.Workbench) -> None:
+def test_late_waits_alone_keep_the_order_of_issue(planned: wb.Workbench) -> None:
     assert overlap(planned, LATE).order.inversions == overlap(planned, {}).order.inversions
 
 
@@ -78,14 +78,14 @@ def test_just_in_time_holds_the_fewest_bytes(planned: wb.Workbench) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
-def test_k_in_flight_never_has_more(planned: wb.Workbench, limit: int) -> None:
+def test_k_in_flight_never_exceeds_its_number(planned: wb.Workbench, limit: int) -> None:
     plan = planned._planner.plan({**LATE, "waits.issue": f"in_flight({limit})"})
     assert in_flight(plan.split.forward) == limit
     assert plan.overlap is not None
     assert plan.overlap.order.inversions == 0
 
 
-def test_gradients_are_reduced_as_soon_as_they_are_there(planned: wb.Workbench) -> None:
+def test_gradients_are_reduced_as_soon_as_they_exist(planned: wb.Workbench) -> None:
     stock, early = overlap(planned, {}), overlap(planned, {"waits.gradients": "earliest"})
     assert sum(early.order.distances) > 2 * sum(stock.order.distances)
     assert early.simulation.step_s < stock.simulation.step_s
@@ -108,9 +108,7 @@ def test_no_order_beats_the_lower_bound(planned: wb.Workbench) -> None:
 
 @given(data=st.data())
 @settings(max_examples=20)
-def test_any_legal_placement_by_hand_is_a_trace_that_reads_what_it_defines(
-    planned: wb.Workbench, data: st.DataObject
-) -> None:
+def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, data: st.DataObject) -> None:
     split = planned.stock_plan.split
     stage = planned._captured.stage
     edited = []
@@ -152,7 +150,7 @@ def test_a_wait_before_its_own_issue_is_refused(planned: wb.Workbench) -> None:
         planned.choose({id: latest, f"{id}!wait": earliest})
 
 
-def test_what_nothing_reads_has_no_consumer_order(planned: wb.Workbench) -> None:
+def test_a_collective_without_a_reader_has_no_consumer_order(planned: wb.Workbench) -> None:
     with pytest.raises(ChoiceError, match="it is returned"):
         planned.choose({"waits:lm_head_weight<reduce_scatter": "consumer"})
 
@@ -168,7 +166,7 @@ def test_validation_refuses_the_trace_that_thunders_limit_makes(planned: wb.Work
 
 
 def test_the_proof_finds_what_thunders_limit_breaks(sharded: wb.Workbench) -> None:
-    """Without being told of it: a wait that gets another gather's future reads what it does not hold elsewhere."""
+    """Without a special rule: a wait with another gather's future returns another value than in the stock plan."""
     split = sharded._planner.plan({"waits.wait": "late"}).split
     plain = from_trace(split.forward)
     plain.bound_symbols = [b for b in split.forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
@@ -182,7 +180,7 @@ def test_the_proof_finds_what_thunders_limit_breaks(sharded: wb.Workbench) -> No
 
 
 def test_a_write_stays_between_the_reads_around_it() -> None:
-    """Batch norm's statistics are read, then written in place; their reads do not pass the write."""
+    """Batch norm's statistics are read, then written in place. Their reads do not pass the write."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 8, 1))
     bench = wb.open(model, torch.randn(2, 3, 4, 4), ranks=2, parallel="ddp", device="cpu", executor="torch")
     split = bench.stock_plan.split
@@ -207,7 +205,7 @@ def test_replicated_gradients_overlap_with_the_backward(replicated: wb.Workbench
     assert sum(early.order.distances) > 2 * sum(stock.order.distances)
 
 
-def test_the_plan_tells_its_overlap_as_json(planned: wb.Workbench) -> None:
+def test_the_plan_includes_its_overlap_in_json(planned: wb.Workbench) -> None:
     found = planned.stock_plan.to_json()["overlap"]
     assert found["simulated"] is True
     assert found["collectives"] == 34
@@ -245,7 +243,7 @@ def test_an_exported_config_keeps_ranks_and_order(planned: wb.Workbench, tmp_pat
         ((torch.nn.ReLU(), torch.ones(2)), {"ranks": 2, "parallel": "fsdp"}, "the module has no parameters"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(args, options, message: str) -> None:
+def test_an_impossible_parallel_program_is_refused(args, options, message: str) -> None:
     with pytest.raises(ProgramError, match=message):
         wb.open(*args, **options)
 
@@ -263,7 +261,7 @@ def test_a_scalar_parameter_cannot_be_sharded() -> None:
         wb.open(Scaled(), torch.ones(2), ranks=2, parallel="fsdp")
 
 
-def test_ranks_that_do_not_divide_are_padded_and_nothing_is_left_on_the_module() -> None:
+def test_indivisible_rows_are_padded_and_the_module_is_unchanged() -> None:
     model = torch.nn.Linear(5, 7)
     before = set(vars(model))
     bench = wb.open(model, torch.ones(2, 5), ranks=3, parallel="fsdp", device="cpu", executor="torch")
@@ -272,6 +270,6 @@ def test_ranks_that_do_not_divide_are_padded_and_nothing_is_left_on_the_module()
     assert not torch.distributed.is_initialized()
 
 
-def test_what_is_planned_for_ranks_that_are_not_there_does_not_run(planned: wb.Workbench) -> None:
+def test_a_plan_for_absent_ranks_does_not_run(planned: wb.Workbench) -> None:
     with pytest.raises(RunError, match="planned as rank 0 of 8"):
         planned.run()

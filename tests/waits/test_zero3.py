@@ -1,4 +1,4 @@
-"""ZeRO-3: what the forward gathers is not saved, and gathered again in the backward."""
+"""ZeRO-3: values gathered by the forward are not saved, but gathered again in the backward."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def gathers(plan: Plan, side: int) -> int:
 
 
 def saved_whole(plan: Plan) -> list[str]:
-    """Saved values that live in what a collective made."""
+    """Return the saved values that live in the result of a collective."""
     graph = plan.graph
     collective = graph.statements.kind == Kind.COLLECTIVE
     made = {int(graph.values.storage[v]) for r in np.flatnonzero(collective) for v in graph.statements.outputs[r]}
     return [graph.values.name[v] for v in graph.saved() if int(graph.values.storage[v]) in made]
 
 
-def test_shards_are_saved_and_no_whole_parameter(sharded: wb.Workbench, regathered: wb.Workbench) -> None:
+def test_shards_are_saved_and_no_full_parameter(sharded: wb.Workbench, regathered: wb.Workbench) -> None:
     once, again = sharded.stock_plan, regathered.stock_plan
     assert len(saved_whole(once)) == 6
     assert saved_whole(again) == []
     assert (gathers(once, FORWARD), gathers(once, BACKWARD)) == (9, 0)
-    # Of the four biases none is needed by the backward; the embedding is, for its own gradient.
+    # The backward needs none of the four biases, but it needs the embedding, for its own gradient.
     assert (gathers(again, FORWARD), gathers(again, BACKWARD)) == (9, 6)
     assert again.saved_bytes < once.saved_bytes
     assert again.peak_bytes < once.peak_bytes
 
 
-def test_under_nvfuser_too_and_fusions_stay() -> None:
+def test_fusions_stay_under_nvfuser() -> None:
     plans = [
         wb.open(
             "fsdp_llama", device="planned", executor="nvfuser", ranks=8, parallel=parallel, settings={"layers": 1}
@@ -64,13 +64,13 @@ def test_a_parameter_can_be_kept(regathered: wb.Workbench) -> None:
     assert gathers(kept, BACKWARD) == gathers(regathered.stock_plan, BACKWARD) - 1
 
 
-def test_a_parameter_can_be_gathered_again_where_the_others_are_kept(sharded: wb.Workbench) -> None:
+def test_a_parameter_can_be_gathered_again_while_the_others_are_kept(sharded: wb.Workbench) -> None:
     plan = sharded._planner.plan({HEAD: "recompute"})
     assert len(saved_whole(plan)) == len(saved_whole(sharded.stock_plan)) - 1
     assert gathers(plan, BACKWARD) == 1
 
 
-def test_what_is_gathered_again_has_a_place_of_its_own(regathered: wb.Workbench) -> None:
+def test_a_repeated_gather_has_a_place_of_its_own(regathered: wb.Workbench) -> None:
     id = "waits:head_weight>all_gather~"
     first, last = (regathered.site(i).range for i in (id, "waits:embed_weight>all_gather~"))
     assert first != last
@@ -79,20 +79,20 @@ def test_what_is_gathered_again_has_a_place_of_its_own(regathered: wb.Workbench)
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_with_few_in_flight_the_backward_holds_few_whole_parameters(regathered: wb.Workbench, limit: int) -> None:
+def test_a_limit_in_flight_leaves_few_full_parameters_in_the_backward(regathered: wb.Workbench, limit: int) -> None:
     choices = {"waits.wait": "late", "waits.gradients": "earliest"}
     early = regathered._planner.plan({**choices, "waits.issue": "earliest"})
     few = regathered._planner.plan({**choices, "waits.issue": f"in_flight({limit})"})
     assert early.overlap is not None
     assert few.overlap is not None
     begin = early.graph.first_backward
-    # Gradients in flight are the same in both: what differs is what is gathered.
+    # Gradients in flight are equal in both: only the gathers differ.
     most = [int(p.overlap.simulation.in_flight_bytes[begin:].max()) for p in (early, few)]
     assert most[1] < most[0]
     assert few.overlap.order.inversions == 0
 
 
-def test_gradients_are_reduced_as_soon_as_they_are_there(regathered: wb.Workbench) -> None:
+def test_gradients_are_reduced_as_soon_as_they_exist(regathered: wb.Workbench) -> None:
     stock = regathered.stock_plan.overlap
     for choices in ({}, {"waits.bucket": "layer"}):
         early = regathered._planner.plan({**choices, "waits.gradients": "earliest"}).overlap
@@ -103,13 +103,13 @@ def test_gradients_are_reduced_as_soon_as_they_are_there(regathered: wb.Workbenc
         )
 
 
-def test_a_config_keeps_how_ranks_share_the_program(regathered: wb.Workbench, programs, tmp_path) -> None:
+def test_a_config_keeps_the_parallel_mode(regathered: wb.Workbench, programs, tmp_path) -> None:
     config = wb.load(regathered.export(tmp_path / "shared.py"))
     assert (config.ranks, config.parallel) == (2, "fsdp_zero3")
     again = wb.open(programs.Blocks(), *regathered.program.args, config=config)
     assert again.plan.text() == regathered.plan.text()
 
 
-def test_a_config_of_several_ranks_needs_them(regathered: wb.Workbench) -> None:
+def test_a_config_for_several_ranks_needs_them(regathered: wb.Workbench) -> None:
     with pytest.raises(wb.errors.ConfigError, match="2 ranks share Blocks by 'fsdp_zero3', and this process is in no"):
         regathered.config.jit(regathered.program.callable)

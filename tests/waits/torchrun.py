@@ -13,9 +13,9 @@ from workbench.runs.process import rank_launcher, request
 
 
 def torchrun(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
-    """Start a script on so many ranks, each with one thread; what each wrote as JSON into the folder, by rank.
+    """Start a script on this many ranks with one thread each; return the JSON documents that they write, by rank.
 
-    The script's first argument is the folder; in its subfolder `request.SCRATCH` ranks can meet.
+    The script's first argument is the folder. Ranks can meet in its subfolder `request.SCRATCH`.
     """
     (folder / request.SCRATCH).mkdir()
     started = [str(script), str(folder), *map(str, arguments)]

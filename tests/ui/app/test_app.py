@@ -1,4 +1,4 @@
-"""The app without a page: what its parts ask for happens to the bench, and what they show is the bench's."""
+"""The app without a page: requests of its parts reach the bench, and its parts show the bench's state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def app(bench):
     app.close()
 
 
-def test_turning_an_arc_chooses_and_shows_the_change(app, bench):
+def test_a_click_on_an_arc_chooses_and_shows_the_change(app, bench):
     site = legal(bench)
     turn(app, site.id)
     assert bench.site(site.id).choice != site.choice
@@ -54,7 +54,7 @@ def test_turning_an_arc_chooses_and_shows_the_change(app, bench):
     app.graph._receive(None, {"type": "undo"}, [])
     assert bench.site(site.id).choice == site.choice
     assert "delta" not in figure(app, "saved")
-    # What was said of the choice is not true any more.
+    # The earlier message about the choice is no longer true.
     told = app.controls.content["message"]["text"]
     assert told.startswith(f"Undone: {site.label} is now {site.choice}: predicted peak")
     app._on_message({"type": "redo"})
@@ -66,7 +66,7 @@ def test_turning_an_arc_chooses_and_shows_the_change(app, bench):
     assert app.controls.content["message"]["text"].startswith("Undone, 2 choices: predicted peak ")
 
 
-def test_the_inspector_tells_the_effect_of_each_option(app, bench):
+def test_the_inspector_shows_the_effect_of_each_option(app, bench):
     site = legal(bench)
     app.graph.selected = site.id
     until(lambda: any("figures" in option for option in app.inspector.content["sites"][0]["options"]))
@@ -85,7 +85,7 @@ def test_every_statement_shown_can_be_inspected(app, bench):
         assert app.inspector.content["title"], id
 
 
-def test_what_is_refused_changes_nothing_and_is_said_in_one_line(app, bench):
+def test_a_refused_choice_changes_nothing_and_gives_one_line(app, bench):
     before = bench.choices
     choose(app, legal(bench).id, "nonsense")
     assert bench.choices == before
@@ -96,7 +96,7 @@ def test_what_is_refused_changes_nothing_and_is_said_in_one_line(app, bench):
     assert app.controls.content["message"] is None
 
 
-def test_a_failed_export_is_said_and_a_good_one_written(app, tmp_path):
+def test_a_failed_export_is_reported_and_a_good_one_written(app, tmp_path):
     app._on_message({"type": "export", "path": str(tmp_path / "none" / "x.py")})
     assert app.controls.content["message"]["bad"]
     (tmp_path / "notes.txt").write_text("mine")
@@ -110,14 +110,14 @@ def test_a_failed_export_is_said_and_a_good_one_written(app, tmp_path):
 
 @pytest.fixture
 def unplanned():
-    """An app whose bench keeps no plan but the stock one."""
+    """An app whose bench caches only the stock plan."""
     app = App(wb.open("mlp", device="cpu", layers=1))
     yield app
     app.close()
 
 
 class Slow:
-    """A bench's plans, none of which is made before it is let."""
+    """Holds each plan of a bench until it is released."""
 
     def __init__(self, bench, monkeypatch) -> None:
         self.let, plan = threading.Event(), api.plan
@@ -129,7 +129,7 @@ class Slow:
         monkeypatch.setattr(api, "plan", held)
 
 
-def test_what_was_clicked_is_on_the_screen_before_it_is_planned(unplanned, monkeypatch):
+def test_a_click_is_shown_before_it_is_planned(unplanned, monkeypatch):
     app, bench = unplanned, unplanned.bench
     slow, site, now = Slow(bench, monkeypatch), legal(bench), bench.plan
     gain = bench.worth().quick({site.id: "recompute"})
@@ -144,13 +144,13 @@ def test_what_was_clicked_is_on_the_screen_before_it_is_planned(unplanned, monke
     settled(app)
     assert bench.choices == {site.id: "recompute"}
     assert app.graph.asked == {}
-    # Nothing is fused here: what arithmetic said is what is planned.
+    # Nothing is fused here, so the estimate equals the plan.
     assert figure(app, "saved")["text"] == human_bytes(now.saved_bytes + gain.saved_bytes)
     assert figure(app, "saved")["kind"] == "predicted"
     assert not any(shown.get("older") for shown in app.strip.content["figures"])
 
 
-def test_a_choice_holds_for_all_layers_or_for_the_one_that_is_shown_alone():
+def test_a_choice_applies_to_all_layers_or_to_the_one_shown_alone():
     app = App(wb.open("mlp", device="cpu", layers=5))
     bench = app.bench
     able = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
@@ -162,7 +162,7 @@ def test_a_choice_holds_for_all_layers_or_for_the_one_that_is_shown_alone():
     app._on_inspector({"type": "choose", "id": site.id, "option": "recompute"})
     settled(app)
     assert bench.choices == {site.id: "recompute"}
-    # Said, and shown: it is one of three no more.
+    # The message and the graph show that it is no longer one of three.
     assert "It differs from the other 2 layers now, and is shown apart." in app.controls.content["message"]["text"]
     assert len(app.graph.peers(site.id)) == 1
     assert app.inspector.content["scope"] is None
@@ -175,7 +175,7 @@ def test_a_choice_holds_for_all_layers_or_for_the_one_that_is_shown_alone():
     app.close()
 
 
-def test_a_click_goes_on_from_the_one_before_it_which_is_not_planned_yet(unplanned, monkeypatch):
+def test_a_click_builds_on_an_earlier_click_that_is_not_planned_yet(unplanned, monkeypatch):
     app, bench = unplanned, unplanned.bench
     slow, site = Slow(bench, monkeypatch), legal(bench)
     for _ in range(2):
@@ -189,7 +189,7 @@ def test_a_click_goes_on_from_the_one_before_it_which_is_not_planned_yet(unplann
 
 
 @pytest.mark.slow
-def test_a_click_where_statements_are_fused_draws_its_arc_at_once_and_makes_figures_grey(monkeypatch):
+def test_a_click_among_fused_statements_draws_its_arc_at_once_and_greys_the_figures(monkeypatch):
     app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
     bench, now = app.bench, app.bench.plan
     slow, site = Slow(bench, monkeypatch), legal(bench)
@@ -208,7 +208,7 @@ def test_a_click_where_statements_are_fused_draws_its_arc_at_once_and_makes_figu
     app.close()
 
 
-def test_an_app_starts_no_thread_that_works_beside_the_cells_of_a_notebook(bench):
+def test_an_app_starts_no_thread_that_works_beside_notebook_cells(bench):
     before = set(threading.enumerate())
     app = App(bench)
     started = {thread.name for thread in set(threading.enumerate()) - before}
@@ -217,7 +217,7 @@ def test_an_app_starts_no_thread_that_works_beside_the_cells_of_a_notebook(bench
     assert started == {"workbench-effects"}
 
 
-def test_what_is_refused_once_it_is_planned_leaves_nothing_asked_for(unplanned, monkeypatch):
+def test_a_choice_refused_by_its_plan_leaves_nothing_pending(unplanned, monkeypatch):
     app, bench = unplanned, unplanned.bench
 
     def refused(captured, choices, newer=None):
@@ -230,7 +230,7 @@ def test_what_is_refused_once_it_is_planned_leaves_nothing_asked_for(unplanned, 
     assert (app.graph.asked, app.choosing.pending, app.strip.content) == ({}, {}, shown)
 
 
-def test_without_arithmetic_older_figures_are_marked_until_the_plan_is_there(monkeypatch):
+def test_without_an_estimate_old_figures_are_marked_until_the_plan_is_ready(monkeypatch):
     bench = wb.open("mlp", device="planned", layers=1, executor="nvfuser")
     app = App(bench)
     slow, site = Slow(bench, monkeypatch), legal(bench)
@@ -244,7 +244,7 @@ def test_without_arithmetic_older_figures_are_marked_until_the_plan_is_there(mon
     app.close()
 
 
-def test_what_another_cell_chooses_is_shown(app, bench):
+def test_a_choice_of_another_cell_is_shown(app, bench):
     site = legal(bench)
     look(app, "Sites")
     bench.choose({site.id: "recompute"})
@@ -252,7 +252,7 @@ def test_what_another_cell_chooses_is_shown(app, bench):
     assert row["choice"] == "recompute"
 
 
-def test_tabs_that_nobody_looks_at_do_no_work_and_are_right_when_they_are_opened(app, bench, monkeypatch):
+def test_hidden_tabs_do_no_work_and_are_right_when_opened(app, bench, monkeypatch):
     looked_at = []
     monkeypatch.setattr(tables, "site_rows", lambda sites: looked_at.append("Sites") or site_rows(sites))
     monkeypatch.setattr(tables, "trace_lines", lambda *of: looked_at.append("Trace") or trace_lines(*of))
@@ -279,7 +279,7 @@ def test_a_click_names_the_nodes_once(app, bench, monkeypatch):
     assert len(named) == 1
 
 
-def test_a_large_graph_goes_to_the_page_packed_unless_that_asks_for_it_plain():
+def test_a_large_graph_is_sent_packed_unless_the_page_requests_it_plain():
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
     view.show(*llama(2))
     assert set(view.data) == {"strings", "sections", "height", "views", "tables"}
@@ -293,7 +293,7 @@ def test_a_large_graph_goes_to_the_page_packed_unless_that_asks_for_it_plain():
     assert "packed" not in view.data
 
 
-def test_python_does_not_look_through_all_objects_while_a_click_is_planned_and_drawn(app, bench, monkeypatch):
+def test_no_full_garbage_collection_runs_while_a_click_is_planned_and_drawn(app, bench, monkeypatch):
     found = []
     monkeypatch.setattr(graph_view, "node_ids", lambda *of: found.append(gc.get_threshold()) or node_ids(*of))
     turn(app, legal(bench).id)
@@ -302,7 +302,7 @@ def test_python_does_not_look_through_all_objects_while_a_click_is_planned_and_d
     assert found == [gc_pause.THRESHOLDS] * 3
 
 
-def test_what_is_offloaded_goes_through_the_cpu_to_where_it_is_brought_back(app, bench):
+def test_an_offloaded_value_passes_the_cpu_to_its_reload(app, bench):
     site = next(s for s in bench.sites("saved") if s.values and "offload" not in s.illegal)
     bench.choose({site.id: "offload"})
     arcs = app.graph.layout_shown.arcs
@@ -334,7 +334,7 @@ def marks(app: App) -> tuple:
     return layout.site, layout.node.tolist()
 
 
-def test_what_takes_long_is_said_while_it_is_under_way(app):
+def test_a_slow_action_is_announced_while_it_runs(app):
     for last in (None, "found"):
         gate = threading.Event()
 
@@ -350,21 +350,21 @@ def test_what_takes_long_is_said_while_it_is_under_way(app):
         assert (app.controls.content["message"] or {}).get("text") == last
 
 
-def test_each_tab_says_what_can_be_done_there(app):
+def test_each_tab_lists_its_actions(app):
     for title in app.tabs.titles:
         look(app, title)
         assert app.help.content["title"] == title
         assert all(app.help.content["lines"])
 
 
-def test_an_option_says_what_it_means(app, bench):
+def test_an_option_shows_its_meaning(app, bench):
     app.graph.selected = legal(bench).id
     said = {one["name"]: one["means"] for one in app.inspector.content["sites"][0]["options"]}
     assert set(said) == {"save", "recompute", "offload"}
     assert all(said.values())
 
 
-def test_the_passes_tell_what_each_step_changed(app):
+def test_the_passes_show_the_change_of_each_step(app):
     look(app, "Passes")
     until(lambda: app.passes.content["names"])
     assert app.passes.content["names"][:2] == ["initial", "gradients"]
@@ -377,7 +377,7 @@ def test_the_passes_tell_what_each_step_changed(app):
     assert {mark for mark, _ in app.passes.content["lines"]} == {" ", "+", "-"}
 
 
-def test_what_is_alive_at_the_peak_adds_up_to_it(app, bench):
+def test_live_values_at_the_peak_add_up_to_it(app, bench):
     assert app.alive.content["measured"] is None
     shown = app.alive.content["predicted"]
     assert shown["head"].endswith("predicted")
@@ -385,15 +385,15 @@ def test_what_is_alive_at_the_peak_adds_up_to_it(app, bench):
     assert all(row["id"] in app.graph.data["strings"] for row in shown["rows"] if row["id"])
 
 
-def test_messages_go_to_the_shell_that_the_page_names_and_not_to_a_busy_one(monkeypatch):
+def test_messages_go_to_the_subshell_that_the_page_names(monkeypatch):
     monkeypatch.setattr(comm, "create_comm", lambda **how: BaseComm(**how))
     graph = GraphView(on_turn=lambda sites: None, on_undo=lambda: None, on_redo=lambda: None)
     for widget in (Controls(), graph):
-        # As the kernel asks, in ipykernel.kernelbase; see the panel.
+        # The kernel checks this too, in ipykernel.kernelbase; see the panel.
         assert getattr(widget.comm, "_reply_subshell_for", None) is None
 
 
-def test_a_fusion_shows_its_code_when_asked(tmp_path) -> None:
+def test_a_fusion_shows_its_source_on_request(tmp_path) -> None:
     app = App(wb.open("mlp", device="cpu", executor="torchcompile", layers=1))
     try:
         shown = app.graph.shown
@@ -411,7 +411,7 @@ def test_a_fusion_shows_its_code_when_asked(tmp_path) -> None:
         app.close()
 
 
-def test_what_is_selected_is_marked_in_every_panel_that_shows_statements(app, bench):
+def test_the_selection_is_marked_in_every_panel_that_shows_statements(app, bench):
     site = legal(bench)
     app.graph.selected = site.id
     marked = app.graph.marked(site.id)
@@ -425,7 +425,7 @@ def test_what_is_selected_is_marked_in_every_panel_that_shows_statements(app, be
     assert app.memory._ids[row] == marked[0]
 
 
-def test_a_click_on_the_memory_curve_and_on_a_line_of_a_pass_select_in_the_graph(app, bench):
+def test_a_click_on_the_memory_curve_or_on_a_pass_line_selects_in_the_graph(app, bench):
     last = int(np.frombuffer(app.memory.content["sources"]["predicted"]["x"])[-1])
     app.memory._answer({"type": "at", "x": last + 0.4})
     assert app.graph.selected == app.memory._ids[last] != ""
@@ -435,7 +435,7 @@ def test_a_click_on_the_memory_curve_and_on_a_line_of_a_pass_select_in_the_graph
     assert app.graph.selected in app.graph.marked(legal(bench).id)
 
 
-def test_a_selected_statement_shows_the_sites_of_what_it_makes_and_reads(app, bench):
+def test_a_selected_statement_shows_the_sites_of_its_outputs_and_inputs(app, bench):
     site = legal(bench)
     shown = app.graph.shown
     (value,) = site.values[:1]
@@ -445,7 +445,7 @@ def test_a_selected_statement_shows_the_sites_of_what_it_makes_and_reads(app, be
     assert site.id in [one["id"] for one in app.inspector.content["here"] if one["what"] == "made"]
 
 
-def test_a_choice_says_all_figures_that_move_and_why_the_peak_stays(app, bench):
+def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unmoved_peak(app, bench):
     moved = PlanDiff(
         peak_bytes=0, saved_bytes=0, saved_tensors=0, flops=0, fusions=0, counts={}, changed=(), unique_fusions=2
     )
@@ -463,7 +463,7 @@ def test_a_choice_says_all_figures_that_move_and_why_the_peak_stays(app, bench):
     raise AssertionError("every site moves the peak")
 
 
-def test_the_timeline_of_ranks_says_that_it_is_simulated_and_not_that_nothing_was_measured():
+def test_the_timeline_of_ranks_is_marked_as_simulated():
     app = App(wb.open("tensor_parallel_mlp", layers=1, device="planned", executor="torch", ranks=2))
     assert "2 ranks is being simulated" in app.timeline.content["head"]
     app.tabs.selected_index = app.tabs.titles.index("Timeline")

@@ -1,4 +1,4 @@
-"""The app and runs, without a page: what was measured, experiments, timeline; for which choices each is shown."""
+"""The app and runs, without a page: measurements, experiments and timeline, each shown for its own choices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def app(bench):
     app.close()
 
 
-def test_a_program_that_is_only_planned_says_where_it_can_be_run_instead_of_what_to_press(tmp_path, monkeypatch):
+def test_a_planned_program_names_where_it_can_run_instead_of_the_button(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     app = App(wb.open("mlp", device="planned", executor="torch", layers=1))
     command = "thunder-workbench run mlp --device cuda --config choices.py"
@@ -67,18 +67,18 @@ def test_a_program_that_is_only_planned_says_where_it_can_be_run_instead_of_what
     app.close()
 
 
-def test_a_program_of_ones_own_that_is_only_planned_is_opened_where_the_gpu_is():
+def test_a_users_planned_program_is_to_be_opened_where_the_gpu_is():
     bench = wb.open(torch.nn.Linear(4, 4), torch.ones(2, 4), device="planned", executor="torch")
     assert "workbench.open(model, *inputs, device='cuda', config='choices.py').run()" in why_not_run(bench.program)
 
 
-def test_what_can_be_run_is_told_to_be_run(app):
+def test_a_runnable_program_shows_what_to_press(app):
     assert app.controls.content["cannot_run"] == app.compile.content["cannot_run"] == ""
     look(app, "Timeline")
     assert "Compile & run" in app.timeline.content["head"]
 
 
-def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):
+def test_live_values_at_the_measured_peak_are_listed_separately(app, bench, tmp_path):
     folder = request.prepare(tmp_path / "run", bench.program, predicted_peak_bytes=100)
     by = {"statement": 3, "name": "torch_tanh_prim_impl", "outputs": ["t7"], "source": "mlp.py:19"}
     none = {"statement": -1, "name": "", "outputs": [], "source": ""}
@@ -111,8 +111,8 @@ def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):
     bench.runs = ()
 
 
-def test_a_run_is_shown_as_measured_only_for_the_choices_that_it_was_made_with(bench, tmp_path):
-    """Run, choose, then open the app: the figures are those of the choices before."""
+def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
+    """Run, choose, then open the app: the figures are those of the earlier choices."""
     run_dir = bench.prepare(folder=tmp_path / "run")
     by = {"statement": 3, "name": "torch_tanh_prim_impl", "outputs": ["t7"], "source": "mlp.py:19"}
     peak = {"measured_peak_bytes": 7172, "baseline_bytes": 4096, "timeline_s": [0.0], "live_bytes": [4096]}
@@ -144,7 +144,7 @@ def test_a_run_is_shown_as_measured_only_for_the_choices_that_it_was_made_with(b
         bench.runs = ()
 
 
-def test_a_chosen_pin_is_what_the_strip_compares_with(bench, tmp_path, monkeypatch):
+def test_the_strip_compares_with_a_chosen_pin(bench, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     site = legal(bench)
     bench.choose({site.id: "recompute"})
@@ -195,7 +195,7 @@ def test_a_run_renamed_while_its_row_is_read_is_shown_with_its_new_name(bench, t
 
 
 @pytest.mark.slow
-def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_settings_say_so(tmp_path, monkeypatch):
+def test_runs_time_variants_and_take_a_snapshot_if_the_settings_ask(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     bench = wb.open("mlp", layers=1, device="cpu")
     app = App(bench)
@@ -226,12 +226,12 @@ def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_setting
     app.close()
 
 
-def test_ranks_take_no_snapshot_and_the_settings_say_why():
+def test_ranks_take_no_snapshot_and_the_settings_give_the_reason():
     assert "2 ranks share the program" in runs_content(RunsAsked(), 2)["no_snapshot"]
     assert runs_content(RunsAsked(), 1)["no_snapshot"] == ""
 
 
-def test_the_waterfall_tells_what_is_compiled_now_and_what_took_how_long():
+def test_the_waterfall_shows_the_current_compilation_and_the_times_of_others():
     waterfall = Waterfall()
     assert waterfall.content()["state"] == "none"
     waterfall.take(events.Phase(t_s=2.0, phase="compile"))
@@ -263,7 +263,7 @@ def statement_times(**others) -> events.StatementTimes:
     )  # fmt: skip
 
 
-def test_the_timeline_shows_one_step_that_happened_and_its_medians_apart():
+def test_the_timeline_separates_one_real_step_from_its_medians():
     content = timeline_content(statement_times(), {"t1": "t:t1", "nvFusion0": "f:nvFusion0"}, step_s=0.25)
     assert [lane["name"] for lane in content["lanes"]] == ["host, forward", "host, backward", "stream 7, profiled"]
     assert [lane["bars"][0]["id"] for lane in content["lanes"]] == ["t:t1", "f:nvFusion0", ""]
@@ -277,7 +277,7 @@ def test_the_timeline_shows_one_step_that_happened_and_its_medians_apart():
     assert len(before["medians"]) == 2
 
 
-def test_what_clocks_add_is_said_only_beyond_noise():
+def test_the_overhead_of_clocks_is_shown_only_beyond_noise():
     assert "within noise" in timeline_content(statement_times(), {})["head"]
     assert "6.1" not in timeline_content(statement_times(), {})["head"]
     assert "(−20.0 % to +10.0 %)" in timeline_content(statement_times(), {})["head"]
@@ -319,7 +319,7 @@ def test_an_observer_that_raises_breaks_no_choice_and_starves_no_other(bench, ca
     assert "broken view" in caplog.text
 
 
-def test_a_run_that_cannot_be_read_is_told_of_and_hides_no_other(bench, tmp_path, monkeypatch):
+def test_an_unreadable_run_is_reported_and_hides_no_other(bench, tmp_path, monkeypatch):
     monkeypatch.setenv(run_store.ROOT_VARIABLE, str(tmp_path))
     for name in ("good", "torn", "folder", "no-log"):
         run_dir = request.prepare(tmp_path / name, bench.program)
@@ -341,7 +341,7 @@ def test_a_run_that_cannot_be_read_is_told_of_and_hides_no_other(bench, tmp_path
     assert all(request.REQUEST_FILE in error for error in unreadable.values())
 
 
-def test_a_row_is_read_again_when_its_run_wrote_on(bench, tmp_path, monkeypatch):
+def test_a_row_is_read_again_after_its_run_has_written(bench, tmp_path, monkeypatch):
     monkeypatch.setenv(run_store.ROOT_VARIABLE, str(tmp_path))
     run_dir = request.prepare(tmp_path / "run", bench.program)
     experiments = Experiments(bench.program, on_pinned=lambda: None, act=lambda act: act())
@@ -352,8 +352,8 @@ def test_a_row_is_read_again_when_its_run_wrote_on(bench, tmp_path, monkeypatch)
     assert [row["state"] for row in experiments.content["rows"]] == ["done"]
 
 
-def test_a_run_that_has_news_while_the_app_is_drawn_holds_up_nothing(app, bench, tmp_path):
-    """Drawing holds the app's lock and begins to observe; news of the run needs the app's lock."""
+def test_a_run_with_news_while_the_app_is_rendered_blocks_nothing(app, bench, tmp_path):
+    """Rendering holds the app's lock and starts to observe; news of the run needs the app's lock."""
     run_dir = request.prepare(tmp_path / "run", bench.program)
     event_log.append(run_dir / event_log.LOG_FILE, events.Phase(t_s=0.0, phase="compile"))
     run, worker = live(run_dir)
@@ -424,6 +424,6 @@ def test_a_run_is_put_beside_the_plan_with_the_statements_of_its_own_choices(ben
     app.close()
 
 
-def test_without_a_run_there_is_nothing_for_perfetto_and_that_is_said(app):
+def test_without_a_run_the_perfetto_button_reports_nothing_to_show(app):
     app._on_message({"type": "perfetto"})
     assert "Nothing was measured yet" in app.controls.content["message"]["text"]

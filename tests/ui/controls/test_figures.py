@@ -1,4 +1,4 @@
-"""The strip's times: a verdict where there is one, grey where there is none, and always the baseline's name."""
+"""The strip's times: a verdict if there is one, grey if not, and always the baseline's name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def step(bench: wb.Workbench, run: Run, against: Against) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("center", "text", "tone"), [(1.0, "within noise", "even"), (1.5, "slower", "bad"), (0.5, "faster", "good")]
 )
-def test_a_step_of_another_moment_is_red_or_green_only_beyond_noise(bench, tmp_path: Path, center, text, tone) -> None:
+def test_a_step_of_another_time_is_red_or_green_only_beyond_noise(bench, tmp_path: Path, center, text, tone) -> None:
     pinned = recorded(tmp_path / "before", around(1.0), yardstick_s=50e-6)
     run = recorded(tmp_path / "now", around(center), yardstick_s=51e-6)
     value = step(bench, run, Against("pinned: before", None, pinned))
@@ -41,7 +41,7 @@ def test_a_step_of_another_moment_is_red_or_green_only_beyond_noise(bench, tmp_p
     ("ratio", "text", "tone"),
     [(1.25, "−20.0 %, faster", "good"), (0.8, "+25.0 %, slower", "bad"), (1.01, "within", "even")],
 )
-def test_a_step_beside_stock_has_the_verdict_of_the_turns(bench, tmp_path: Path, ratio, text, tone) -> None:
+def test_a_step_against_stock_has_the_verdict_of_the_interleaved_runs(bench, tmp_path: Path, ratio, text, tone) -> None:
     interval = {"ratio_low": ratio - 0.1, "ratio_high": ratio + 0.1}
     beside = events.VariantTimes(t_s=1.5, name="stock", step_s=ratio, samples_s=[ratio], ratio=ratio, **interval)
     run = recorded(tmp_path / "now", around(1.0), beside)
@@ -56,7 +56,7 @@ def test_a_run_is_not_compared_with_itself_read_again(bench, tmp_path: Path) -> 
     assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
 
 
-def test_compile_times_have_one_sample_and_so_no_colour(bench, tmp_path: Path) -> None:
+def test_compile_times_have_one_sample_and_no_colour(bench, tmp_path: Path) -> None:
     runs = [
         recorded(tmp_path / name, around(1.0), events.Compiled(t_s=1.5, compile_s=s, attributed=1.0, stages=[]))
         for name, s in (("before", 2.0), ("now", 3.65))
@@ -67,7 +67,7 @@ def test_compile_times_have_one_sample_and_so_no_colour(bench, tmp_path: Path) -
     assert "no verdict" in value["delta_tip"]
 
 
-def test_a_pin_of_another_form_of_the_program_is_no_baseline_of_plans(bench, tmp_path: Path) -> None:
+def test_a_pin_for_another_variant_of_the_program_is_not_a_baseline_of_plans(bench, tmp_path: Path) -> None:
     pinned = recorded(tmp_path / "other", around(1.0))
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})
@@ -76,7 +76,7 @@ def test_a_pin_of_another_form_of_the_program_is_no_baseline_of_plans(bench, tmp
     assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
 
 
-def test_what_was_measured_stays_until_a_run_under_way_has_measured_it_anew(bench, tmp_path: Path) -> None:
+def test_old_measurements_stay_until_the_current_run_replaces_them(bench, tmp_path: Path) -> None:
     stock = Against("stock", bench.stock_plan)
     compiled = events.Compiled(t_s=1.5, compile_s=2.0, attributed=1.0, stages=[])
     before = Before(recorded(tmp_path / "before", around(1.0), compiled), same_choices=False)
@@ -96,7 +96,7 @@ def test_what_was_measured_stays_until_a_run_under_way_has_measured_it_anew(benc
     assert shown()["step"]["kind"] == "before, measured, other choices"
 
 
-def test_a_copy_that_takes_less_than_a_microsecond_is_not_said_to_take_no_time() -> None:
+def test_a_copy_below_a_microsecond_is_not_shown_as_zero_time() -> None:
     bench = wb.open("mlp", layers=1, width=4, hidden=4, batch=1, device="cpu")
     id = next(site.id for site in bench.sites("saved") if site.values and "offload" not in site.illegal)
     bench.choose({id: "offload"})

@@ -1,4 +1,4 @@
-"""The preview: what an option would change, said before it is chosen, and without a plan."""
+"""The preview shows the change of an option before it is chosen, without a plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def app():
 
 @pytest.fixture
 def no_plans(monkeypatch):
-    """Planning fails the test."""
+    """Make every planning fail the test."""
 
     def refused(*_args, **_named):
         raise AssertionError("a preview planned")
@@ -35,7 +35,7 @@ def legal(app: App) -> wb.Site:
 
 
 def shown(app: App, before: dict) -> dict:
-    """What the line says once it says something else."""
+    """Return the preview line once it has changed."""
     give_up = time.monotonic() + 30
     while app.preview.content is before or "how" not in app.preview.content:
         assert time.monotonic() < give_up, app.preview.content
@@ -49,7 +49,7 @@ def point(app: App, message: dict) -> dict:
     return shown(app, before)
 
 
-def test_an_arc_that_is_pointed_at_says_what_a_click_would_change(app, no_plans):
+def test_a_pointed_arc_shows_what_a_click_would_change(app, no_plans):
     site, plan = legal(app), app.bench.plan
     gain = app.bench.worth().quick({site.id: "recompute"})
     content = point(app, {"id": site.id})
@@ -63,7 +63,7 @@ def test_an_arc_that_is_pointed_at_says_what_a_click_would_change(app, no_plans)
     assert app.preview.content == {}
 
 
-def test_a_setting_is_named_by_its_name_for_its_label_explains_it(app, no_plans):
+def test_a_setting_is_previewed_by_its_name(app, no_plans):
     setting = app.bench.site("order.statements")
     assert len(setting.label) > 60
     option = next(one for one in setting.options if one != setting.choice and one not in setting.illegal)
@@ -89,7 +89,7 @@ def test_options_rows_and_parts_have_previews_of_the_same_kind(app, no_plans):
     assert app.preview.content == {}
 
 
-def test_the_option_in_force_and_one_that_is_refused_say_so(app, no_plans):
+def test_the_option_in_force_and_a_refused_option_are_previewed_as_such(app, no_plans):
     site = legal(app)
     app.preview.point({"id": site.id, "option": site.choice})
     assert app.preview.content["how"] == "nothing would change"
@@ -100,7 +100,7 @@ def test_the_option_in_force_and_one_that_is_refused_say_so(app, no_plans):
     assert app.preview.content["bad"]
 
 
-def test_what_is_pointed_at_is_shown_on_top_of_the_next_plan(app):
+def test_a_preview_is_shown_on_top_of_the_next_plan(app):
     site = legal(app)
     point(app, {"id": site.id, "option": "recompute"})
     app.bench.choose({site.id: "recompute"})
@@ -111,7 +111,7 @@ def test_what_is_pointed_at_is_shown_on_top_of_the_next_plan(app):
 
 
 @pytest.mark.slow
-def test_where_fusions_are_made_anew_there_is_no_estimate_until_the_inspector_has_worked_it_out():
+def test_replanned_fusions_have_no_estimate_until_the_inspector_computed_it():
     app = App(wb.open("mlp", device="cpu", layers=1, executor="torchcompile"))
     site = legal(app)
     content = point(app, {"id": site.id, "option": "recompute"})
@@ -124,7 +124,7 @@ def test_where_fusions_are_made_anew_there_is_no_estimate_until_the_inspector_ha
     app.close()
 
 
-def test_what_is_ranked_by_a_plan_is_shown_where_it_is_pointed_at():
+def test_a_choice_ranked_by_a_plan_has_a_preview():
     app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
     choices = {"remat.preset": "off"}
     assert "no estimate" in point(app, {"choices": choices})["how"]

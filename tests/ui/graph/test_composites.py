@@ -1,4 +1,4 @@
-"""Composites: what one statement of the program was made into is one row, and each of it on demand."""
+"""Composites: the statements that one program statement becomes are one row, and single rows on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ("mul", "matmul", "softmax", "matmul")
 
 
 def program(*, parts: tuple[str, ...] = PARTS, collective: bool = False) -> tuple[Graph, list[Site]]:
-    """One statement made into several, the results of which are saved, and one that is one."""
+    """Return a program with one statement that becomes several with saved results, and one that stays single."""
     builder = Builder()
     first = builder.origin("", "relu", 1, "x = relu(x)")
     attention = builder.origin("", "scaled_dot_product_attention", 2, "y = scaled_dot_product_attention(x, x, x)")
@@ -50,7 +50,7 @@ def program(*, parts: tuple[str, ...] = PARTS, collective: bool = False) -> tupl
     return graph, sites
 
 
-def test_a_composite_is_one_row_in_each_column_with_an_arc_for_each_value_it_saves() -> None:
+def test_a_composite_is_one_row_in_each_column_with_an_arc_per_saved_value() -> None:
     graph, sites = program()
     layout = compute(graph, sites, composites=True)
     assert sorted(layout.nodes.parts.tolist()) == [0, len(PARTS), len(PARTS) + 1]
@@ -63,17 +63,17 @@ def test_a_composite_is_one_row_in_each_column_with_an_arc_for_each_value_it_sav
     assert any("softmax" in text and "another click, or Enter" in text for text in strings)
 
 
-def test_what_is_made_into_two_statements_is_shown_as_them() -> None:
+def test_two_statements_from_one_stay_two_rows() -> None:
     graph, sites = program(parts=PARTS[:2])
     assert not compute(graph, sites, composites=True).nodes.parts.any()
 
 
-def test_where_collectives_can_be_moved_to_before_any_statement_each_is_shown() -> None:
+def test_each_statement_is_a_row_if_collectives_can_move_between_them() -> None:
     graph, sites = program(collective=True)
     assert not compute(graph, sites, composites=True).nodes.parts.any()
 
 
-def test_each_statement_is_shown_on_demand_and_as_one_again() -> None:
+def test_a_composite_opens_to_its_statements_and_closes_again() -> None:
     graph, sites = program()
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
     view.show(graph, sites)
@@ -87,7 +87,7 @@ def test_each_statement_is_shown_on_demand_and_as_one_again() -> None:
     assert len(view.shown.node_ids) == all_rows
 
 
-def test_a_composite_whose_values_are_chosen_otherwise_stays_one_row() -> None:
+def test_a_composite_with_different_choices_stays_one_row() -> None:
     graph, sites = program()
     sites[1] = dataclasses.replace(sites[1], choice="recompute")
     layout = compute(graph, sites, composites=True)
@@ -101,7 +101,7 @@ def app():
     app.close()
 
 
-def test_the_inspector_lists_what_a_composite_was_made_into_and_opens_it(app):
+def test_the_inspector_lists_the_statements_of_a_composite_and_opens_it(app):
     view = app.graph
     shown = view.shown
     names = {id: node for id, node in shown.node_of.items() if view.composite_of(id) is not None}

@@ -1,4 +1,4 @@
-"""What holds for every U layout."""
+"""Properties of every U layout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWN = settings(max_examples=amount(15, 40, 400))
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
-    """Random forwards with random backwards: any origin order, fusions anywhere, some statements without origin."""
+    """Draw random forwards and backwards: any origin order, fusions anywhere, some statements without origin."""
     made = Builder()
     layers = draw(st.integers(0, 3))
     scopes = ["", "head", *(f"layers.{layer}.mlp" for layer in range(layers))]
@@ -54,7 +54,7 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
 
 
 def overlaps(layout: Layout) -> int:
-    """Pairs of neighbours in a column of which the lower begins before the upper ends."""
+    """Count neighbours in a column of which the lower begins before the upper ends."""
     count = 0
     for side in (FORWARD, BACKWARD):
         rows = np.flatnonzero(layout.nodes.side == side)
@@ -78,7 +78,7 @@ def test_no_two_statements_overlap_and_every_one_has_a_node(made, unfolded, view
 @pytest.mark.drawn
 @DRAWN
 @given(graphs())
-def test_forward_and_backward_of_an_origin_stand_at_one_height(made):
+def test_forward_and_backward_of_an_origin_have_the_same_height(made):
     graph, sites = made
     layout = compute(graph, sites)
     nodes, blocks = layout.nodes, layout.blocks
@@ -103,7 +103,7 @@ def test_every_site_is_on_an_arc_or_a_mark_or_named_as_unplaced(made, unfolded, 
 @pytest.mark.drawn
 @DRAWN
 @given(graphs(), st.booleans())
-def test_arcs_start_at_their_node_each_at_a_height_of_its_own(made, views):
+def test_each_arc_starts_at_its_node_at_a_height_of_its_own(made, views):
     graph, sites = made
     layout = compute(graph, sites, views=views)
     arcs, nodes = layout.arcs, layout.nodes
@@ -135,7 +135,7 @@ def test_identical_layers_fold_into_one_and_unfold():
     assert len(unfolded.nodes) > 3 * len(folded.nodes)
 
 
-def test_a_layer_with_a_choice_of_its_own_stands_alone():
+def test_a_layer_with_a_choice_of_its_own_is_shown_alone():
     graph, sites = llama(4, recompute=frozenset({"saved:layers.1.mlp/silu#0"}))
     assert [(s.first, s.count) for s in compute(graph, sites).sections] == [
         ("layers.0", 1),
@@ -147,7 +147,7 @@ def test_a_layer_with_a_choice_of_its_own_stands_alone():
     assert [s.differs for s in compute(*llama(4), unfolded=["layers"]).sections] == [""] * 4
 
 
-def test_a_site_about_a_whole_layer_stands_at_no_statement_and_parts_no_layers():
+def test_a_site_of_a_whole_layer_has_no_statement_and_splits_no_layers():
     bench = workbench.open("mlp", layers=2, executor="torch", device="cpu")
     bench.choose({site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options})
     graph, sites = bench.plan.graph, bench.plan.sites
@@ -159,7 +159,7 @@ def test_a_site_about_a_whole_layer_stands_at_no_statement_and_parts_no_layers()
     assert [(s.first, s.count) for s in layout.sections] == [(s.first, s.count) for s in alone.sections]
 
 
-def test_a_recomputed_value_has_a_dashed_arc_to_the_statement_that_computes_it_again():
+def test_a_recomputed_value_has_a_dashed_arc_to_its_recomputation():
     id = "saved:layers.0.mlp/silu#0"
     graph, sites = llama(1, recompute=frozenset({id}))
     layout = compute(graph, sites)
@@ -170,7 +170,7 @@ def test_a_recomputed_value_has_a_dashed_arc_to_the_statement_that_computes_it_a
     assert graph.statements.side[target] == BACKWARD
 
 
-def test_marks_stand_on_a_node_each_at_a_place_of_its_own():
+def test_each_mark_is_on_a_node_at_a_place_of_its_own():
     made = Builder()
     origin = made.origin("", "copy_", 1, "a.copy_(b)")
     a, b = made.value((4,), ValueFlag.ARGUMENT, "a"), made.value((4,), name="b")
@@ -195,7 +195,7 @@ def test_a_graph_without_statements_has_an_empty_layout():
 
 @pytest.mark.parametrize("lane", [0, 44])
 @pytest.mark.parametrize("width", [300, 640, 900, 1600])
-def test_columns_stand_apart_inside_the_width(width, lane):
+def test_columns_are_separate_and_within_the_width(width, lane):
     columns = Columns.fit(width, lane)
     assert columns.forward[0] - columns.label[1] >= lane
     assert columns.width - columns.backward[1] >= lane
@@ -204,7 +204,7 @@ def test_columns_stand_apart_inside_the_width(width, lane):
     assert columns.backward[0] - columns.forward[1] > 70
 
 
-def test_a_hidden_view_lets_edges_and_arcs_through_to_what_makes_and_reads_its_storage():
+def test_a_hidden_view_passes_edges_and_arcs_to_the_statements_of_its_storage():
     made = Builder()
     origin = made.origin("", "linear", 3, "y = f(x.t())")
     weight, view, product, again, grad = [made.value((4,), name=name) for name in ("w", "w_t", "y", "y_t", "g")]
@@ -228,7 +228,7 @@ def test_a_hidden_view_lets_edges_and_arcs_through_to_what_makes_and_reads_its_s
     layout = compute(graph, [site], views=False)
     assert [graph.statements.name[row] for row in layout.nodes.statement.tolist()] == ["mul", "matmul", "matmul"]
     assert layout.hidden.tolist() == [False, True, False, True, False]
-    # The view stands with what makes its storage; the backward's with what reads it.
+    # The view is at the statement that computes its storage; the backward's view is at its reader.
     assert layout.node_of.tolist() == [0, 0, 1, 2, 2]
     assert (layout.arcs.source.tolist(), layout.arcs.target.tolist()) == ([0], [2])
     drawn = payload(graph, layout, [site])
@@ -243,17 +243,17 @@ SILU = frozenset(f"saved:layers.{layer}.mlp/silu#0" for layer in range(4))
 
 
 def places(graph: Graph, layout: Layout) -> dict[str, tuple[float, float]]:
-    """Where each block is: its upper edge and its height."""
+    """Return the place of each block: its upper edge and its height."""
     keys = [block_key(graph, origin) for origin in layout.blocks.origin.tolist()]
     return dict(zip(keys, zip(layout.blocks.y.tolist(), layout.blocks.height.tolist(), strict=True), strict=True))
 
 
 @pytest.mark.parametrize("views", [False, True])
-def test_a_choice_moves_no_block_and_neither_does_taking_it_back(views):
+def test_choosing_and_undoing_move_no_block(views):
     stock, chosen = llama(4, fused=False), llama(4, fused=False, recompute=SILU)
     before = places(stock[0], compute(*stock, views=views))
     kept = {key: height for key, (_, height) in before.items()}
-    # Without its memory the layout makes room for what is computed again, and moves what stands below.
+    # Without memory of the last one, the layout makes room for recomputed values and moves the blocks below.
     assert places(chosen[0], compute(*chosen, views=views)) != before
     after = compute(*chosen, views=views, kept=kept)
     assert places(chosen[0], after) == before
@@ -262,7 +262,7 @@ def test_a_choice_moves_no_block_and_neither_does_taking_it_back(views):
     assert places(stock[0], compute(*stock, views=views, kept=kept)) == before
 
 
-def test_modules_come_before_those_within_them_and_count_what_is_in_them():
+def test_modules_precede_their_submodules_and_count_their_statements():
     layout = compute(*(made := llama(2)), unfolded=["layers"])
     found = modules_of(made[0], layout)
     layers = [module for module in found if module.scope in ("layers.0", "layers.1")]
@@ -291,7 +291,7 @@ def unscoped_bytes(graph, layout, crossing) -> int:
     )
 
 
-def test_a_module_that_is_all_of_another_comes_as_one():
+def test_a_module_that_fills_its_parent_is_shown_as_one():
     made = Builder()
     x = made.value((4,))
     for line, scope in enumerate(("net.body.first", "net.body.first", "net.body.second", "")):

@@ -1,4 +1,4 @@
-"""The page's scene and geometry, tested by Node without a browser; `make extensions` checks their types, too."""
+"""The page's scene and geometry, tested by Node without a browser. `make extensions` checks their types."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 MODULES = Path(__file__).parents[2] / "modules"
 LEAST_MAJOR = 20
-"""Node with a test runner, and with the methods of arrays that the tests use."""
+"""Oldest Node version with a test runner, and with the array methods that the tests use."""
 
 
 @pytest.mark.slow
-def test_scene_and_geometry_by_node() -> None:
+def test_scene_and_geometry_pass_their_node_tests() -> None:
     node = shutil.which("node")
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout if node else ""
     if not version or int(version.lstrip("v").partition(".")[0]) < LEAST_MAJOR:

@@ -1,4 +1,4 @@
-"""Waits of one moment: one row in the graph, chosen together, and each on demand."""
+"""Waits at the same point: one row in the graph, chosen together, and single rows on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 5
 
 
 def program() -> tuple[Graph, list[Site]]:
-    """A backward that ends with waits, and a site for each."""
+    """Return a backward that ends with waits, and a site for each."""
     builder = Builder()
     origin = builder.origin("", "embedding", 1, "x = embedding(tokens)")
     grads = [builder.value((4, 4)) for _ in range(COUNT)]
@@ -43,7 +43,7 @@ def program() -> tuple[Graph, list[Site]]:
     return graph, sites
 
 
-def test_waits_of_one_moment_are_one_row_with_one_mark_for_all() -> None:
+def test_waits_at_one_point_are_one_row_with_one_mark() -> None:
     graph, sites = program()
     layout = compute(graph, sites)
     assert sorted(layout.nodes.waits.tolist()) == [0, COUNT]
@@ -55,7 +55,7 @@ def test_waits_of_one_moment_are_one_row_with_one_mark_for_all() -> None:
     assert any(f"click: early in all {COUNT} waits" in text for text in strings)
 
 
-def test_each_is_shown_on_demand_and_as_one_again() -> None:
+def test_a_row_of_waits_opens_to_single_waits_and_closes_again() -> None:
     graph, sites = program()
     first = int(np.flatnonzero(np.asarray(graph.statements.kind) == Kind.WAIT)[-1])
     layout = compute(graph, sites, unfolded={waits_key(graph, first)})
@@ -71,7 +71,7 @@ def test_each_is_shown_on_demand_and_as_one_again() -> None:
         assert len(view.peers(sites[0].id)) == count
 
 
-def test_a_wait_that_is_chosen_otherwise_stands_apart() -> None:
+def test_a_wait_with_another_choice_is_shown_alone() -> None:
     graph, sites = program()
     sites[0] = dataclasses.replace(sites[0], choice="early")
     assert sorted(compute(graph, sites).nodes.waits.tolist()) == [0, 0, COUNT - 1]

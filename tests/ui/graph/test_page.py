@@ -1,4 +1,4 @@
-"""The graph view in a browser without JupyterLab: what is where, and what clicks and keys ask the kernel for."""
+"""The graph view in a browser without JupyterLab: places of elements, and messages that clicks and keys send."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shown(page: Page) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "drawn_ms"}
 
 
-def test_what_has_the_focus_is_outlined(mount) -> None:
+def test_the_focused_element_is_outlined(mount) -> None:
     page = mount()
     page.locator("canvas").first.focus()
     names = []
@@ -70,7 +70,7 @@ def test_what_has_the_focus_is_outlined(mount) -> None:
 
 
 @pytest.mark.parametrize("layers", [4, 24])
-def test_where_the_forward_ends_is_said_in_full_below_the_last_statement_at_fit(mount, layers: int) -> None:
+def test_the_end_of_the_forward_is_labelled_below_the_last_statement_at_fit(mount, layers: int) -> None:
     words, below = mount(layers, unfolded=("layers",), near=False).evaluate(
         f"""() => {{
             const {{ view }} = {VIEW}, {{ context }} = view.pen, written = [], fill = context.fillText;
@@ -84,7 +84,7 @@ def test_where_the_forward_ends_is_said_in_full_below_the_last_statement_at_fit(
     assert below >= 6, "the lower half of the letters is cut"
 
 
-def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp_path: Path) -> None:
+def test_a_large_graph_is_sent_packed_and_is_the_same_on_the_page(blank: Page, tmp_path: Path) -> None:
     graph, sites = llama(24)
     plain = payload(graph, compute(graph, sites, unfolded=("layers",)), sites)
     small = packed(plain)
@@ -99,7 +99,7 @@ def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp
         found.append(shown(blank))
     assert found[0] == found[1]
 
-    # What is asked, revealed and sent again meanwhile is drawn with what came last, and with that alone.
+    # Selections, reveals and graphs sent meanwhile are drawn with the last graph only.
     other = payload(*(drawn := llama(2))[:1], compute(*drawn), drawn[1])
     blank.evaluate(
         f"""(data) => {{
@@ -125,7 +125,7 @@ def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp
     assert blank.evaluate(f"{VIEW}.view.places.locate('{SITE}').y") == pytest.approx(330, abs=300)
 
 
-def test_a_browser_that_inflates_nothing_asks_for_it_plain(blank: Page, tmp_path: Path) -> None:
+def test_a_browser_without_decompression_requests_the_graph_plain(blank: Page, tmp_path: Path) -> None:
     graph, sites = llama(24)
     data = packed(payload(graph, compute(graph, sites, unfolded=("layers",)), sites))
     text = page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False})
@@ -137,7 +137,7 @@ def test_a_browser_that_inflates_nothing_asks_for_it_plain(blank: Page, tmp_path
 
 
 def point(page: Page, id: str) -> dict[str, float]:
-    """Where `id` is; the view itself agrees that it is there."""
+    """Return the position of `id`, which the view's own hit test confirms."""
     at: dict[str, float] = page.evaluate(f"id => {VIEW}.position(id)", id)
     assert page.evaluate(f"({{x, y}}) => {VIEW}.hit(x, y)", at) == id
     return at
@@ -147,21 +147,21 @@ def messages(page: Page) -> list[dict[str, Any]]:
     return page.evaluate("window.messages")
 
 
-def test_a_click_on_an_arc_selects_it_and_asks_to_turn_it(mount):
+def test_a_click_on_an_arc_selects_it_and_requests_the_next_option(mount):
     page = mount()
     page.mouse.click(**point(page, SITE))
     assert messages(page) == [{"type": "turn", "id": SITE}]
     assert page.evaluate("model.get('selected')") == SITE
 
 
-def test_a_click_on_a_statement_selects_it_and_turns_nothing(mount):
+def test_a_click_on_a_statement_selects_it_and_chooses_nothing(mount):
     page = mount()
     page.mouse.click(**point(page, "t:t1"))
     assert messages(page) == []
     assert page.evaluate("model.get('selected')") == "t:t1"
 
 
-def test_from_far_away_modules_are_shown_and_a_click_on_one_comes_near(mount):
+def test_zoomed_out_modules_are_shown_and_a_click_on_one_zooms_in(mount):
     page = mount(4, unfolded=("layers",), near=False)
     shown = page.evaluate(f"{VIEW}.state().modules")
     assert {one["scope"].rpartition(".")[2] for one in shown} >= {"attn", "mlp"}
@@ -183,14 +183,14 @@ def test_from_far_away_modules_are_shown_and_a_click_on_one_comes_near(mount):
     assert page.evaluate(f"{VIEW}.state().modules") == [], "what the search found is covered"
 
 
-def test_every_arc_and_statement_shown_can_be_pointed_at(mount):
+def test_every_shown_arc_and_statement_can_be_pointed_at(mount):
     page = mount(1)
     state = page.evaluate(f"{VIEW}.state()")
     for id in [arc["id"] for arc in state["arcs"]] + [id for id in state["ids"] if not id.startswith("f:")]:
         point(page, id)
 
 
-def test_an_arc_that_is_pointed_at_for_a_moment_asks_for_a_preview_and_one_that_is_passed_does_not(mount):
+def test_only_an_arc_that_is_pointed_at_for_a_moment_requests_a_preview(mount):
     page = mount()
     at = point(page, SITE)
     page.mouse.move(at["x"], at["y"])
@@ -205,7 +205,7 @@ def test_an_arc_that_is_pointed_at_for_a_moment_asks_for_a_preview_and_one_that_
     assert page.evaluate("window.previews") == [{"type": "preview", "id": SITE}, {"type": "preview"}]
 
 
-def test_columns_stand_where_python_puts_them(mount):
+def test_columns_are_where_python_puts_them(mount):
     page = mount()
     for width in (360, 520, 860):
         page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
@@ -218,7 +218,7 @@ def test_columns_stand_where_python_puts_them(mount):
     page.evaluate("() => { document.getElementById('view').style.width = '860px'; }")
 
 
-def test_keys_move_the_selection_turn_undo_and_redo(mount):
+def test_keys_move_the_selection_choose_undo_and_redo(mount):
     page = mount()
     page.mouse.click(**point(page, "t:t1"))
     page.keyboard.press("ArrowDown")
@@ -235,7 +235,7 @@ def test_keys_move_the_selection_turn_undo_and_redo(mount):
     assert page.evaluate("model.get('selected')").startswith("t:")
 
 
-def test_a_folded_layer_unfolds_by_a_click_and_stands_for_all_its_sites(mount):
+def test_a_folded_layer_unfolds_by_a_click_and_represents_all_its_sites(mount):
     page = mount()
     box = page.locator("canvas").first.bounding_box()
     section = page.evaluate(f"{VIEW}.state().sections[0]")
@@ -261,7 +261,7 @@ def test_a_view_of_another_size_is_never_empty(mount):
     assert pixel == [255, 255, 255, 255]
 
 
-def test_search_finds_and_goes_to_what_it_found(mount):
+def test_search_finds_and_goes_to_its_matches(mount):
     page = mount()
     page.locator("canvas").first.focus()
     page.keyboard.press("/")
@@ -287,11 +287,11 @@ def test_fit_shows_all_and_wheel_and_drag_move(mount):
     assert state["zoom"] < 0.05
 
 
-def test_it_opens_with_all_in_sight_and_comes_near_where_something_is_pointed_at(mount):
+def test_the_graph_opens_at_fit_and_zooms_in_where_the_pointer_is(mount):
     page = mount(30, unfolded=("layers",), near=False)
     state = page.evaluate(f"{VIEW}.state()")
     assert state["zoom"] < 0.05
-    # As long as nobody came nearer, also in a window of another size.
+    # While nobody has zoomed in, also in a window of another size.
     page.evaluate("document.getElementById('view').style.height = '300px'")
     page.wait_for_function(f"{VIEW}.state().zoom < {state['zoom'] / 2}")
     point(page, SITE)
@@ -312,12 +312,12 @@ def test_the_legend_opens_over_the_graph_and_closes(mount):
     assert box.count() == 0
 
 
-def test_the_theme_is_the_pages(mount):
+def test_the_theme_follows_the_page(mount):
     assert mount(1, dark=True).evaluate(f"{VIEW}.state().dark") is True
     assert mount(1).evaluate(f"{VIEW}.state().dark") is False
 
 
-def test_a_button_shows_views_and_says_how_many_there_are(mount):
+def test_a_button_shows_views_and_their_number(mount):
     page = mount()
     button = page.locator("[data-do=views]")
     assert button.is_hidden()
@@ -358,7 +358,7 @@ def test_the_overview_shows_the_part_in_view_and_moves_it_by_drag_and_keys(mount
 
 
 @pytest.mark.parametrize("name", ["torch.embedding", "torch.cross_entropy"])
-def test_what_is_selected_stays_where_it_is_across_a_change_of_folds(mount, name):
+def test_the_selection_stays_in_place_when_folds_change(mount, name):
     stock, _ = llama(4)
     made = stock.statements.outputs[stock.statements.name.index(name)][0]
     held = f"t:{stock.values.name[made]}"

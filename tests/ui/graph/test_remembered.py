@@ -1,4 +1,4 @@
-"""A drawing that takes over what was worked out for the last one is the one made from nothing, whatever was chosen."""
+"""A layout that reuses results of the last one equals a layout from scratch, under all choices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def able(bench: wb.Workbench) -> list[tuple[Site, list[str]]]:
-    """Sites with their options that are not in force, places by hand among them."""
+    """Return sites with their options that are not in force, including places by hand."""
     found = []
     for site in bench.plan.sites:
         options = [option for option in site.options if option != site.choice and option not in site.illegal]
@@ -37,7 +37,7 @@ def able(bench: wb.Workbench) -> list[tuple[Site, list[str]]]:
 
 
 def places(bench: wb.Workbench, site: Site) -> list[str]:
-    """Where a wait may stand, by hand."""
+    """Return the places by hand of a wait."""
     if site.lever != "waits" or not site.values:
         return []
     low, _, high = site.range.removeprefix("at(STATEMENT) from ").partition(" to ")
@@ -49,7 +49,7 @@ def places(bench: wb.Workbench, site: Site) -> list[str]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "nothing fused" else pytest.mark.slow) for name in PROGRAMS]
 )
-def test_what_is_drawn_does_not_depend_on_what_was_drawn_before(name: str, seed: int) -> None:
+def test_a_layout_does_not_depend_on_earlier_layouts(name: str, seed: int) -> None:
     program, settings = PROGRAMS[name]
     bench, drawn = wb.open(program, **settings), random.Random(seed)
     remembered, kept = Remembered(), {}
@@ -76,7 +76,7 @@ def test_what_is_drawn_does_not_depend_on_what_was_drawn_before(name: str, seed:
         kept |= {block_key(graph, origin): height for origin, height in heights}
 
 
-def test_only_what_differs_is_worked_out_again() -> None:
+def test_only_differences_are_computed_again() -> None:
     asked: list[Any] = []
 
     def of(*parts: Any) -> int:
@@ -85,14 +85,14 @@ def test_only_what_differs_is_worked_out_again() -> None:
 
     remembered, one, other = Remembered(), object(), object()
     assert [remembered.of(of, [one, other], "a", np.arange(3)) for _ in range(2)] == [1, 1]
-    # The same objects in another list, and numbers that are equal, are the same.
+    # The same objects in another list, and equal numbers, count as the same.
     assert remembered.of(of, [one, other], "a", np.arange(3)) == 1
     for parts in (([other, one], "a", np.arange(3)), ([other, one], "b", np.arange(3)), ([other], "b", np.arange(4))):
         assert remembered.of(of, *parts) == len(asked)
     assert remembered.of(of, [object()], "b", np.arange(4)) == len(asked) == 5
 
 
-def test_of_items_those_that_are_new_are_worked_out() -> None:
+def test_only_new_items_are_computed() -> None:
     asked: list[Any] = []
 
     def of(item: Any, factor: Any) -> tuple[Any, Any]:
@@ -103,6 +103,6 @@ def test_of_items_those_that_are_new_are_worked_out() -> None:
     assert remembered.each(of, items[:3], factor) == [(item, factor) for item in items[:3]]
     assert remembered.each(of, [items[2], items[3], items[0]], factor) == [(items[n], factor) for n in (2, 3, 0)]
     assert asked == [*items[:3], items[3]]
-    # What they are worked out with is another: all of them again.
+    # Their common argument has changed, so all are computed again.
     assert remembered.each(of, items, other) == [(item, other) for item in items]
     assert len(asked) == 8

@@ -1,4 +1,4 @@
-"""Repeats of a loop that no module names: identical ones are shown as one, like layers."""
+"""Repeats of a loop that no module names: equal ones are shown as one, like layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = 6
 
 
 def program(count: int = COUNT) -> tuple[Graph, list[Site]]:
-    """A function that loops over two lines, with a line before and one after."""
+    """Return a function that loops over two lines, with a line before and one after."""
     builder = Builder()
     value = builder.value((4, 4))
     builder.add("relu", FORWARD, builder.origin("f", "relu", 1, "x = relu(x)"), [], [value])
@@ -61,7 +61,7 @@ def test_identical_repeats_are_shown_as_one_and_chosen_together() -> None:
     assert len(view.peers(sites[0].id)) == 1
 
 
-def test_one_that_is_chosen_otherwise_stands_apart_and_the_others_stay_whole() -> None:
+def test_a_repeat_with_another_choice_is_shown_alone_and_the_others_stay_complete() -> None:
     graph, sites = program()
     sites[2] = dataclasses.replace(sites[2], choice="recompute")
     layout = compute(graph, sites)
@@ -70,5 +70,5 @@ def test_one_that_is_chosen_otherwise_stands_apart_and_the_others_stay_whole() -
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_what_comes_again_a_few_times_is_no_loop(count) -> None:
+def test_a_few_repetitions_are_not_a_loop(count) -> None:
     assert compute(*program(count)).sections == ()

@@ -1,4 +1,4 @@
-"""The picture that a notebook keeps: figures, choices and legend above the graph, made anew when they change."""
+"""The picture saved in a notebook: figures, choices and legend above the graph, updated after each change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def legal(bench) -> wb.Site:
     return next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
 
 
-def test_a_page_of_nbconvert_shows_the_picture_and_no_widget_that_fails(bench):
+def test_nbconvert_shows_the_picture_and_no_failing_widget(bench):
     outputs = [nbformat.v4.new_output("display_data", data=bundle) for bundle in mimebundles(bench)]
     cell = nbformat.v4.new_code_cell("bench", outputs=outputs)
     page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
@@ -58,7 +58,7 @@ def test_a_notebook_gets_the_app_a_picture_and_a_text(bench):
     assert "predicted; no choices" in picture["image/svg+xml"]
 
 
-def test_figures_choices_and_legend_stand_above_the_graph(app, bench):
+def test_figures_choices_and_legend_are_above_the_graph(app, bench):
     stock = words(render(app))
     assert "No choices: what stock executes" in stock
     assert {"Peak memory", "Saved for backward", "saved for the backward", "recomputed in the backward"} <= set(stock)
@@ -71,7 +71,7 @@ def test_figures_choices_and_legend_stand_above_the_graph(app, bench):
     assert not any("collective" in line for line in chosen)
 
 
-def test_many_choices_and_figures_take_a_room_of_their_own():
+def test_many_choices_and_figures_get_space_of_their_own():
     head = Head(900)
     site = wb.Site(
         id="saved:a", lever="saved", label="a", source="", options=("save", "recompute"), choice="recompute",
@@ -87,7 +87,7 @@ def test_many_choices_and_figures_take_a_room_of_their_own():
     assert figures < head.y
 
 
-def test_collectives_stand_beside_the_columns_and_figures_of_them_are_whole():
+def test_collectives_are_beside_the_columns_and_their_figures_are_not_cut():
     app = App(wb.open("fsdp_llama", layers=1, ranks=4, device="planned", executor="torch"))
     picture = render(app)
     plan = app.bench.plan
@@ -97,14 +97,14 @@ def test_collectives_stand_beside_the_columns_and_figures_of_them_are_whole():
     ends = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture.split("translate(0 ")[-1])]
     assert len(ends) == 2 * len(drawn) > 8
     assert all(columns.label[1] < x < columns.forward[0] or columns.backward[1] < x < columns.width for x in ends)
-    # Their figure has the longest title, and words, of all.
+    # Their figure has the longest title and text of all.
     assert {"Communication,", "in flight"} <= set(words(picture))
     assert any(line.startswith("simulated on ") for line in words(picture))
     assert "…" not in picture.split("No choices")[0]
     assert any("collective, from where" in line for line in words(picture))
 
 
-def test_what_a_notebook_keeps_follows_the_choices(app, bench):
+def test_the_picture_in_a_notebook_follows_the_choices(app, bench):
     updates: list[dict[str, str]] = []
     came = threading.Event()
 

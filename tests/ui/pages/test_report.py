@@ -1,4 +1,4 @@
-"""Tables and charts of notebooks: right as text, as Markdown and as a picture."""
+"""Tables and charts of notebooks as text, as Markdown and as a picture."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def test_a_table_is_text_and_markdown() -> None:
         Table([{"variant": "a", "MB": 1}, {"MB": 1}])
 
 
-def test_lines_stand_where_their_figures_are() -> None:
+def test_lines_are_drawn_at_their_figures() -> None:
     chart = Lines({"stock": {1: 10, 2: 20}}, title="Peak", x="layers", y="GB", limits={"card": 40})
     assert repr(chart) == "Peak (layers, GB)\nstock: 1 10, 2 20"
     picture = chart._repr_svg_()
     first, last = (tuple(map(float, point)) for point in re.findall(r'circle cx="([\d.]+)" cy="([\d.]+)"', picture))
     drawn = texts(chart)
     assert (first[0], last[0]) == (drawn["1"][0], drawn["2"][0])
-    # From 0 up: 20 lies half as high as 40.
+    # From 0 up: 20 is half as high as 40.
     assert drawn["0"][1] - last[1] == pytest.approx((drawn["0"][1] - drawn["40"][1]) / 2, abs=5)
     assert "stroke-dasharray" in picture
 
 
-def test_labels_do_not_lie_upon_each_other_and_stay_inside() -> None:
+def test_labels_do_not_overlap_and_stay_inside() -> None:
     chart = Lines({f"line {i}": {1: 1, 2: 100 + i} for i in range(8)}, title="Close", x="x", y="y")
     heights = sorted(y for text, (_, y) in texts(chart).items() if text.startswith("line"))
     assert min(b - a for a, b in itertools.pairwise(heights)) >= 14.9

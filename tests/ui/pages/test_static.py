@@ -1,4 +1,4 @@
-"""What is left without a kernel: the picture and the words."""
+"""Output without a kernel: the picture and the text summary."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def bench(**changes):
     )
 
 
-def test_text_summary():
+def test_text_summary_has_the_plan():
     assert text_summary(bench()) == (
         "llama(layers=1) on cpu, torchcompile executor\n"
         "  statements   219\n"
@@ -66,7 +66,7 @@ def test_text_summary():
     )
 
 
-def test_text_summary_tells_what_changed_against_unmodified_thunder():
+def test_text_summary_shows_changes_against_unmodified_thunder():
     text = text_summary(bench(peak_bytes=2 << 20, saved_bytes=1 << 20))
     assert "  peak memory  2.00 MiB (−1.00 MiB), predicted\n" in text
     assert "  choices      saved:layers.0.attn_norm/mul#0: recompute\n" in text
@@ -98,11 +98,11 @@ def test_picture_of_a_long_program_stays_small():
         (-512, "−512 B"),
     ],
 )
-def test_bytes_for_a_person(size, text):
+def test_bytes_are_written_for_people(size, text):
     assert human_bytes(size) == text
 
 
-def test_other_figures_for_a_person():
+def test_other_figures_are_written_for_people():
     assert [human_seconds(s) for s in (2e-6, 0.0123, 9.5)] == ["2 µs", "12.3 ms", "9.50 s"]
     assert [human_seconds(s) for s in (0.0, 3.4e-7, 1e-12, 9.999e-7, -0.003)] == [
         "0 µs",
@@ -127,7 +127,7 @@ def site(**changes) -> Site:
     return Site(**{**given, **changes})
 
 
-def test_a_click_turns_to_the_next_legal_option_and_round_again():
+def test_a_click_goes_to_the_next_legal_option_in_a_cycle():
     assert next_option(site()) == "recompute"
     assert next_option(site(choice="recompute")) == "save"
     assert next_option(site(illegal={"recompute": "random"})) is None
@@ -136,7 +136,7 @@ def test_a_click_turns_to_the_next_legal_option_and_round_again():
     )
 
 
-def test_names_lose_what_all_have_in_common():
+def test_names_lose_their_common_part():
     assert [short_name(n) for n in ("torch.tanh", "torch_prims_reshape_impl", "nvFusion3")] == [
         "tanh",
         "reshape",
@@ -144,7 +144,7 @@ def test_names_lose_what_all_have_in_common():
     ]
 
 
-def test_settings_and_sites_are_listed_apart():
+def test_settings_and_sites_are_listed_separately():
     both = (site(), site(id="saved.inputs", illegal={"recompute": "no fusions"}))
     assert [row["id"] for row in site_rows(both)] == ["saved:a"]
     assert setting_rows(both)[0]["options"][1] == {"name": "recompute", "reason": "no fusions"}
@@ -158,7 +158,7 @@ def test_trace_lines_know_their_source_and_their_node():
     assert lines[1]["id"] == "t:t1"
 
 
-def test_the_accuracy_figure_says_which_bits_and_what_is_allowed():
+def test_the_accuracy_figure_shows_which_bits_agree_and_the_tolerance():
     fused = TensorError(
         name="output", against=THUNDER, dtype="float32", max_abs_error=1e-6, max_rel_error=1e-6, tolerance=1e-4,
         ok=True, bitwise=False,

@@ -1,4 +1,4 @@
-"""The HTML pages that a saved plan and a comparison are written as, opened from disk in a browser."""
+"""HTML pages of a saved plan and of a comparison, opened from disk in a browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def opened(blank: Page) -> Iterator[Callable[[Path], Page]]:
-    """Opens a page; at the end nothing else may have been asked for, and nothing complained."""
+    """Give a function that opens a page; at the end no other request and no error may have occurred."""
     said: list[str] = []
     asked: list[str] = []
 
@@ -56,12 +56,14 @@ def saved(saved_mlp: Path) -> SavedPlan:
 
 
 def overflow_px(page: Page) -> int:
-    """By how much the page is wider than its window."""
+    """Return by how many pixels the page is wider than its window."""
     found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return found
 
 
-def test_a_saved_plan_s_page_draws_its_graph(opened: Callable[[Path], Page], saved: SavedPlan, tmp_path: Path) -> None:
+def test_the_page_of_a_saved_plan_draws_its_graph(
+    opened: Callable[[Path], Page], saved: SavedPlan, tmp_path: Path
+) -> None:
     page = opened(saved.report(tmp_path / "plan.html"))
     page.wait_for_function("document.querySelector('#wb-graph canvas')?.width > 0")
     peak = page.locator("[data-figure=peak]").first.inner_text()
@@ -75,7 +77,7 @@ def test_a_saved_plan_s_page_draws_its_graph(opened: Callable[[Path], Page], sav
     assert overflow_px(page) <= 0
 
 
-def test_a_comparison_s_page_shows_what_differs_alone_without_a_script(
+def test_the_page_of_a_comparison_filters_differences_without_a_script(
     opened: Callable[[Path], Page], saved: SavedPlan, tmp_path: Path
 ) -> None:
     least = saved.choose({"order.statements": "least peak"})
@@ -88,7 +90,7 @@ def test_a_comparison_s_page_shows_what_differs_alone_without_a_script(
     page.get_by_label("only those that differ").check()
     shown = rows.evaluate_all("rows => rows.filter((row) => row.offsetParent !== null).length")
     assert shown == len(found.differing) > 0
-    # The plan whose statements take Thunder says so, and has figures all the same.
+    # The plan whose statements need Thunder shows a note, and still has figures.
     assert page.locator(".wb-bad").filter(has_text="without statements").count() == 1
     peaks = page.locator("tr").filter(has=page.get_by_text("peak", exact=True)).first.locator("td").all_inner_texts()
     assert all(text != "–" for text in peaks)

@@ -1,4 +1,4 @@
-"""Plans and runs side by side in the Experiments tab: what is asked, what is shown, and the page that is written."""
+"""The comparison of plans and runs in the Experiments tab: requests, contents, and the written page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.ui.tabs.compare_panel import Beside
 
 @pytest.fixture(scope="module")
 def beside(mlp_bench: Workbench) -> Beside:
-    """With two kept plans: one value recomputed, and the same in another order."""
+    """A comparison with two stored plans: one value recomputed, and the same in another order."""
     found = Beside(mlp_bench)
     site = next(s.id for s in mlp_bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
     mlp_bench.choose({site: "recompute"})
@@ -35,11 +35,11 @@ def content(beside: Beside) -> dict[str, Any]:
     return beside.compare(["stock", "kept 1", "kept 2"], [])
 
 
-def test_plans_are_listed_and_kept_by_their_choices(beside: Beside) -> None:
+def test_plans_are_listed_and_stored_by_their_choices(beside: Beside) -> None:
     assert [plan["key"] for plan in beside.plans()] == ["now", "stock", "kept 1", "kept 2"]
 
 
-def test_the_figures_are_the_plans_own(mlp_bench: Workbench, beside: Beside, content: dict[str, Any]) -> None:
+def test_figures_equal_those_of_the_plans(mlp_bench: Workbench, beside: Beside, content: dict[str, Any]) -> None:
     assert content["names"] == ["stock", "kept 1", "kept 2"]
     assert content["base"] == "stock"
     assert beside.found is not None
@@ -48,22 +48,22 @@ def test_the_figures_are_the_plans_own(mlp_bench: Workbench, beside: Beside, con
     assert peaks.values[2] == mlp_bench.plan_under(beside._kept["kept 2"]).peak_bytes
 
 
-def test_statements_are_in_step_and_differences_marked(mlp_bench: Workbench, content: dict[str, Any]) -> None:
+def test_statements_are_aligned_and_differences_marked(mlp_bench: Workbench, content: dict[str, Any]) -> None:
     rows = content["steps"]["rows"]
     table = mlp_bench.stock_plan.graph.statements
     assert sum(row["cells"][0]["place"] != "–" for row in rows) == int((table.parent < 0).sum())
-    # A statement that stock has not, computed again in both others: in one row.
+    # A statement that stock does not have, recomputed in both others: in one row.
     again = next(row for row in rows if row["cells"][0]["place"] == "–")
     assert all(cell["place"] != "–" and cell["mark"] == "wb-differs" for cell in again["cells"][1:])
     assert all(row["alike"] for row in rows if all("differs" not in cell["mark"] for cell in row["cells"]))
 
 
-def test_another_can_be_what_the_others_are_held_against(beside: Beside) -> None:
+def test_the_baseline_can_be_changed(beside: Beside) -> None:
     assert beside.compare(["stock", "kept 1"], [], "kept 1")["base"] == "kept 1"
     assert beside.compare(["stock", "kept 1"], [], "kept 9")["base"] == "stock"
 
 
-def test_of_many_statements_those_that_differ_come_first(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differing_statements_come_first_if_there_are_many(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ui_beside, "MOST_ROWS", 3)
     steps = beside.compare(["stock", "kept 2"], [])["steps"]
     assert len(steps["rows"]) == 3
@@ -71,7 +71,7 @@ def test_of_many_statements_those_that_differ_come_first(beside: Beside, monkeyp
     assert re.search(r"\d+ that are alike are left out", steps["words"])
 
 
-def test_what_is_missing_is_said(mlp_bench: Workbench, tmp_path: Path) -> None:
+def test_missing_plans_are_reported(mlp_bench: Workbench, tmp_path: Path) -> None:
     fresh = Beside(mlp_bench)
     with pytest.raises(RunError, match="nothing is side by side"):
         fresh.write(str(tmp_path / "page.html"))
@@ -81,7 +81,7 @@ def test_what_is_missing_is_said(mlp_bench: Workbench, tmp_path: Path) -> None:
         fresh.compare(["now", key], [])
 
 
-def test_the_page_is_written_over_one_of_before_and_over_nothing_else(beside: Beside, tmp_path: Path) -> None:
+def test_the_page_replaces_an_earlier_page_and_no_other_file(beside: Beside, tmp_path: Path) -> None:
     beside.compare(["stock", "kept 1"], [])
     path = beside.write(str(tmp_path / "page.html"))
     assert "Statements in step" in path.read_text()
@@ -109,7 +109,7 @@ def mount(blank: Page, tmp_path: Path, beside: Beside, content: dict[str, Any]) 
 
 
 @pytest.mark.browser
-def test_what_is_ticked_is_asked_for(mount: Callable[..., Page]) -> None:
+def test_the_ticked_plans_are_requested(mount: Callable[..., Page]) -> None:
     page = mount(shown=False)
     put = page.get_by_role("button", name="Put side by side")
     assert put.is_disabled()
@@ -130,7 +130,7 @@ def test_what_is_ticked_is_asked_for(mount: Callable[..., Page]) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_same_statement_stands_at_the_same_height_in_each(mount: Callable[..., Page], dark: bool) -> None:
+def test_equal_statements_have_the_same_height_in_each_column(mount: Callable[..., Page], dark: bool) -> None:
     page = mount(dark=dark)
     steps = page.get_by_role("region", name="Statements in step")
     row = steps.locator("tbody tr").nth(4)

@@ -1,4 +1,4 @@
-"""Curves with more points than pixels: drawn as all points would be, and from near enough they are all there."""
+"""Curves with more points than pixels: drawn like all points, and complete when zoomed in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_pixel_column_keeps_its_first_lowest_highest_and_last(steps, pixels
 
 
 @given(STEPS, st.floats(-5, 500), st.floats(0.5, 300), st.integers(1, 40))
-def test_what_is_in_sight_is_in_it_with_a_point_on_each_side(steps, start, span, pixels):
+def test_the_visible_part_has_its_points_and_one_on_each_side(steps, start, span, pixels):
     curve = curve_of(steps)
     rows, whole = in_sight(curve, start, start + span, pixels)
     inside = np.flatnonzero((curve.x >= start) & (curve.x <= start + span))
@@ -48,7 +48,7 @@ def test_what_is_in_sight_is_in_it_with_a_point_on_each_side(steps, start, span,
     assert len(rows) <= PER_PIXEL * (pixels + 2) + 2
 
 
-def test_a_million_points_take_as_many_as_there_are_pixels_for():
+def test_a_million_points_are_reduced_to_the_number_of_pixels():
     curve = Curve(np.arange(1_000_000), np.random.default_rng(1).integers(0, 1 << 40, 1_000_000))
     rows, whole = in_sight(curve, 0, 999_999, 1000)
     assert not whole
@@ -60,6 +60,6 @@ def test_a_million_points_take_as_many_as_there_are_pixels_for():
 
 
 @pytest.mark.parametrize("points", [0, 1])
-def test_hardly_any_points_are_all_there_are(points):
+def test_a_few_points_are_all_kept(points):
     rows, whole = in_sight(Curve(np.arange(points), np.zeros(points, np.int64)), 0, 1, 5)
     assert (rows.tolist(), whole) == (list(range(points)), True)

@@ -1,4 +1,4 @@
-"""The Fit tab: a stated peak is met, a point of the curve is tried, and what is shown is the bench's."""
+"""The Fit tab: a stated peak is met, a point of the curve is tried, and the shown state is the bench's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tab_of(bench: wb.Workbench) -> tuple[FitTab, list[str]]:
 
 
 @pytest.mark.slow
-def test_a_peak_that_is_stated_is_met_and_explained(bench: wb.Workbench) -> None:
+def test_a_stated_peak_is_met_and_explained(bench: wb.Workbench) -> None:
     tab, said = tab_of(bench)
     content = tab.panel.content
     assert content["least_bytes"] < content["stock_bytes"] == bench.stock_plan.peak_bytes
@@ -64,7 +64,7 @@ def test_a_peak_that_is_stated_is_met_and_explained(bench: wb.Workbench) -> None
     until(lambda: tab.plot.content["sources"]["now"]["x"] == [bench.plan.peak_bytes])
 
 
-def test_what_has_no_points_yet_has_no_name_above_the_curve(bench: wb.Workbench) -> None:
+def test_a_line_without_points_has_no_name_above_the_curve(bench: wb.Workbench) -> None:
     tab = FitTab(bench, lambda _busy, act: act(), lambda _message: None, lambda _text: None)
     tab.plot.show((), None, [], "this CPU", 1)
     named = tab.plot.content["set"]
@@ -72,7 +72,7 @@ def test_what_has_no_points_yet_has_no_name_above_the_curve(bench: wb.Workbench)
     tab.close()
 
 
-def test_a_point_that_is_clicked_is_chosen(bench: wb.Workbench) -> None:
+def test_a_clicked_point_is_chosen(bench: wb.Workbench) -> None:
     tab, _ = tab_of(bench)
     points = tab.plot.content["sources"]["points"]
     assert tab.plot.content["set"]["points legend"]["visible"]
@@ -86,7 +86,7 @@ def test_a_point_that_is_clicked_is_chosen(bench: wb.Workbench) -> None:
 
 
 @pytest.mark.slow
-def test_what_each_adds_is_a_line_of_its_own_that_can_be_clicked() -> None:
+def test_each_kind_of_choice_has_a_line_that_can_be_clicked() -> None:
     bench = wb.open("mlp", device="cpu", layers=1)
     tab, _ = tab_of(bench)
     # Offloading on a CPU is a stand-in for a GPU's.
@@ -110,7 +110,7 @@ def failing(*_: object) -> None:
     raise KeyError((81, "offload"))
 
 
-def test_a_curve_that_fails_says_why_and_leaves_the_one_before(
+def test_a_curve_that_fails_reports_the_reason_and_leaves_the_earlier_one(
     opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab, _ = tab_of(opened)
@@ -157,7 +157,7 @@ def test_an_observer_that_fails_does_not_end_a_curve(opened: wb.Workbench, caplo
     assert "an observer of workbench-curve failed" in caplog.text
 
 
-def test_a_curve_that_is_cancelled_while_an_observer_asks_it_ends_as_cancelled(opened: wb.Workbench) -> None:
+def test_a_curve_cancelled_while_an_observer_queries_it_ends_as_cancelled(opened: wb.Workbench) -> None:
     curve = opened.curve(points=24)
     curve.observe(lambda: (curve.cancel(), curve.step_s({}), curve.explained({}))[0])
     assert curve.wait(60).state == "cancelled"
@@ -203,7 +203,7 @@ def test_a_choice_by_hand_makes_another_curve(bench: wb.Workbench) -> None:
     until(lambda: not any(thread.name == "workbench-curve" for thread in threading.enumerate()))
 
 
-def test_without_a_backward_the_tab_says_so() -> None:
+def test_without_a_backward_the_tab_shows_a_note() -> None:
     bench = wb.open(torch.sin, torch.ones(3), device="cpu", executor="torch", capture="interpreter")
     tab = FitTab(bench, lambda _busy, act: act(), lambda _message: None, lambda _text: None)
     tab.look(True)
@@ -221,7 +221,7 @@ def test_the_app_finds_the_curve_when_its_tab_is_opened(bench: wb.Workbench) -> 
     app.close()
 
 
-def test_a_run_of_a_busy_machine_leaves_the_curve_in_sight_and_is_told() -> None:
+def test_a_run_of_a_busy_machine_leaves_the_curve_visible_and_is_reported() -> None:
     plot = CurvePlot(lambda _source, _index: None)
     plot.show((), None, [], "this CPU", 4096)
     empty = plot.content["set"]

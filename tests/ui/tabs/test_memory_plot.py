@@ -1,4 +1,4 @@
-"""The Memory tab in a browser: a curve with more points than pixels is sent as far as it can be seen."""
+"""The Memory tab in a browser: a curve with more points than pixels is sent at the visible resolution."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def within(start_ms: float, end_ms: float) -> list[list[float]]:
     return [[1e3 * t, b] for t, b in zip(TIMES_S, LIVE, strict=True) if start_ms <= 1e3 * t <= end_ms]
 
 
-def test_from_far_away_there_are_as_many_points_as_pixels_and_from_near_all_of_them(shown):
+def test_zoomed_out_there_are_as_many_points_as_pixels_and_zoomed_in_all_of_them(shown):
     assert shown.tab.content["sampled"] == {"statements": False, "time": True}
     far = shown.drawn("time", CURVE)["points"]
     assert len(far) <= 4 * 1001
@@ -57,7 +57,7 @@ def test_from_far_away_there_are_as_many_points_as_pixels_and_from_near_all_of_t
     assert near["points"] == within(near["start"], near["end"])
     assert len(near["points"]) == 301
 
-    # A screen on each side is there already, and nothing is asked for by coming nearer still.
+    # One screen on each side is loaded already, and zooming in further requests nothing.
     asked = len(shown.sent_bytes)
     shown.look("time", 198.5, 200.5)
     shown.page.wait_for_timeout(250)
@@ -65,7 +65,7 @@ def test_from_far_away_there_are_as_many_points_as_pixels_and_from_near_all_of_t
     assert moved["points"] == within(198.5, 200.5)
     assert len(shown.sent_bytes) == asked
 
-    # All of it again: what was there at first sight.
+    # All of it again: the points of the first view.
     shown.look("time", 0.0, shown.tab.content["set"]["time"]["end"])
     shown.page.wait_for_function(
         f"[...Bokeh.index.roots][0].model.document.get_model_by_name('{CURVE}').data.x.length === {len(far)}"
@@ -74,14 +74,14 @@ def test_from_far_away_there_are_as_many_points_as_pixels_and_from_near_all_of_t
     assert len(shown.sent_bytes) == asked
 
 
-def test_a_click_on_the_curve_asks_where_it_leads(shown):
+def test_a_click_on_the_curve_requests_its_target(shown):
     box = shown.page.locator("#view").bounding_box()
     assert box is not None
     shown.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 150)
     shown.page.wait_for_function("window.messages.some(({ type }) => type === 'at')")
 
 
-def test_what_is_pointed_at_says_its_bytes_in_words(shown):
+def test_the_tooltip_shows_bytes_as_text(shown):
     box = shown.page.locator("#view").bounding_box()
     assert box is not None
     shown.page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 150)
@@ -91,7 +91,7 @@ def test_what_is_pointed_at_says_its_bytes_in_words(shown):
     assert re.search(r"^torch\.\w+\s+predicted:\s+\d+ KiB\s+(forward|backward)", tip.inner_text().strip())
 
 
-def test_a_plot_that_is_taken_out_of_the_page_while_it_is_made_is_drawn_when_it_is_back(shown):
+def test_a_plot_removed_from_the_page_while_it_loads_is_drawn_once_back(shown):
     errors: list[str] = []
     shown.page.on("pageerror", lambda error: errors.append(str(error)))
     drawn = shown.page.evaluate("""async () => {
@@ -115,7 +115,7 @@ def test_a_plot_that_is_taken_out_of_the_page_while_it_is_made_is_drawn_when_it_
     assert drawn == [2, True]
 
 
-def test_the_legend_has_room_in_a_narrow_cell_whatever_a_run_is_called(shown: Shown, tmp_path: Path) -> None:
+def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path: Path) -> None:
     bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
     stock = bench.plan
     bench.choose({legal(bench).id: "recompute"})
@@ -137,5 +137,5 @@ def test_the_legend_has_room_in_a_narrow_cell_whatever_a_run_is_called(shown: Sh
     )
     page.close()
     assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, other choices"]
-    # Beside the table of what is alive the plot has so many pixels where a notebook's cell has 1,000.
+    # Width of the plot beside the table of live values in a notebook cell of 1,000 pixels.
     assert right < 590

@@ -1,4 +1,4 @@
-"""What panels say in the room that a cell of JupyterLab leaves them: nothing is cut where it could stand whole."""
+"""Panel texts in the width of a JupyterLab cell: nothing is cut that could fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.ui.controls.help import TABS
 pytestmark = pytest.mark.browser
 
 CELL = 1008
-"""Pixels of a cell's output in JupyterLab, 1440 wide, with its files shown."""
+"""Width in pixels of a cell's output in JupyterLab, 1440 wide, with the file browser open."""
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
     def open_page(module: str, content: dict[str, Any], width: int) -> Page:
         file = tmp_path / "view.html"
         text = page_text(module, {"content": content, "selected": "", "marked": []}, width=width)
-        # The app is what parts ask for how wide they are.
+        # The parts query the width of the app.
         file.write_text(text.replace("<body ", '<body class="wb-app" ', 1).replace("padding:16px", f"width:{width}px"))
         blank.set_viewport_size({"width": 1440, "height": 900})
         blank.goto(file.as_uri())
@@ -36,7 +36,7 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
     return open_page
 
 
-def test_what_is_alive_is_named_on_one_line_with_its_line_of_the_program(mount):
+def test_a_live_value_is_named_on_one_line_with_its_source_line(mount):
     row = {"value": "t2329", "statement": "softmax", "bytes": "32.0 KiB", "id": "t:t2329"}
     rows = [row | {"source": "modeling_ernie4_5.py:1103"}] * 3
     rows += [{"value": "t_model_embed_tokens_weight", "statement": "argument", "source": "", "bytes": "8 B", "id": ""}]
@@ -84,7 +84,7 @@ def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
     assert page.locator("tbody .wb-link wbr").count() == 1
 
 
-def test_a_step_s_interval_is_whole_in_the_strip(mount):
+def test_the_interval_of_a_step_is_not_cut_in_the_strip(mount):
     run: Any = SimpleNamespace(times={"step_s": 0.0581, "low_s": 0.0458, "high_s": 0.108}, against={}, beside_load="")
     values = _step_time(run, "measured", Against("stock", None))
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcde"]
@@ -95,7 +95,7 @@ def test_a_step_s_interval_is_whole_in_the_strip(mount):
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
 
 
-def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mount):
+def test_unique_fusions_are_not_cut_in_the_strip_of_a_program_on_ranks(mount):
     plan: Any = SimpleNamespace(census=SimpleNamespace(count=109, unique=20, largest=30), counts={"compilations": 109})
     stock: Any = SimpleNamespace(census=SimpleNamespace(unique=15), counts={"compilations": 132})
     values = _fusions(plan, stock, "stock")
@@ -106,7 +106,7 @@ def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mou
 
 
 @pytest.mark.parametrize("width", [1083, CELL])
-def test_each_figure_of_a_program_that_ranks_share_says_whole_that_it_is_predicted(mount, width: int):
+def test_each_figure_of_a_program_on_ranks_is_marked_predicted_without_cuts(mount, width: int):
     shown = [{"text": "2.42 MiB", "kind": "predicted"}, {"text": "1.12 MiB", "kind": "measured"}]
     figures = [{"key": key, "title": "Saved for backward", "values": shown} for key in ("a", "b", "overlap", *"cdef")]
     page = mount("strip", {"figures": figures}, width)
@@ -115,8 +115,8 @@ def test_each_figure_of_a_program_that_ranks_share_says_whole_that_it_is_predict
 
 
 @pytest.mark.parametrize("width", [372, 240])
-def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
-    """A window 520 wide leaves a tab 372 pixels."""
+def test_figures_are_not_cut_in_a_small_window(mount, width: int):
+    """A window 520 pixels wide leaves 372 pixels to a tab."""
     run: Any = SimpleNamespace(times={"step_s": 0.095, "low_s": 0.0433, "high_s": 0.154}, against={}, beside_load="")
     figures = [{"key": "step", "title": "Step time", "values": _step_time(run, "measured", Against("stock", None))}]
     checked = [
@@ -139,13 +139,13 @@ def test_a_preview_names_the_option_and_the_site_in_a_narrow_window(mount):
     assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name is cut"
 
 
-def test_each_button_is_in_sight_in_a_cell_beside_the_files_of_a_small_window(mount):
+def test_each_button_is_visible_in_a_cell_beside_the_files_of_a_small_window(mount):
     page = mount("controls", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
     for part in page.locator(".wb-bar :is(button, input)").all():
         assert part.evaluate("el => el.getBoundingClientRect().right") <= 137, part.inner_text()
 
 
-def test_a_statement_s_name_and_a_line_of_the_program_are_whole_where_there_is_room(mount):
+def test_a_statements_name_and_source_line_are_not_cut_if_they_fit(mount):
     row = {"value": "t1321", "statement": "_log_softmax_backward_data", "bytes": "128 KiB", "id": "t:t1321"}
     page = mount("alive", {"predicted": {"head": "1 storage", "rows": [row | {"source": "llama.py:130"}]}}, 620)
     for cell in page.locator("tbody td").all():
@@ -154,7 +154,7 @@ def test_a_statement_s_name_and_a_line_of_the_program_are_whole_where_there_is_r
 
 @pytest.mark.parametrize(("width", "rows"), [(CELL, 1), (848, 2), (592, 2)])
 @pytest.mark.parametrize("program", ["llama", "fsdp_llama", "LlamaForCausalLM", "Qwen2VLForConditionalGeneration"])
-def test_the_buttons_stand_in_one_row_and_in_two_of_a_smaller_window(mount, program: str, width: int, rows: int):
+def test_the_buttons_are_in_one_row_or_in_two_of_a_smaller_window(mount, program: str, width: int, rows: int):
     content = {"program": program, "place": "planned, torchcompile_aten executor", "ranks": 1}
     page = mount("controls", content, width)
     bar = page.locator(".wb-bar:not(.wb-ranks)")
@@ -169,7 +169,7 @@ def test_the_buttons_stand_in_one_row_and_in_two_of_a_smaller_window(mount, prog
         assert button.evaluate("el => el.scrollWidth <= el.clientWidth"), button.inner_text()
 
 
-def test_all_tabs_stand_in_one_row(blank: Page) -> None:
+def test_all_tabs_are_in_one_row(blank: Page) -> None:
     tabs = "".join(f'<li class="lm-TabBar-tab"><div>{name}</div></li>' for name in TABS)
     blank.set_viewport_size({"width": 1440, "height": 900})
     blank.set_content(
@@ -190,7 +190,7 @@ def run_row(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("width", [CELL, 632, 372])
-def test_all_of_a_run_is_in_sight_under_its_column_s_name(mount, width: int):
+def test_each_value_of_a_run_is_visible_under_its_column_name(mount, width: int):
     page = mount("experiments", {"rows": [run_row("20261126-104312-llama")], "plans": []}, width)
     table = page.locator(".wb-experiments .wb-scroll")
     page.evaluate("async () => { for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame); }")
@@ -220,7 +220,7 @@ def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):
 
 
 @pytest.mark.parametrize("width", [1100, 372])
-def test_why_nothing_runs_is_whole(mount, width: int):
+def test_the_reason_why_nothing_runs_is_not_cut(mount, width: int):
     reason = "Planned for a GPU that is not attached: nothing can be run here"
     page = mount("controls", {"program": "llama", "place": "planned", "ranks": 1, "cannot_run": reason}, width)
     head = page.locator(".wb-live-head")

@@ -1,4 +1,4 @@
-"""The outline's tab: the page has what is open and what one more click shows, however large the program is."""
+"""The outline's tab: the page gets the open parts and those one click away, for programs of any size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.ui.app.app import App
 
 @pytest.fixture(scope="module")
 def bench() -> workbench.Workbench:
-    """Of each test: none leaves a choice on it."""
+    """A new bench for each test, so that no test leaves a choice on it."""
     return workbench.open("llama", layers=2, device="cpu", executor="torch")
 
 
@@ -31,7 +31,7 @@ def sent(app: App) -> dict[str, dict[str, Any]]:
     return {row["key"]: row for row in app.outline.content["parts"]}
 
 
-def test_what_is_open_and_one_level_more_is_sent(app):
+def test_open_parts_and_one_level_more_are_sent(app):
     parts = outline(app.bench.plan)
     known = {part.key: part for part in parts}
     above = {part.key: parts[part.parent] if part.parent >= 0 else None for part in parts}
@@ -49,7 +49,7 @@ def test_what_is_open_and_one_level_more_is_sent(app):
         assert row["parent"] == (-1 if parent is None else list(rows).index(parent.key))
 
 
-def test_what_was_opened_is_sent_from_then_on(app):
+def test_an_opened_part_is_sent_from_then_on(app):
     closed = next(row for row in sent(app).values() if row["kind"] == "line" and row["depth"] == 3)
     before = len(sent(app))
     app.outline._receive({"type": "open", "key": closed["key"]})
@@ -63,14 +63,14 @@ def test_what_was_opened_is_sent_from_then_on(app):
     assert [row for key, row in sent(app).items() if key.startswith(f"{closed['key']}|")]
 
 
-def test_what_leads_to_the_selected_statement_is_sent(app):
+def test_the_path_to_the_selected_statement_is_sent(app):
     ids, rows = app.graph.shown_ids(), sent(app)
     hidden = next(part for part in outline(app.bench.plan) if part.kind == "statement" and part.key not in rows)
     app.outline.selected = ids[hidden.statement]
     assert any(row["kind"] == "statement" and row["id"] == ids[hidden.statement] for row in sent(app).values())
 
 
-def test_turns_are_counted_as_they_are_made(app):
+def test_choices_are_counted_as_they_are_made(app):
     bench = app.bench
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})

@@ -1,4 +1,4 @@
-"""Panels in a browser without JupyterLab: the outline by keys alone, and what each control is called."""
+"""Panels in a browser without JupyterLab: the outline by keys alone, and the name of each control."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def names(page: Page) -> list[str]:
     return page.locator(".wb-tree-row.wb-can").evaluate_all("rows => rows.map(row => row.dataset.key)")
 
 
-def test_the_outline_is_walked_opened_and_chosen_in_by_keys(mount):
+def test_keys_move_open_and_choose_in_the_outline(mount):
     page = mount("outline", {"parts": PARTS, "machine": ""})
     assert page.get_by_role("treegrid").count() == 1
     assert names(page) == ["layers", "layers.0", "layers.0|m.py:3", "layers.1"]
@@ -89,7 +89,7 @@ def test_the_outline_is_walked_opened_and_chosen_in_by_keys(mount):
     ]
 
 
-def test_the_outline_opens_at_what_is_selected_in_the_graph_and_sorts(mount):
+def test_the_outline_opens_at_the_graphs_selection_and_sorts(mount):
     page = mount("outline", {"parts": PARTS, "machine": ""})
     page.evaluate("model.set('selected', 't:a')")
     assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
@@ -97,7 +97,7 @@ def test_the_outline_opens_at_what_is_selected_in_the_graph_and_sorts(mount):
     assert names(page)[:2] == ["layers", "layers.1"]
 
 
-def test_a_statement_that_was_not_sent_is_shown_where_it_was_selected_once_it_comes(mount):
+def test_a_selected_statement_is_shown_once_it_is_sent(mount):
     page = mount("outline", {"parts": [*PARTS[:3], PARTS[4]], "machine": ""})
     assert page.locator("[data-key='layers.0|m.py:3']").get_attribute("aria-expanded") == "false"
     page.evaluate("model.set('selected', 't:a')")
@@ -106,7 +106,7 @@ def test_a_statement_that_was_not_sent_is_shown_where_it_was_selected_once_it_co
     assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
 
 
-def test_a_part_that_was_gone_to_stays_the_one_gone_to_whatever_comes_meanwhile(mount):
+def test_the_part_last_gone_to_stays_current_whatever_arrives(mount):
     page = mount("outline", {"parts": PARTS, "machine": ""})
     page.evaluate("model.set('selected', 'order.statements')")
     page.locator("[data-key='layers.1']").click()
@@ -115,7 +115,7 @@ def test_a_part_that_was_gone_to_stays_the_one_gone_to_whatever_comes_meanwhile(
     assert page.locator("[tabindex='0'].wb-can").get_attribute("data-key") == "layers.1"
 
 
-def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):
+def test_a_ranked_choice_is_sorted_filtered_shown_and_chosen(mount):
     row = {"lever": "saved", "source": "m.py:3", "count": 1, "option": "recompute", "state": "exact", "why": ""}
     rows = [
         row | {"id": id, "choices": {id: "recompute"}, "label": id, "peak_bytes": peak, "saved_bytes": -8, "step_s": s}
@@ -145,7 +145,7 @@ def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):
     ]
 
 
-def test_a_long_name_of_what_is_ranked_is_cut_at_its_end_and_not_left_out(mount):
+def test_a_long_name_in_the_ranking_is_cut_at_its_end(mount):
     label = "layers.0.attention.scaled_dot_product_attention/scaled_dot_product_attention.intermediate"
     row = {"lever": "saved", "source": "m.py:3", "count": 4, "option": "offload", "state": "exact", "why": ""}
     row |= {"id": "saved:a", "choices": {"saved:a": "offload"}, "label": label}
@@ -163,7 +163,7 @@ def test_a_long_name_of_what_is_ranked_is_cut_at_its_end_and_not_left_out(mount)
         ("experiments", {"rows": [], "plans": []}, ".wb-views"),
     ],
 )
-def test_what_has_nothing_to_do_yet_is_not_shown(mount, module, content, part):
+def test_a_part_without_anything_to_do_is_hidden(mount, module, content, part):
     assert not mount(module, content).locator(part).first.is_visible()
 
 
@@ -179,7 +179,7 @@ def test_what_has_nothing_to_do_yet_is_not_shown(mount, module, content, part):
     ],
     ids=["compile", "experiments", "settings"],
 )
-def test_nobody_is_told_to_press_what_cannot_be_pressed(mount, module, content):
+def test_no_text_names_a_button_that_cannot_be_pressed(mount, module, content):
     text = mount(module, content).locator("#view").inner_text()
     assert "Compile & run" in text
     why = "Planned for a GPU that is not attached"
@@ -191,7 +191,7 @@ def test_nobody_is_told_to_press_what_cannot_be_pressed(mount, module, content):
     assert page.get_by_role("checkbox").count() == 0
 
 
-def test_a_snapshot_that_cannot_be_taken_says_why_beside_ways_that_can_be_timed(mount):
+def test_an_impossible_snapshot_gives_a_reason_beside_possible_variants(mount):
     ways = [{"name": "thunder", "label": "as it comes", "on": False}]
     page = mount("settings", {"rows": [], "runs": {"ways": ways, "snapshot": False, "no_snapshot": "of one process"}})
     assert page.get_by_role("checkbox", name="time against thunder").is_enabled()
@@ -199,7 +199,7 @@ def test_a_snapshot_that_cannot_be_taken_says_why_beside_ways_that_can_be_timed(
     assert "of one process" in page.locator("#view").inner_text()
 
 
-def test_a_question_shows_what_it_emphasizes_and_its_code_without_their_marks(mount):
+def test_a_question_renders_emphasis_and_code_without_their_marks(mount):
     question = "How many *different* fusions has `a * b`, where 2 * x * y is read?"
     page = mount("lesson", {"question": question, "kind": "number", "unit": "", "options": [], "given": []})
     assert "How many different fusions has a * b, where 2 * x * y is read?" in page.locator("#view").inner_text()
@@ -207,7 +207,7 @@ def test_a_question_shows_what_it_emphasizes_and_its_code_without_their_marks(mo
     assert page.locator("code").all_inner_texts() == ["a * b"]
 
 
-def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_come_in(mount):
+def test_a_focused_option_is_previewed_and_stays_focused_while_effects_arrive(mount):
     options = [{"name": "saved", "current": True, "reason": ""}]
     options += [{"name": name, "current": False, "reason": "", "waiting": True} for name in ("recompute", "offload")]
     site = {"id": "saved:a", "lever": "Saved for the backward", "note": "", "options": options}
@@ -221,7 +221,7 @@ def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_co
     assert page.evaluate("document.activeElement.textContent") == "offload"
     page.evaluate("document.activeElement.blur()")
     page.wait_for_function("window.previews.at(-1).option === undefined")
-    # On a busy machine the option that was only passed may have had the focus for long enough, too.
+    # On a busy machine an option that was only passed may have had the focus for long enough, too.
     assert page.evaluate("window.previews.slice(-2)") == [
         {"type": "preview", "id": "saved:a", "option": "offload"},
         {"type": "preview"},
@@ -229,7 +229,7 @@ def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_co
 
 
 @pytest.mark.parametrize(("width", "most"), [(1200, 1200), (640, 640)])
-def test_the_preview_line_is_one_line_whatever_it_says(mount, width, most):
+def test_the_preview_line_stays_one_line(mount, width, most):
     page = mount("preview", {})
     page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
     view = page.locator("#view")
@@ -261,7 +261,7 @@ def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
     assert row.inner_text().split() == ["−", "old", "+", "new"]
 
 
-def test_a_step_says_what_it_is_and_what_it_took_and_its_lines_are_whole(mount):
+def test_a_step_shows_its_name_and_time_and_uncut_lines(mount):
     signature = "def computation(" + ", ".join(f"t_layers_{i}_weight" for i in range(40)) + "):"
     steps = [
         {"about": "The program as it was traced.", "left": "4 statements", "took": "1.20 s"},
@@ -279,7 +279,7 @@ def test_a_step_says_what_it_is_and_what_it_took_and_its_lines_are_whole(mount):
     assert box.evaluate("el => el.scrollWidth") < 2600, "the right half is out of reach"
 
 
-def test_the_trace_has_whole_lines_beside_their_source(mount):
+def test_the_trace_has_uncut_lines_beside_their_source(mount):
     lines = [
         {"text": "def computation(" + ", ".join(f"t_weight_{i}" for i in range(60)) + "):", "source": "", "id": ""}
     ]
@@ -296,7 +296,7 @@ def test_the_trace_has_whole_lines_beside_their_source(mount):
         assert code.evaluate("el => el.scrollWidth <= el.clientWidth"), code.inner_text()
 
 
-def test_what_can_be_done_in_a_tab_is_opened_read_and_closed_by_keys(mount):
+def test_the_help_of_a_tab_is_opened_read_and_closed_by_keys(mount):
     page = mount("help", {"title": "Fusions", "lines": list(TABS["Fusions"])})
     button, note = page.get_by_role("button", name="What can I do here?"), page.get_by_role("note")
     assert not note.is_visible()
@@ -348,7 +348,7 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     assert "State a peak, or click a point" in page.locator(".wb-fit").inner_text()
 
 
-def test_the_line_of_a_run_is_drawn_anew_in_another_theme(blank, tmp_path):
+def test_the_curve_of_a_run_is_redrawn_in_another_theme(blank, tmp_path):
     samples = struct.pack("<4d", 0.0, 100.0, 1.0, 200.0)
     run = {"state": "done", "busy": False, "text": "Done", "stages": [], "elapsed_s": 1.0}
     file = tmp_path / "view.html"
