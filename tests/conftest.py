@@ -32,6 +32,11 @@ sys.dont_write_bytecode = False
 # this.
 os.environ["THUNDER_WORKBENCH_CACHE"] = "off"
 
+# Unmodified Thunder's step of a program is computed once for all tests and processes of a session, as for a person.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["THUNDER_WORKBENCH_REFERENCES"] = tempfile.mkdtemp(prefix="references-")
+    atexit.register(shutil.rmtree, os.environ["THUNDER_WORKBENCH_REFERENCES"], ignore_errors=True)
+
 # Inductor normally starts two processes for each one that compiles: one imports PyTorch to try the vector instructions
 # that the processor reports, and one is a compile worker, which saves nothing on two cores. Together they take a
 # quarter of the time to compile a small program. `make gpu-check` and the benchmarks keep the default.

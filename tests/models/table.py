@@ -1,4 +1,4 @@
-"""Try every model of the zoo and write docs/models.md: ``python -m tests.models.table``.
+"""Try every model of the zoo and write docs/reference/models.md: ``python -m tests.models.table``.
 
 Rows are stored in a file as they are made, so that an interrupted run resumes; ``--again NAME…`` repeats those models.
 """
@@ -49,7 +49,7 @@ outputs and gradients of unmodified Thunder and of eager PyTorch. *Replayed*: th
 and transformers 5 for 2.
 """
 
-_ADVICE = "## What to give, and what cannot be opened"
+_ADVICE = "## Inputs to give, and models that cannot be opened"
 """First line of the hand-written part of the page, which stays."""
 
 

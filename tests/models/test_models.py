@@ -17,7 +17,7 @@ IN_SUITE = (
     *("gpt_bigcode", "convbert", "squeezenet", "xglm", "olmoe"),
     *("t5", "mamba2", "whisper", "lora"),
 )
-"""The most different models. `tests.models.table` tries them all; docs/models.md holds the results."""
+"""The most different models. `tests.models.table` tries them all; docs/reference/models.md holds the results."""
 IN_TEST = ("llama", "convnext")
 """Models for `make test`: a language model and an image model. `make long` runs all."""
 CHOICES = 5

@@ -310,7 +310,7 @@ def test_every_rule_has_a_test_and_a_reason() -> None:
 
 
 def test_the_documentation_lists_the_rules_of_the_code() -> None:
-    text = (Path(workbench.__file__).parent.parent / "docs" / "proof.md").read_text()
+    text = (Path(workbench.__file__).parent.parent / "docs" / "explanation" / "proof.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| rule |")]
     assert rows == [f"| {rule.name} | {rule.allows} | {rule.reason} |" for rule in RULES.values()]
 

@@ -495,7 +495,7 @@ be(2)
 
 
 def test_two_processes_may_open_a_program_at_the_same_time(folder: Path) -> None:
-    environment = {**os.environ, capture_store.VARIABLE: str(folder), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, CAPTURES.variable: str(folder), "OMP_NUM_THREADS": "1"}
     *both, after = workbench_process(AT_ONCE, environment).splitlines()
     peak = after.rpartition(" ")[2]
     assert after == f"from disk {peak}"
@@ -505,7 +505,7 @@ def test_two_processes_may_open_a_program_at_the_same_time(folder: Path) -> None
 
 
 def test_unfinished_files_are_removed(folder: Path) -> None:
-    capture_store.keep("a", "0", b"content")
+    CAPTURES.keep("a", "0", b"content")
     new, old = (folder / f".workbench-{name}{paths.UNFINISHED}" for name in ("new", "old"))
     for path in (new, old):
         path.write_bytes(bytes(10))
@@ -532,14 +532,14 @@ def test_a_full_disk_or_a_foreign_folder_only_disables_the_cache(folder: Path, m
 
 
 def test_off_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(capture_store.VARIABLE, "off")
+    monkeypatch.setenv(CAPTURES.variable, "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert workbench.open("mlp", layers=1).on_disk == f"not kept on disk: {CAPTURES.variable} is off"
     assert not (tmp_path / "cache").exists()
 
 
 def test_the_least_recently_used_files_are_removed_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture_store, "MOST_BYTES", 33)
+    monkeypatch.setattr(CAPTURES, "most_bytes", 33)
     for at, key in enumerate("abc"):
         CAPTURES.keep(key, "0", bytes(10))
         os.utime(folder / f"{key}-0{CAPTURES.suffix}", (at, at))
