@@ -265,7 +265,6 @@ def test_a_program_that_dynamo_traces_is_compared_with_thunderfx(make: Callable[
     checked = planned(module(make))
     assert (checked.ok, checked.against, checked.bitwise) == (True, "thunderfx and eager", bitwise)
     assert checked.why == ""
-    assert checked.changed_kernels == () or not bitwise
 
 
 def test_a_program_that_thunder_refuses_is_compared_with_eager(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -474,20 +474,21 @@ def test_an_edited_file_of_thunder_or_the_workbench_counts_as_another_version(
         newer = types.SimpleNamespace(st_mtime_ns=there.st_mtime_ns + 1, st_size=there.st_size, st_mode=there.st_mode)
         return newer if path == source else real(path, **options)
 
-    before = capture_cache._versions.__wrapped__()
-    assert capture_cache._versions.__wrapped__() == before
+    before = capture_cache.versions.__wrapped__()
+    assert capture_cache.versions.__wrapped__() == before
     monkeypatch.setattr(Path, "stat", edited)
-    assert capture_cache._versions.__wrapped__() != before
+    assert capture_cache.versions.__wrapped__() != before
 
 
 AT_ONCE = """
+import os
 import thunder
 import workbench
 from tests.waits.forked import be_ranks
 
 def be(rank):
     bench = workbench.open("mlp", layers=2)
-    print(bench.on_disk, bench.plan.peak_bytes, flush=True)
+    os.write(1, f"{bench.on_disk} {bench.plan.peak_bytes}\\n".encode())
 
 be_ranks(2, be)
 be(2)

@@ -97,7 +97,7 @@ class SavedReferences:
                 while block := file.read(1 << 20):
                     digest.update(block)
         for source in sorted(filter(None, map(_own_source, list(sys.modules.values())))):
-            digest.update(source.encode())
+            digest.update(os.fsencode(source))
             digest.update(Path(source).read_bytes())
         for name, entry in eager.items():
             digest.update(f"{name}{entry.kind}{entry.changed}".encode())
