@@ -165,6 +165,7 @@ def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) 
     rows.append(("sites", ", ".join(f"{count} {lever}" for lever, count in sorted(counts.items())) or "none"))
     rows.append(("choices", chosen_text(chosen)))
     rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules, plan.proof.fault)))
+    rows.extend(("correction", str(correction)) for correction in plan.corrections)
     rows.extend(("warning", warning) for warning in plan.warnings)
     return rows
 

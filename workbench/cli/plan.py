@@ -97,6 +97,8 @@ def plan(
         print_json(document)
         return DONE
     print_table(_plan_table(document))
+    for correction in document["corrections"]:
+        print_line(_correction_text(correction))
     for warning in document["warnings"]:
         print_line(f"warning: {warning}", style="yellow")
     if sites is not None:
@@ -128,6 +130,8 @@ def _plan_parts(bench: PartsBench, lever: str | None, export: Path | None, force
             print_line(f"{part['name']} is opaque, run by PyTorch: {part['refusal']}")
         elif part["cut"]:
             print_line(f"cut behind {part['name']} at {part['cut']}")
+        for correction in part.get("corrections", ()):
+            print_line(f"{part['name']}: {_correction_text(correction)}")
         for warning in part.get("warnings", ()):
             print_line(f"warning: {part['name']}: {warning}", style="yellow")
     if lever is not None:
@@ -139,6 +143,12 @@ def _plan_parts(bench: PartsBench, lever: str | None, export: Path | None, force
     if "exported" in document:
         print_line(f"exported: {document['exported']}")
     return DONE
+
+
+def _correction_text(correction: dict[str, Any]) -> str:
+    from workbench.compiler.trace.corrections import Correction
+
+    return str(Correction(correction["name"], correction["reason"], tuple(correction["lines"])))
 
 
 def _parts_table(document: dict[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""Layers left out of differentiation: the extrapolated result equals Thunder's result for all layers."""
+"""Layers that are left out while gradients are taken: what is written of them is what Thunder makes of all."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COUNT, MORE = 7, 9
 
 @contextlib.contextmanager
 def none_left_out() -> Iterator[None]:
-    """Inside the block, Thunder differentiates all layers, and overwritten values are searched in all of them."""
+    """Inside, Thunder takes gradients of all layers, and what they overwrite is looked for in all of them."""
     with (
         mock.patch.object(compilation, "reduced", return_value=None),
         mock.patch.object(functionalize, "reduced", return_value=None),
@@ -54,13 +54,13 @@ def none_left_out() -> Iterator[None]:
 
 
 def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
-    """Open a model and compare it with the model opened without reduction; return how many layers were left out."""
+    """A model opened, held to what opening it whole gives; and how many of its layers were left out."""
     bench = workbench.open(model, *args, **options)
     with none_left_out():
         whole = workbench.open(model, *args, **options)
     assert differing(bench.plan, whole.plan) == []
     assert as_text(bench) == as_text(whole)
-    # The proof and corrections of the stock plan are stored with the cached plan.
+    # The proof, and what the stock plan corrects, come with the plan that is kept.
     again = dataclasses.replace(whole.plan, proof=UNPROVEN, warnings=whole._captured.stage.caveats)
     assert differing(replan(bench._captured, {})[0], again) == []
     assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
@@ -71,7 +71,7 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
     return bench, left_out(bench)
 
 
-def test_cached_names_of_extrapolated_statements_are_right() -> None:
+def test_names_of_what_is_written_are_told_as_they_are() -> None:
     torch.manual_seed(2)
     given = stacks.Stack(stacks.Layer, COUNT), torch.randn(4, stacks.WIDTH)
     bench = workbench.open(*given, device="planned", executor="nvfuser")
@@ -86,11 +86,11 @@ def test_cached_names_of_extrapolated_statements_are_right() -> None:
 
 
 def names_of(bsym: Any) -> Any:
-    """Return the summary of names in a statement and its members."""
+    """What is told of the names in a statement, and in those inside of it."""
     return read_names(bsym), made_names(bsym), names_in(bsym), list(map(names_of, bsym.subsymbols))
 
 
-def test_the_joint_trace_before_claiming_is_extrapolated_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
     bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor="nvfuser")
     gradients = bench._captured.stage.gradients
@@ -101,14 +101,14 @@ def test_the_joint_trace_before_claiming_is_extrapolated_on_request(monkeypatch:
 
 
 def without_names(bsym: Any) -> Any:
-    """Return a copy of a statement, and of its members, without cached names."""
+    """The like of a statement of which, and of what is in it, no names are known."""
     bare = dataclasses.replace(bsym)
     bare.subsymbols = [without_names(sub) for sub in bsym.subsymbols]
     return bare
 
 
 def left_out(bench: Workbench) -> int:
-    """Return the number of layers that the plan reports as left out."""
+    """As the plan says."""
     return sum(map(int, re.findall(r"(\d+) of \d+", bench.capture_reason.partition("; gradients of ")[2])))
 
 
@@ -117,7 +117,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Shared(stacks.Stack):
-    """Layers that multiply by one shared parameter."""
+    """Layers multiply by one and the same parameter."""
 
     def __init__(self, kind: Callable[[int], nn.Module] = stacks.Layer, count: int = COUNT) -> None:
         super().__init__(kind, count)
@@ -127,7 +127,7 @@ class Shared(stacks.Stack):
 
 
 class Kept(stacks.Stack):
-    """Returns the result of each layer."""
+    """Gives what each layer made."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
         kept = []
@@ -138,7 +138,7 @@ class Kept(stacks.Stack):
 
 
 class Between(stacks.Stack):
-    """Computes something between layers."""
+    """Does something between one layer and the next."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         for layer in self.layers:
@@ -147,7 +147,7 @@ class Between(stacks.Stack):
 
 
 class Turns(stacks.Stack):
-    """Masks alternate: every nth layer sees one part of the input, all others see the other part."""
+    """What is masked takes turns: all but every so manyth layer see one part, and that one sees the other."""
 
     def __init__(self, count: int, turns: int, first: int = 0) -> None:
         super().__init__(count=count)
@@ -162,7 +162,7 @@ class Turns(stacks.Stack):
 
 
 class Across(stacks.Stack):
-    """A layer also reads the input of the layer before."""
+    """A layer reads what the one before was given, as well."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         before = x
@@ -172,7 +172,7 @@ class Across(stacks.Stack):
 
 
 class Pair(nn.Module):
-    """Layers, and others that each read the result of the last of the first ones."""
+    """Layers, and others that each read what the last of those made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class Pair(nn.Module):
 
 
 class Steps(nn.Module):
-    """Layers that differ by a constant."""
+    """Layers that differ by what they compute with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Steps(nn.Module):
 
 
 class Again(stacks.Layer):
-    """A layer recomputed in the backward, where Thunder draws random numbers again."""
+    """Computed again in the backward, where Thunder draws anew."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         made: torch.Tensor = checkpoint(super().forward, x, mask, use_reentrant=False)
@@ -210,7 +210,7 @@ class Again(stacks.Layer):
 
 
 class Views(stacks.Layer):
-    """Writes, and reads its result through several aliases, as the experts of a mixture do."""
+    """Writes, and reads what it wrote by several names, as the experts of a mixture do."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         y = super().forward(x, mask)
@@ -221,7 +221,7 @@ class Views(stacks.Layer):
 
 
 class Over(stacks.Layer):
-    """Overwrites a value that a gradient needs, which nobody else sees."""
+    """Overwrites what a gradient is taken from, where nobody else sees it."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return nn.functional.silu(super().forward(x, mask) * 2, inplace=True)
@@ -252,7 +252,7 @@ STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STACKS)
-def test_an_extrapolated_program_equals_thunders(name: str) -> None:
+def test_what_is_written_is_what_thunder_makes(name: str) -> None:
     make, expected = STACKS[name]
     torch.manual_seed(0)
     _, count = opened(make(), *batch(), device="planned", executor="nvfuser")
@@ -260,16 +260,15 @@ def test_an_extrapolated_program_equals_thunders(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_fault_of_thunder_in_each_layer_is_reported_for_each() -> None:
+def test_a_line_that_all_layers_run_is_named_once_where_thunder_gets_it_wrong() -> None:
     bench, count = opened(stacks.Stack(Again, COUNT), *batch(), device="planned", executor="nvfuser")
     assert count
-    assert len(bench.plan.warnings) == COUNT
-    assert [told.partition(" (")[0] for told in bench.plan.warnings] == [
-        f"layers.{at}.drop/dropout" for at in range(COUNT)
-    ]
+    (found,) = bench.plan.corrections
+    assert found.name == "checkpointed draws"
+    assert [line.partition("  ")[2] for line in found.lines] == ["h = self.act(self.drop(self.inner(h)))"]
 
 
-def test_values_lost_in_tracing_are_found_in_the_reduced_model() -> None:
+def test_what_is_lost_in_tracing_is_found_in_the_layers_that_stayed() -> None:
     bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="cpu", executor="torch")
     stage = bench._captured.stage
     assert stage.few is not None
@@ -283,7 +282,7 @@ def test_values_lost_in_tracing_are_found_in_the_reduced_model() -> None:
 
 
 def with_sums_for_products(joint: Any) -> Any:
-    """Return a joint trace that computes another result in each layer."""
+    """A joint trace that computes something else in each layer."""
     broken = from_trace(joint)
     broken.names = set(joint.names)
     broken.bound_symbols = [
@@ -294,8 +293,8 @@ def with_sums_for_products(joint: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("refused", [False, True])
-def test_overwritten_values_are_searched_in_the_reduced_model(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And in all layers if those of the reduced model are not isomorphic."""
+def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And in all of them where those that stayed are not one as the other."""
     seen: list[int] = []
     stock = functionalize.grad_transform_on_trace
 
@@ -322,7 +321,7 @@ def test_overwritten_values_are_searched_in_the_reduced_model(refused: bool, mon
 
 
 @pytest.mark.slow
-def test_a_program_without_gradients_leaves_out_layers() -> None:
+def test_where_nothing_is_differentiated() -> None:
     with torch.no_grad():
         _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
     assert count == COUNT - 5
@@ -338,14 +337,14 @@ def test_a_program_without_gradients_leaves_out_layers() -> None:
     st.sampled_from([stacks.Stack, Shared, Between]),
     st.integers(0, 2**16),
 )
-def test_random_differences_are_respected(changes: list[Any], count: int, kind: Any, stacked: Any, seed: int) -> None:
+def test_whatever_differs(changes: list[Any], count: int, kind: Any, stacked: Any, seed: int) -> None:
     torch.manual_seed(seed)
     stack = stacked(kind, count)
     for change in changes:
         change(stack)
     try:
         stack(torch.randn(4, stacks.WIDTH))
-    except RuntimeError:  # an earlier change removed the shapes that this one needs
+    except RuntimeError:  # one change took the shapes that another needs
         assume(False)
     opened(stack, *batch(), device="planned", executor="nvfuser")
 
@@ -353,7 +352,7 @@ def test_random_differences_are_respected(changes: list[Any], count: int, kind: 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(STACKS)[: amount(1, 6, 6)])
-def test_choices_equal_those_of_all_layers(name: str) -> None:
+def test_choices_are_those_of_all_layers(name: str) -> None:
     torch.manual_seed(0)
     stack, given_to = STACKS[name][0](), batch()
     bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
@@ -371,7 +370,7 @@ def test_choices_equal_those_of_all_layers(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_config_runs_and_gives_the_results_of_unmodified_thunder() -> None:
+def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(count=COUNT), batch()
     bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
@@ -389,15 +388,15 @@ def test_a_config_runs_and_gives_the_results_of_unmodified_thunder() -> None:
 
 
 def writing_stack() -> str:
-    """Return a summary of a stack whose layers write, opened in this process."""
+    """All that is told of a stack whose layers write, opened in this process."""
     torch.manual_seed(0)
     return "\n".join(as_text(workbench.open(stacks.Stack(Views, 3), *batch(), device="planned", executor="nvfuser")))
 
 
 @pytest.mark.drawn
 @pytest.mark.slow
-def test_names_do_not_depend_on_the_hashes_of_a_process() -> None:
-    """Compare this process with others."""
+def test_names_do_not_hang_on_the_hashes_of_a_process() -> None:
+    """Of this one and of others."""
     here = writing_stack()
     assert "update_aliases" in here
     code = "from tests.compiler.layers import test_layers; print(test_layers.writing_stack(), end='')"
@@ -414,7 +413,7 @@ def test_names_do_not_depend_on_the_hashes_of_a_process() -> None:
         pytest.param("overwriting what a gradient is taken from", marks=pytest.mark.long),
     ],
 )
-def test_gradients_of_layers_that_write_equal_those_of_eager(name: str) -> None:
+def test_gradients_of_layers_that_write_are_those_of_eager(name: str) -> None:
     torch.manual_seed(0)
     stack, (x, mask) = STACKS[name][0]().double().eval(), batch()
     given_to = x.double(), mask
@@ -440,7 +439,7 @@ def test_gradients_of_layers_that_write_equal_those_of_eager(name: str) -> None:
         pytest.param("qwen3_moe", marks=pytest.mark.long),
     ],
 )
-def test_library_models_equal_those_of_all_layers(name: str) -> None:
+def test_models_of_others(name: str) -> None:
     from transformers import AutoModel, BertConfig, GPT2Config, LlamaConfig, Qwen3MoeConfig
 
     sizes: dict[str, Any] = {"vocab_size": zoo.VOCABULARY, "use_cache": False}
@@ -475,8 +474,8 @@ def test_library_models_equal_those_of_all_layers(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_layers_that_thunder_treats_differently_are_each_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers that differ only after differentiation."""
+def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that differs once gradients are taken."""
 
     def refuse(self: Any, trace: Any) -> Any:
         raise detect.OtherwiseError
@@ -521,7 +520,7 @@ MODELS: dict[str, dict[str, Any]] = {
         ),
     ],
 )
-def test_a_trained_model_has_the_sites_and_choices_of_all_layers(kind: str, dtype: torch.dtype) -> None:
+def test_a_model_that_is_trained_has_the_sites_and_choices_of_all_layers(kind: str, dtype: torch.dtype) -> None:
     import transformers
 
     config_class = getattr(transformers, kind).config_class
@@ -543,7 +542,7 @@ def test_a_trained_model_has_the_sites_and_choices_of_all_layers(kind: str, dtyp
 
 
 class Flattened(stacks.Stack):
-    """Parameters of all layers are views of one storage, as in an optimizer that flattens them."""
+    """Parameters of all layers are views of one storage, as where an optimizer has flattened them."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
@@ -571,13 +570,13 @@ class Frozen(stacks.Stack):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Flattened, Transposed, Frozen])
-def test_layers_with_other_parameter_layouts_are_planned_as_all_layers(kind: type[stacks.Stack]) -> None:
+def test_layers_whose_parameters_have_other_memory_are_planned_as_all_layers_are(kind: type[stacks.Stack]) -> None:
     torch.manual_seed(0)
     opened(kind().eval(), *batch(), device="cpu", executor="torch")
 
 
 @pytest.mark.parametrize(("device", "executor"), [("planned", "nvfuser"), ("cpu", "torchcompile"), ("cpu", "torch")])
-def test_a_program_with_layers_opens_with_its_whole_plan_proven_and_its_traces(
+def test_a_program_of_layers_opens_with_its_whole_plan_proven_and_its_traces_at_hand(
     device: str, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []

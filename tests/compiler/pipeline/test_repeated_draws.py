@@ -1,7 +1,7 @@
-"""Random draws are never repeated: each is made once, in the forward, under all choices.
+"""Random draws are never repeated: each is made once, in the forward, whatever is chosen.
 
-Gradients are compared with finite differences of the compiled program, at the same seed and in double precision. Eager
-PyTorch draws other numbers for some of these operators.
+Gradients are compared with finite differences of the compiled program itself, at the same seed and in double precision:
+eager PyTorch draws other numbers for some of these operators.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         h.repeat(3, 3)[None, None], 2, output_size=tuple(h.shape)
     )[0, 0],
 }
-"""Functions by name that draw a tensor of the shape of their argument."""
+"""By name, functions that draw a tensor of the shape of the one that they are given."""
 
 AGAIN = ("binomial", "fractional_max_pool2d", "poisson", "randint_like")
-"""Random operators of PyTorch that Thunder would run again for their gradient."""
+"""Operators of PyTorch that draw, and that Thunder would run again for their gradient."""
 
 EXECUTORS = ("torch", "torchcompile")
 
@@ -57,7 +57,7 @@ needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser
 
 
 def noisy(name: str) -> Callable[..., torch.Tensor]:
-    """Return a program that adds noise; its backward needs the noise for the gradient of the scale."""
+    """A program that adds noise, and needs it in its backward for the gradient of the noise's scale."""
     draw = DRAWS[name]
 
     def program(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -69,7 +69,7 @@ def noisy(name: str) -> Callable[..., torch.Tensor]:
 
 
 def checkpointed(name: str) -> Callable[..., torch.Tensor]:
-    """Return the same program inside a region that `torch.utils.checkpoint` recomputes."""
+    """The same inside of a region that `torch.utils.checkpoint` computes again."""
     inside = noisy(name)
 
     def program(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -95,7 +95,7 @@ def leaves(bsyms: Any) -> Iterator[Any]:
 
 
 def drawn_in_backward(bench: Workbench) -> list[str]:
-    """Return the names of the backward's statements that draw random numbers."""
+    """Names of the statements of the backward that draw random numbers."""
     backward = bench.plan.split.backward
     return [
         bsym.sym.name
@@ -105,7 +105,7 @@ def drawn_in_backward(bench: Workbench) -> list[str]:
 
 
 def check_gradients(compiled: Callable[..., torch.Tensor], given: tuple[torch.Tensor, ...]) -> None:
-    """Compare the gradients of a compiled program with its finite differences."""
+    """Compare the gradients of a compiled program with finite differences of it."""
 
     def value(at: tuple[torch.Tensor, ...]) -> torch.Tensor:
         torch.manual_seed(7)
@@ -120,18 +120,18 @@ def check_gradients(compiled: Callable[..., torch.Tensor], given: tuple[torch.Te
             tuple((t + sign * step * along if i == place else t).detach().requires_grad_() for i, t in enumerate(given))
             for sign in (1, -1)
         ]
-        # Not under no_grad: there a program is compiled differently and may draw other numbers.
+        # Not under no_grad, where a program is compiled otherwise, and may draw otherwise.
         difference = ((value(shifted[0]) - value(shifted[1])) / (2 * step)).detach()
         torch.testing.assert_close((gradient * along).sum(), difference, rtol=1e-4, atol=1e-5)
 
 
 def parts_of(bench: Any) -> list[Workbench]:
-    """Return the parts of a program that have plans; for a single graph, the program itself."""
+    """The parts of a program that have plans; itself, where it is one graph."""
     return [part for part in (getattr(bench, "parts", ()) or (bench,)) if hasattr(part, "plan")]
 
 
 def legal_choices(bench: Workbench) -> list[tuple[str, str]]:
-    """Return every legal option of every site for saving and recomputing."""
+    """Every legal option of every site that says what is saved or recomputed."""
     return [
         (site.id, option)
         for site in bench.plan.sites
@@ -163,7 +163,9 @@ def test_a_plan_for_nvfuser_draws_once(name: str, made: Callable[[str], Any]) ->
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("made", [noisy, checkpointed])
 @pytest.mark.parametrize("name", DRAWS)
-def test_gradients_belong_to_the_numbers_drawn(name: str, made: Callable[[str], Any], executor: str) -> None:
+def test_gradients_are_those_of_the_numbers_that_were_drawn(
+    name: str, made: Callable[[str], Any], executor: str
+) -> None:
     program = made(name)
     bench = workbench.open(program, *arguments(), device="cpu", executor=executor)
     check_gradients(bench.config.jit(program), arguments())
@@ -217,17 +219,19 @@ def test_equal_draws_stay_two_under_nvfuser() -> None:
     bench = workbench.open(program, *given, device="planned", executor="nvfuser")
     drawn = [bsym.sym.name for bsym in bench.plan.split.forward.bound_symbols if draws_inside(bsym)]
     assert drawn == ["randn", "randn", "drawn_bernoulli", "drawn_bernoulli"]
-    assert sum("takes all of these draws for one" in warning for warning in bench.plan.warnings) == 4
+    assert [each.name for each in bench.plan.corrections] == ["random operators", "equal draws"]
+    assert len(bench.plan.corrections[1].lines) == 2
 
 
-def test_a_plan_reports_where_unmodified_thunder_would_draw_again() -> None:
-    (cut,) = workbench.open(noisy("randn"), *arguments(), device="cpu", executor="torchcompile").plan.warnings
-    assert "in a fusion" in cut
-    assert "test_repeated_draws.py" in cut
-    (region,) = workbench.open(checkpointed("dropout"), *arguments(), device="cpu", executor="torch").plan.warnings
-    assert "preserve_rng_state" in region
-    for name in ("dropout", "rrelu", "rand"):
-        assert workbench.open(noisy(name), *arguments(), device="cpu", executor="torchcompile").plan.warnings == ()
+def test_a_plan_says_where_unmodified_thunder_would_draw_again() -> None:
+    (cut,) = workbench.open(noisy("randn"), *arguments(), device="cpu", executor="torchcompile").plan.corrections
+    assert "in a fusion" in cut.reason
+    assert "test_repeated_draws.py" in cut.lines[0]
+    (region,) = workbench.open(checkpointed("dropout"), *arguments(), device="cpu", executor="torch").plan.corrections
+    assert "preserve_rng_state" in region.reason
+    for name in ("dropout", "rand"):
+        plan = workbench.open(noisy(name), *arguments(), device="cpu", executor="torchcompile").plan
+        assert plan.corrections == plan.warnings == ()
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
@@ -237,7 +241,7 @@ def test_a_checkpoint_of_either_capture_saves_its_draw(capture: str) -> None:
     assert "tanh" in [bsym.sym.name for bsym in bench.plan.split.backward.bound_symbols]
 
 
-def test_a_custom_backward_may_draw() -> None:
+def test_a_backward_of_ones_own_may_draw() -> None:
     class Rounded(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -253,7 +257,7 @@ def test_a_custom_backward_may_draw() -> None:
     assert drawn_in_backward(bench) == ["uniform"]
 
 
-def test_a_nested_region_draws_once() -> None:
+def test_a_region_inside_of_another_draws_once() -> None:
     inside = checkpointed("dropout")
 
     def program(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -329,7 +329,7 @@ def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> Side
         measured={},
         sites={site.id: site.choice for site in plan.sites},
         statements=statements(plan.graph, plan.timeline),
-        notes=plan.warnings,
+        notes=(*plan.warnings, *map(str, plan.corrections)),
     )
     if run is None:
         return Side(column, plan.sites)

@@ -63,6 +63,7 @@ def document(bench: Workbench) -> dict[str, Any]:
         "stock": _figures(unchanged),
         **({"overlap": overlap.to_json()} if overlap is not None else {}),
         "warnings": planned["warnings"],
+        "corrections": [str(each) for each in plan.corrections],
         "sites": planned["sites"],
         "graph": json.loads(plan.graph.to_json()),
         "view": saved_view.content(plan, stock, bench.machine),

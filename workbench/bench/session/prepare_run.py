@@ -24,7 +24,6 @@ def prepare(
     against: Mapping[str, Mapping[str, str] | Config | None] | None,
 ) -> Path:
     """Make the folder of a run under the choices in force; parameters as for `Workbench.prepare`."""
-    from workbench.compiler.pipeline.repeated_draws import is_difference
     from workbench.runs.process import request, run_store
 
     plan, config = None if bench.parts else bench.plan, bench.config
@@ -46,5 +45,5 @@ def prepare(
         ranks=bench.ranks,
         parallel=config.parallel,
         capture=bench.capture,
-        draws_differ=() if plan is None else tuple(filter(is_difference, plan.warnings)),
+        draws_differ=() if plan is None else tuple(str(each) for each in plan.corrections if each.changes_draws),
     )

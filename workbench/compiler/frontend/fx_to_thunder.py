@@ -80,9 +80,10 @@ from workbench.compiler.lowering.call_normalization import (
 from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
 from workbench.compiler.lowering.foreach import FOREACH
 from workbench.compiler.lowering.functionalize import applied, written_out_of_place
-from workbench.compiler.lowering.overrides import LOWERED, number_of, power
+from workbench.compiler.lowering.overrides import LOWERED, kind_of, number_of, power
 from workbench.compiler.lowering.zero_dim_tensors import spread
-from workbench.compiler.trace.stable_ids import read_line, told_place
+from workbench.compiler.trace.corrections import ALIASES, OPERATORS, UNREAD, is_thunders_own, mark
+from workbench.compiler.trace.stable_ids import read_line, told_line, told_place
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import (
     FakeTensor,
@@ -353,16 +354,25 @@ class _Tracer(fx.Interpreter):
             for write, written in self.aliases.unnoticed:
                 with _located(self._place(write)[0]):
                     prims.shallow_copy(self.env[written])
+                    mark(self._recorded()[-1:], ALIASES)
             self._name_apart(n)
         if n.op in ("placeholder", "get_attr", "output"):
             return super().run_node(n)
         if (unread := self.aliases.unread.get(n)) is not None:
+            frame = place_of(n, self.source.paths)[1]
+            mark(self._recorded()[-1:], UNREAD, told_line(frame.file, frame.line))
             return None if n.target is operator.setitem else self.env[unread]
         if (itself := self.aliases.itself(n)) is not None:
             return self.env[itself]
         if n in self.source.blocks and call_memo.settled():
             return self._run_block(*self.source.blocks[n])
         return self._run(n, *self._place(n))
+
+    def _recorded(self, begun: int = 0) -> list[BoundSymbol]:
+        """The statements of the innermost scope, from a place on."""
+        trace = get_tracectx()
+        assert trace is not None
+        return trace.scopes[-1][begun:]
 
     def _name_apart(self, output: fx.Node) -> None:
         """Give what is returned twice, as ``return loss, loss.float()`` does, two names.
@@ -412,7 +422,9 @@ class _Tracer(fx.Interpreter):
                 self.aliases.refuse_leaf(n)
                 shared = self._shared(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
-                made = made if shared is None else self._write_again(n, shared)
+                if shared is not None:
+                    made = self._write_again(n, shared)
+                    mark(self._recorded(recorded), ALIASES)
                 if self.differentiated and _has_gradient(n):
                     for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):
                         raise NotImplementedError(f"Thunder computes a wrong gradient: {reason}")
@@ -453,7 +465,10 @@ class _Tracer(fx.Interpreter):
 
     def _power(self, n: fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        return power(*args, **kwargs)
+        begun = len(self._recorded())
+        made = power(*args, **kwargs)
+        mark(self._recorded(begun), OPERATORS)
+        return made
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = super().fetch_args_kwargs_from_env(n)
@@ -478,7 +493,7 @@ class _Tracer(fx.Interpreter):
                 args, kwargs = with_dimension(args, kwargs)
             if self.differentiated:
                 refuse_lists(known, args)
-            made = known(*args, **kwargs)
+            made = self._call(target, known, args, kwargs)
             return made if out is None else out.copy_(made)
         if name := custom_ops.known(target):
             return custom_ops.call(
@@ -533,7 +548,16 @@ class _Tracer(fx.Interpreter):
         if function is not None and function in LOWERED:
             args, kwargs = cast(function, args, kwargs)
         args, kwargs = placed(target, known or method, args, kwargs)
-        return method(*args[1:], **kwargs) if method is not None else known(*args, **kwargs)
+        return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
+
+    def _call(self, target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call what stands for a function of PyTorch, and mark what is not Thunder's own."""
+        begun = len(self._recorded())
+        made = known(*args, **kwargs)
+        recorded = self._recorded(begun)
+        if (target in LOWERED or target in FOREACH) and not is_thunders_own(recorded, target, args, kwargs):
+            mark(recorded, kind_of(target))
+        return made
 
     def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = super().get_attr(target, args, kwargs)

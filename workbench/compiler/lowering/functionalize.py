@@ -34,9 +34,10 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.layers.detect import KEPT, OtherwiseError, Reduced, reduced
 from workbench.compiler.layers.expand_trace import Unfolder
 from workbench.compiler.memory.graph_builder import read_joint
+from workbench.compiler.trace.corrections import STALE, mark
 from workbench.compiler.trace.inplace_copies import VIEWS, inside_of, is_copy
 from workbench.compiler.trace.proxy_traits import is_tensor, shape_of
-from workbench.compiler.trace.stable_ids import origin_of, tag_origins
+from workbench.compiler.trace.stable_ids import line_of, origin_of, tag_origins
 from workbench.core.graph import Origin
 from workbench.interop.torch_private import _pytree as pytree
 
@@ -315,8 +316,13 @@ def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSy
         else:
             yield bsym.from_bsym_swap_proxies(instead) if instead else bsym
 
+    left_out: list[str] = []
     for bsym in bsyms:
+        if any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves([bsym])):
+            left_out.append(line_of(bsym))
         for part in rewritten(bsym):
             # Parts of an operator have no place of their own.
             part.source_filename, part.source_positions = bsym.source_filename, bsym.source_positions
+            while left_out:
+                mark([part], STALE, left_out.pop())
             yield part

@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workbench.compiler.interop.thunder_api import ProxyTag, TensorProxy, dtypes, to_torch_device, to_torch_dtype
+from workbench.compiler.interop.thunder_api import (
+    ProxyTag,
+    TensorProxy,
+    dtypes,
+    thunder_functions,
+    to_torch_device,
+    to_torch_dtype,
+)
 from workbench.compiler.lowering import aten_cpu
 from workbench.compiler.lowering.decompositions import WRITTEN_OUT, known_as, root, wide_of, with_empty
 from workbench.compiler.lowering.factories import MAKERS
@@ -22,6 +29,7 @@ from workbench.compiler.lowering.grouped_mm import grouped_mm
 from workbench.compiler.lowering.interpolate import interpolate
 from workbench.compiler.lowering.pooling import POOLS
 from workbench.compiler.lowering.random_ops import DRAWN
+from workbench.compiler.trace.corrections import DECOMPOSITIONS, OPERATORS, RANDOM
 from workbench.interop.torch_private import _disable_current_modes, _grouped_mm, _weight_norm
 
 
@@ -475,6 +483,14 @@ def _soft_margin_loss(
         raise NotImplementedError("size_average and reduce: use reduction")
     loss = known_as(torch.log1p)(known_as(torch.exp)(-target * a))
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def kind_of(function: Any) -> str:
+    """The correction that an operator is lowered for."""
+    if function in DRAWN:
+        return RANDOM
+    known = thunder_functions.get(function)
+    return OPERATORS if known is not None and function not in WRITTEN_OUT else DECOMPOSITIONS
 
 
 _LOSE_WHAT_IS_EMPTY = (

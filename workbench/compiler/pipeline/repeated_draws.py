@@ -1,9 +1,9 @@
-"""Random draws that unmodified Thunder repeats or merges, and plans here make once each: one sentence for each line."""
+"""Random draws that unmodified Thunder repeats or merges, and plans here make once each."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from workbench.compiler.fusion.fusion_boundaries import tagged_by_thunder
 from workbench.compiler.fusion.rematerialize import RematOptions, rematerialize
@@ -11,30 +11,12 @@ from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx, dead_c
 from workbench.compiler.lowering.call_normalization import draws_inside
 from workbench.compiler.lowering.checkpoint_regions import CHECKPOINTED
 from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.trace.corrections import CHECKPOINTED_DRAWS, CUT_DRAWS, MERGED_DRAWS
 from workbench.compiler.trace.stable_ids import origin_of
 
-_CHECKPOINTED = (
-    "draws random numbers inside of a region that is computed again in the backward. Unmodified Thunder ignores "
-    "preserve_rng_state of torch.utils.checkpoint and draws other numbers there, so that its gradients are wrong. Here "
-    "the draw is saved, and gradients are those of the numbers that were drawn"
-)
-_CUT = (
-    "draws random numbers in a fusion, and unmodified Thunder draws other numbers in a fusion that reads them, so that "
-    "its gradients are wrong. Here the draw is saved, and gradients are those of the numbers that were drawn"
-)
-_MERGED = (
-    "draws random numbers more than once, with the same arguments, and unmodified Thunder takes all of these draws for "
-    "one. Here each is drawn by itself"
-)
 
-
-def is_difference(warning: str) -> bool:
-    """Whether a warning of a plan is one of the `differences`."""
-    return warning.endswith((_CHECKPOINTED, _CUT, _MERGED))
-
-
-def differences(stage: Stage, made: Made) -> tuple[str, ...]:
-    """Sentences on how a plan draws otherwise than unmodified Thunder's.
+def differences(stage: Stage, made: Made) -> dict[str, list[BoundSymbol]]:
+    """The statements that a plan draws otherwise than unmodified Thunder's, by the name of the correction.
 
     Parameters
     ----------
@@ -43,14 +25,14 @@ def differences(stage: Stage, made: Made) -> tuple[str, ...]:
         What the stock plan came to.
     """
     if not stage.random:
-        return ()
-    cases: list[tuple[Callable[[], Iterator[BoundSymbol]], str]] = [
-        (lambda: _checkpointed(stage), _CHECKPOINTED),
-        (lambda: _cut(made.partitioned), _CUT),
-        (lambda: _merged(stage, made.partitioned), _MERGED),
-    ]
-    found = ((origin_of(bsym), words) for bsyms, words in cases for bsym in bsyms())
-    return tuple(f"{stage.where(index)} {words}" for index, words in dict.fromkeys(found) if index >= 0)
+        return {}
+    found = {
+        CHECKPOINTED_DRAWS: _checkpointed(stage),
+        CUT_DRAWS: _cut(made.partitioned),
+        MERGED_DRAWS: _merged(stage, made.partitioned),
+    }
+    drawn = ((name, [bsym for bsym in bsyms if origin_of(bsym) >= 0]) for name, bsyms in found.items())
+    return {name: bsyms for name, bsyms in drawn if bsyms}
 
 
 def _checkpointed(stage: Stage) -> Iterator[BoundSymbol]:

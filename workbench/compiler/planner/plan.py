@@ -22,6 +22,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.pipeline.compilation import StageTime
 from workbench.compiler.pipeline.pass_log import Pass, passes_of, printed
+from workbench.compiler.trace.corrections import Correction
 from workbench.compiler.trace.lazy_value import Later
 from workbench.compiler.trace.planning_lock import PLANNING, planned_property
 from workbench.core.graph import Graph
@@ -88,6 +89,8 @@ class Plan:
         Choices that fit no site of this program.
     warnings : tuple of str
         What will be wrong although nothing is refused, each with its cause.
+    corrections : tuple of Correction
+        How it differs from unmodified Thunder's, and on which lines; see `docs/reference/corrections.md`.
     ranks : int
         Processes that share the program.
     steps : Later of tuple of (str, tuple of TraceCtx)
@@ -116,6 +119,7 @@ class Plan:
     counts: Mapping[str, int]
     unmatched: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    corrections: tuple[Correction, ...] = ()
     ranks: int = 1
     steps: Later[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = NO_STEPS
     unordered: Plan | None = None
@@ -296,6 +300,9 @@ class Plan:
             ],
             "stages": [dataclasses.asdict(stage) for stage in self.stages],
             "warnings": list(self.warnings),
+            "corrections": [
+                {"name": each.name, "reason": each.reason, "lines": list(each.lines)} for each in self.corrections
+            ],
             **({"overlap": self.overlap.to_json()} if self.overlap is not None else {}),
             "predicted": True,
             "proven": self.proof.proven,

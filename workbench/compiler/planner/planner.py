@@ -20,7 +20,7 @@ from workbench.compiler.interop import devices
 from workbench.compiler.interop.gc_pause import few_collections
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.memory.graph_builder import read_execution
-from workbench.compiler.pipeline import repeated_draws
+from workbench.compiler.pipeline import plan_corrections
 from workbench.compiler.pipeline.collective_order import UNPACK
 from workbench.compiler.pipeline.compilation import Executed, Hooks, StageLog, StageTime, executed, sites_under
 from workbench.compiler.pipeline.lever_context import Made, Stage
@@ -122,14 +122,18 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
 
 def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: Made) -> Plan:
     """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
-    stage, warned = captured.stage, list(repeated_draws.differences(captured.stage, made))
+    stage = captured.stage
+    warned = []
     if lost := lost_in_tracing(stage) if stage.program is not None else "":
         warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
     if wrong := fault(stage.graph, stock.graph):
         warned.append(f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen")
     captured._prover = Prover(stock.graph)
     return dataclasses.replace(
-        stock, proof=captured._prover.of_stock(lost or wrong), warnings=(*stage.caveats, *warned)
+        stock,
+        proof=captured._prover.of_stock(lost or wrong),
+        warnings=(*stage.caveats, *warned),
+        corrections=plan_corrections.corrected(stage, made, captured.initial),
     )
 
 
@@ -150,7 +154,11 @@ def _proven(captured: Capture, made: Plan) -> Plan:
         raise PlanError(unequal(proof, captured.program.name))
     stage = StageTime("prove", time.perf_counter() - begun)
     return dataclasses.replace(
-        made, proof=proof.beside(stock.proof.fault), stages=(*made.stages, stage), warnings=stock.warnings
+        made,
+        proof=proof.beside(stock.proof.fault),
+        stages=(*made.stages, stage),
+        warnings=stock.warnings,
+        corrections=stock.corrections,
     )
 
 

@@ -110,6 +110,21 @@ def told_place(file: str, line: int) -> str:
     return f"{known_file(file)}:{line} ({read_line(file, line)}): " if line else ""
 
 
+def told_origin(origin: Origin) -> str:
+    """The line of a statement, ``FILE:LINE  TEXT``; its id where none is known."""
+    return f"{origin.file}:{origin.line}  {origin.text}" if origin.line else origin.id
+
+
+def told_line(file: str, line: int) -> str:
+    """A line of a file, as `told_origin` has it; empty where none is known."""
+    return f"{known_file(file).rsplit('/', 1)[-1]}:{line}  {read_line(file, line)}" if line else ""
+
+
+def line_of(bsym: BoundSymbol) -> str:
+    """`told_origin` of a statement that has no tags yet."""
+    return told_origin(_origin(bsym, Counter()))
+
+
 def class_of(bsym: BoundSymbol) -> str:
     """The class of a `torch.autograd.Function`, where a statement is the call of one; an empty string of any other.
 

@@ -340,8 +340,9 @@ def _proof(plan: Plan) -> list[dict[str, Any]]:
         return [{"text": "not proven", "kind": "equal to stock, which is wrong", "tone": "bad", "tip": tip}]
     if not plan.proof.proven:
         return [{"text": proof_text(False, ()), "kind": "equal to stock"}]
-    tip = proof_text(True, plan.proof.rules)
-    return [{"text": "proven", "kind": "equal to stock", "tone": "good", "tip": tip}]
+    tip = "\n".join([proof_text(True, plan.proof.rules), *map(str, plan.corrections)])
+    kind = "equal to stock, Thunder corrected" if plan.corrections else "equal to stock"
+    return [{"text": "proven", "kind": kind, "tone": "good", "tip": tip}]
 
 
 def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:

@@ -56,6 +56,7 @@ def page(bench: Workbench, commands: Sequence[str]) -> str:
     body = f"""
 <p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
 {measured}</p>
+{"".join(f'<p class="wb-muted">{escape(str(correction))}</p>' for correction in plan.corrections)}
 {"".join(f'<p class="wb-bad">{escape(warning)}</p>' for warning in plan.warnings)}
 {_GRAPH}
 <h2>Memory</h2><div class="wb-curve">{_curves(bench, run)}</div><div id="wb-alive"></div>
@@ -87,6 +88,7 @@ def saved_page(saved: SavedPlan) -> str:
     body = f"""
 <p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
 A saved plan: nothing here is measured.</p>
+{"".join(f'<p class="wb-muted">{escape(correction)}</p>' for correction in document.get("corrections", ()))}
 {"".join(f'<p class="wb-bad">{escape(warning)}</p>' for warning in document["warnings"])}
 {_GRAPH}
 <h2>Memory</h2><div class="wb-curve">{memory_curves(peaks, forward=forward)}</div><div id="wb-alive"></div>

@@ -1,0 +1,212 @@
+"""A plan names each correction of unmodified Thunder that touches its program, with the lines, and no other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import workbench
+from workbench.cli import main
+from workbench.compiler.trace.corrections import DRAWS, KINDS
+from workbench.core.executor import why_no_nvfuser
+from workbench.ui.controls.figure_strip import Against, figures
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "corrections.md"
+
+type Program = Callable[..., Any]
+
+
+def real(*shape: int) -> torch.Tensor:
+    return torch.rand(shape, requires_grad=True)
+
+
+def pairs(*shape: int) -> torch.Tensor:
+    return torch.rand(shape, dtype=torch.complex64, requires_grad=True)
+
+
+def overwrites(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.mul_(y.sin())
+    return y.sum()
+
+
+def writes_before(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.add_(1)
+    return y.sin().sum()
+
+
+def writes_a_part(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[0].mul_(3)
+    return y.sum()
+
+
+def writes_all(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.mul_(3)
+    return y.sum()
+
+
+def writes_for_nothing(x: torch.Tensor) -> torch.Tensor:
+    unused = torch.zeros(3)
+    unused.add_(1)
+    return x.sum()
+
+
+def adds_noise(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    h = x @ w
+    return ((h + scale * torch.randn_like(h)).tanh() @ w).sum()
+
+
+def drops(x: torch.Tensor) -> torch.Tensor:
+    return functional.dropout(x.sin(), 0.5)
+
+
+def drops_again(x: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = checkpoint(drops, x, use_reentrant=False)
+    return made.sum()
+
+
+def computes_again(x: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = checkpoint(torch.sin, x, use_reentrant=False)
+    return made.sum()
+
+
+def two_draws(x: torch.Tensor) -> torch.Tensor:
+    return (x * (torch.randn(3, 3, device=x.device) - torch.randn(3, 3, device=x.device))).sum()
+
+
+def one_draw(x: torch.Tensor) -> torch.Tensor:
+    return (x * torch.randn(3, 3, device=x.device)).sum()
+
+
+TOUCHED: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
+    "complex products": (lambda a, b: a * b, (pairs(3), pairs(3))),
+    "complex views": (lambda a: torch.view_as_real(a).sum(), (pairs(3),)),
+    "complex slices": (lambda a: a[1:], (pairs(3),)),
+    "zeros without dimensions": (lambda x: torch.var_mean(x)[0], (real(3),)),
+    "argmin": (lambda x: (x * x.argmin()).sum(), (real(3),)),
+    "overwritten memory": (overwrites, (real(3),)),
+    "writes by another name": (writes_a_part, (real(3, 3),)),
+    "writes that nothing reads": (writes_for_nothing, (real(3),)),
+    "operators": (lambda x: x.clamp(0, 1).sum(), (real(3),)),
+    "decompositions": (lambda x: torch.flip(x, (0,)).sum(), (real(3),)),
+    "random operators": (lambda x: functional.alpha_dropout(x, 0.5, True).sum(), (real(3),)),
+    "checkpointed draws": (drops_again, (real(3),)),
+    "draws in fusions": (adds_noise, (real(4, 6), real(6, 6), real())),
+    "equal draws": (two_draws, (real(3, 3),)),
+    "order of einsum": (lambda x, w: torch.einsum("ibh,hnd->ibnd", x, w).sum(), (real(2, 3, 4), real(4, 5, 6))),
+}
+NEIGHBOURS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
+    "complex products": (lambda a, b: (a * b).sum(), (real(3), real(3))),
+    "complex views": (lambda a: torch.view_as_real(a).sum(), (pairs(3).detach(),)),
+    "complex slices": (lambda a: a[1:], (real(3),)),
+    "zeros without dimensions": (lambda x: torch.zeros(()) * x.sum(), (real(3),)),
+    "argmin": (lambda x: (x * x.argmax()).sum(), (real(3),)),
+    "overwritten memory": (writes_before, (real(3),)),
+    "writes by another name": (writes_all, (real(3, 3),)),
+    "writes that nothing reads": (writes_all, (real(3),)),
+    "operators": (lambda x: functional.scaled_dot_product_attention(x, x, x).sum(), (real(2, 2, 4, 8),)),
+    "decompositions": (lambda x: x.clone().sum(), (real(3),)),
+    "random operators": (lambda x: functional.alpha_dropout(x, 0.5, False).sum(), (real(3),)),
+    "checkpointed draws": (computes_again, (real(3),)),
+    "draws in fusions": (lambda x: (x @ x).sin().sum(), (real(3, 3),)),
+    "equal draws": (one_draw, (real(3, 3),)),
+    "order of einsum": (lambda x, w: torch.einsum("ij,jk->ik", x, w).sum(), (real(2, 3), real(3, 4))),
+}
+"""By the name of a correction, a program that it touches, and one like it that none touches."""
+
+
+def opened(name: str, program: Program, given: tuple[torch.Tensor, ...], **options: Any) -> workbench.bench.Workbench:
+    if name == "equal draws":
+        if why := why_no_nvfuser():
+            pytest.skip(why)
+        return workbench.open(program, *given, device="planned", executor="nvfuser", **options)
+    executor = "torchcompile" if name == "draws in fusions" else "torch"
+    return workbench.open(program, *given, device="cpu", executor=executor, **options)
+
+
+def test_the_page_lists_what_plans_name() -> None:
+    rows = [re.split(r" *\| *", line.strip("| ")) for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    assert {name: (alone, here) for name, _, alone, here in rows[1:]} == dict(KINDS)
+    package = Path(workbench.__file__).parent / "compiler"
+    assert all((package / file.strip("`")).exists() for _, file, _, _ in rows[1:])
+    assert TOUCHED.keys() == NEIGHBOURS.keys() == KINDS.keys() > DRAWS
+
+
+@pytest.mark.parametrize("name", TOUCHED)
+def test_a_plan_names_what_touches_its_program(name: str) -> None:
+    bench = opened(name, *TOUCHED[name])
+    (found,) = bench.plan.corrections
+    assert found.name == name
+    assert found.reason.startswith("Differs from unmodified Thunder here, because Thunder ")
+    assert all("test_plan_corrections.py:" in line for line in found.lines)
+    assert found.lines
+    assert str(found) in repr(bench)
+    assert str(found) in repr(bench.plan)
+    assert bench.plan.to_json()["corrections"] == [{"name": name, "reason": found.reason, "lines": list(found.lines)}]
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_a_plan_names_nothing_that_does_not_touch_its_program(name: str) -> None:
+    bench = opened(name, *NEIGHBOURS[name])
+    assert bench.plan.corrections == ()
+    assert "correction" not in repr(bench)
+
+
+def test_the_line_is_that_of_the_write_which_was_left_out() -> None:
+    (found,) = opened("", *TOUCHED["writes that nothing reads"]).plan.corrections
+    assert [line.partition("  ")[2] for line in found.lines] == ["unused.add_(1)"]
+    (found,) = opened("", *TOUCHED["overwritten memory"]).plan.corrections
+    assert [line.partition("  ")[2] for line in found.lines] == ["y.mul_(y.sin())"]
+
+
+def test_thunders_interpreter_is_corrected_too() -> None:
+    for name in ("argmin", "complex products", "order of einsum"):
+        (found,) = opened(name, *TOUCHED[name], capture="interpreter").plan.corrections
+        assert found.name == name
+
+
+@pytest.mark.slow
+def test_a_plan_under_choices_of_layers_and_from_disk_names_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "clamped.py"
+    file.write_text(
+        "import torch\n\n\nclass Layer(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.linear = torch.nn.Linear(8, 8)\n\n    def forward(self, x):\n"
+        "        return self.linear(x).clamp(-1, 1)\n\n\ndef build():\n"
+        "    return torch.nn.Sequential(*[Layer() for _ in range(8)]), (torch.rand(2, 8),)\n"
+    )
+    for _ in range(2):
+        bench = workbench.open(f"{file}:build", device="cpu", executor="torch")
+        (found,) = bench.plan.corrections
+        assert found.lines == ("clamped.py:10  return self.linear(x).clamp(-1, 1)",)
+        site = next(site for site in bench.sites("saved") if "recompute" in site.options)
+        bench.choose({site.id: "recompute"})
+        assert bench.plan.corrections == (found,)
+
+
+def test_reports_saved_plans_and_the_screen_show_them(tmp_path: Path) -> None:
+    bench = opened("operators", *TOUCHED["operators"])
+    (found,) = bench.plan.corrections
+    saved = json.loads(bench.save(tmp_path / "clamped.plan.json").read_text())
+    assert saved["corrections"] == [str(found)]
+    assert found.reason in bench.report(tmp_path / "page.html").read_text()
+    kept = workbench.open(tmp_path / "clamped.plan.json")
+    assert found.reason in kept.report(tmp_path / "kept.html").read_text()
+    assert found.reason in json.dumps(figures(bench.plan, None, Against("stock", bench.stock_plan), same_choices=False))
+
+
+def test_the_command_line_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "checkpoint_dropout", "--device", "cpu"])
+    assert ended.value.code == 0
+    assert "Differs from unmodified Thunder here" in capsys.readouterr().out

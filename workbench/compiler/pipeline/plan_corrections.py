@@ -1,0 +1,90 @@
+"""Which corrections of what unmodified Thunder does touch a program, and where; see `trace.corrections`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, TensorProxy, TraceCtx, dtypes, prims
+from workbench.compiler.lowering import thunder_fixes
+from workbench.compiler.pipeline import repeated_draws
+from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.trace import corrections
+from workbench.compiler.trace.corrections import KINDS, Corrected, Correction
+from workbench.compiler.trace.stable_ids import line_of, origin_of, told_origin
+
+
+def corrected(stage: Stage, made: Made, initial: TraceCtx) -> tuple[Correction, ...]:
+    """The corrections that touch a program.
+
+    Parameters
+    ----------
+    stage : Stage
+    made : Made
+        What the stock plan came to.
+    initial : TraceCtx
+        The program as interpreted.
+    """
+    few = stage.few or stage
+    found: dict[str, list[str]] = {}
+    for name, bsym, line in (*_of_program(few, initial), *_claimed(few)):
+        found.setdefault(name, []).append(line or _line(few, bsym))
+    for name, bsyms in repeated_draws.differences(stage, made).items():
+        found[name] = [_line(stage, bsym) for bsym in bsyms]
+    return tuple(corrections.correction(name, found[name]) for name in KINDS if name in found)
+
+
+def _line(stage: Stage, bsym: BoundSymbol) -> str:
+    index = origin_of(bsym)
+    return told_origin(stage.origins[index]) if index >= 0 else line_of(bsym)
+
+
+def _all(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    for bsym in bsyms:
+        yield bsym
+        yield from _all(bsym.subsymbols)
+
+
+def _of_program(stage: Stage, initial: TraceCtx) -> Iterator[tuple[str, BoundSymbol, str]]:
+    """By the statements of the program: those that carry a mark, and those whose gradient is corrected."""
+    differentiated = {origin_of(bsym) for bsym in stage.claimed.bound_symbols if BoundSymbolTag.BACKWARD in bsym.tags}
+    for bsym in (stage.program or initial).bound_symbols:
+        for part in _all((bsym,)):
+            for tag in part.tags:
+                if isinstance(tag, Corrected):
+                    yield tag.name, bsym, tag.line
+            if part.sym.name == "einsum" and _drawn_order(part.args[0]):
+                yield corrections.EINSUM, bsym, ""
+            if part.sym.id is prims.PrimIDs.ARGMIN and stage.has_backward:
+                yield corrections.ARGMIN, bsym, ""
+            if part.sym.id is prims.PrimIDs.MUL and origin_of(bsym) in differentiated and _of_complex(part):
+                yield corrections.COMPLEX_PRODUCT, bsym, ""
+
+
+def _of_complex(bsym: BoundSymbol) -> bool:
+    return any(isinstance(arg, TensorProxy) and dtypes.is_complex_dtype(arg.dtype) for arg in bsym.args)
+
+
+def _claimed(stage: Stage) -> Iterator[tuple[str, BoundSymbol, str]]:
+    """By the statements that run."""
+    for bsym in stage.claimed.bound_symbols:
+        if bsym.sym.name == thunder_fixes.as_complex.name:
+            yield corrections.COMPLEX_VIEW, bsym, ""
+        elif bsym.sym.name == thunder_fixes.pad.name and isinstance(bsym.args[1], complex):
+            yield corrections.COMPLEX_PAD, bsym, ""
+        elif bsym.sym.name == "zeros" and bsym.args[:1] == ((),) and BoundSymbolTag.BACKWARD in bsym.tags:
+            made = bsym.flat_proxy_outs[0].name
+            # Thunder writes it between the gradients of two statements: it is that of the one that reads it.
+            readers = (each for each in stage.claimed.bound_symbols if made in (a.name for a in each.flat_proxy_args))
+            yield corrections.ZEROS, next((each for each in readers if origin_of(each) >= 0), bsym), ""
+
+
+def _drawn_order(equation: object) -> bool:
+    """Whether Thunder goes through a set of more than one label of an ``einsum``."""
+    given, _, kept = str(equation).replace(" ", "").replace(".", "").partition("->")
+    operands = given.split(",")
+    contracted = {label for label in given if label.isalpha() and label not in kept}
+    alone = (
+        {label for label in one if label in kept and not any(label in other for other in operands if other is not one)}
+        for one in operands
+    )
+    return len(contracted) > 1 or any(len(labels) > 1 for labels in alone)

@@ -1,0 +1,152 @@
+"""What plans here compute otherwise than unmodified Thunder: the list that `docs/reference/corrections.md` shows, and its marks.
+
+What corrects a statement while it is traced marks it; the rest is found in the traces, by `pipeline.plan_corrections`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from workbench.compiler.interop.thunder_api import BoundSymbol
+
+
+@dataclasses.dataclass(frozen=True)
+class Correction:
+    """A difference between a plan and unmodified Thunder's.
+
+    Attributes
+    ----------
+    name : str
+        As in `docs/reference/corrections.md`.
+    reason : str
+        A sentence: what Thunder alone does, and what the plan does.
+    lines : tuple of str
+        The lines of the program that it touches, ``FILE:LINE  TEXT``; a statement's id where no line is known.
+    """
+
+    name: str
+    reason: str
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = f"; {len(self.lines) - _SHOWN} more" if len(self.lines) > _SHOWN else ""
+        return f"{self.reason} ({'; '.join(self.lines[:_SHOWN])}{more})"
+
+    @property
+    def changes_draws(self) -> bool:
+        """Whether unmodified Thunder draws other random numbers, so that its values are no reference."""
+        return self.name in DRAWS
+
+
+_SHOWN = 3
+
+CHECKPOINTED_DRAWS, CUT_DRAWS, MERGED_DRAWS = "checkpointed draws", "draws in fusions", "equal draws"
+DRAWS = frozenset((CHECKPOINTED_DRAWS, CUT_DRAWS, MERGED_DRAWS))
+OPERATORS, DECOMPOSITIONS, RANDOM = "operators", "decompositions", "random operators"
+STALE, ALIASES, UNREAD = "overwritten memory", "writes by another name", "writes that nothing reads"
+COMPLEX_PRODUCT, COMPLEX_VIEW, COMPLEX_PAD = "complex products", "complex views", "complex slices"
+ZEROS, ARGMIN, EINSUM = "zeros without dimensions", "argmin", "order of einsum"
+
+KINDS: Mapping[str, tuple[str, str]] = {
+    COMPLEX_PRODUCT: (
+        "takes the gradient of a product of complex numbers as that of real numbers",
+        "has the conjugates of the factors",
+    ),
+    COMPLEX_VIEW: (
+        "views a gradient as complex numbers where its memory is not in pairs, and fails",
+        "makes it contiguous first",
+    ),
+    COMPLEX_PAD: (
+        "pads the gradient of a slice of complex numbers with a complex number, which PyTorch refuses",
+        "pads with its real part",
+    ),
+    ZEROS: ("calls `torch.zeros` without a shape for a gradient without dimensions", "gives the empty shape"),
+    ARGMIN: ("refuses what is read of `argmin` beside a gradient", "lets no gradient through, as of `argmax`"),
+    STALE: (
+        "computes a gradient from memory that was overwritten since",
+        "leaves the write out where nobody else sees it",
+    ),
+    ALIASES: ("does not know of a write under another name of the same memory", "writes what it misses again"),
+    UNREAD: ("moves a write that nothing reads behind it into the backward", "leaves it out"),
+    OPERATORS: (
+        "refuses or miscomputes some calls of operators that it knows",
+        "writes these with operators that are right",
+    ),
+    DECOMPOSITIONS: (
+        "does not know an operator, or cannot differentiate it",
+        "writes it with operators that it can differentiate",
+    ),
+    RANDOM: (
+        "does not know a random operator, or runs it again for its gradient, with other numbers",
+        "draws once",
+    ),
+    CHECKPOINTED_DRAWS: (
+        "ignores `preserve_rng_state` of `torch.utils.checkpoint`, draws other numbers in a region that is computed "
+        "again in the backward, and has wrong gradients",
+        "saves the draw",
+    ),
+    CUT_DRAWS: (
+        "draws other numbers in a fusion that reads those drawn in another, and has wrong gradients",
+        "saves the draw",
+    ),
+    MERGED_DRAWS: ("takes random draws with the same arguments for one under nvFuser", "draws each by itself"),
+    EINSUM: (
+        "contracts the dimensions of an `einsum` in an order that Python draws anew in each process",
+        "takes them in the order of their labels",
+    ),
+}
+"""By name, what Thunder does alone and what a plan does instead: the rows of `docs/reference/corrections.md`."""
+
+
+def correction(name: str, lines: Iterable[str]) -> Correction:
+    """A correction of one of `KINDS` that touches some lines, each named once."""
+    alone, here = KINDS[name]
+    reason = f"Differs from unmodified Thunder here, because Thunder {alone}; this plan {here}."
+    return Correction(name, reason.replace("`", ""), tuple(dict.fromkeys(lines)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Corrected:
+    """Rides in the tags of a statement that a correction made, or that stands beside one that it left out.
+
+    Attributes
+    ----------
+    name : str
+        Of the correction.
+    line : str
+        Of a statement that was left out; empty where it is the statement's own.
+    """
+
+    name: str
+    line: str = ""
+
+
+def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
+    """Let statements carry that a correction made them."""
+    for bsym in bsyms:
+        bsym.tags.add(Corrected(name, line))
+
+
+def is_thunders_own(made: list[BoundSymbol], target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether what was recorded for a call is the one statement that Thunder records for it by itself.
+
+    Parameters
+    ----------
+    made : list of BoundSymbol
+    target : callable
+        The function of PyTorch that was called.
+    args, kwargs
+        What it was given.
+    """
+    if len(made) != 1 or made[0].sym.name != getattr(target, "__name__", ""):
+        return False
+    given, taken = [*args, *kwargs.values()], [*made[0].args, *made[0].kwargs.values()]
+    # What was left to its default may be said.
+    return all(any(one is other or _equal(one, other) for other in taken) for one in given)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    plain = (bool, int, float, complex, str, tuple, list)
+    return isinstance(one, plain) and type(one) is type(other) and repr(one) == repr(other)
