@@ -1,0 +1,188 @@
+"""What tracing keeps beside the programs: of one thread, of one interpretation, no longer than it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from workbench.compiler.fastpath import install
+from workbench.compiler.interop import patches
+from workbench.compiler.interop.devices import planned_gpu
+from workbench.compiler.interop.thunder_api import interpreter, symbol, thunder
+from workbench.compiler.lowering import installed
+from workbench.interop.torch_private import FakeTensorMode
+
+
+def first() -> None:
+    """A function that a program calls."""
+
+
+def second() -> None:
+    """Another one."""
+
+
+def in_turn(one: Callable[[Callable[[], None]], None], other: Callable[[], None]) -> None:
+    """Call one function in this thread and another in a thread of its own, which starts where the first says."""
+    begun, left = threading.Event(), threading.Event()
+
+    def run() -> None:
+        begun.wait(60)
+        other()
+        left.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def let_go() -> None:
+        begun.set()
+        assert left.wait(60)
+
+    one(let_go)
+    thread.join()
+
+
+def test_two_threads_that_leave_out_of_order_see_their_own_functions_and_leave_the_interpreter_as_it_was() -> None:
+    stock = interpreter.extract_code
+    entered, may_leave = threading.Event(), threading.Event()
+    seen: dict[str, set[FunctionType]] = {}
+
+    def other() -> None:
+        with installed.installed(), patches.functions_run() as functions:
+            entered.set()
+            may_leave.wait(60)
+            interpreter.extract_code(second)
+            seen["other"] = functions
+
+    thread = threading.Thread(target=other)
+    with installed.installed(), patches.functions_run() as functions:
+        thread.start()
+        assert entered.wait(60)
+        interpreter.extract_code(first)
+        seen["one"] = functions
+    assert interpreter.extract_code is not stock
+    may_leave.set()
+    thread.join()
+    assert seen == {"one": {first}, "other": {second}}
+    assert interpreter.extract_code is stock
+
+
+class Doubled(torch.nn.Module):
+    """A module with a statement of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * 2)
+
+
+def headed(head: torch.nn.Module) -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    model.add_module("head", head)
+    return model
+
+
+def test_a_module_that_was_replaced_between_two_traces_has_a_path() -> None:
+    given = torch.randn(2, 3)
+    model = headed(torch.nn.Tanh())
+    workbench.open(model, given, device="cpu", executor="torch", capture="interpreter")
+    for _ in range(3):
+        # Anew each time, where the former stood in memory or elsewhere.
+        model.head = Doubled()
+        again = workbench.open(model, given, device="cpu", executor="torch", capture="interpreter")
+        fresh = workbench.open(headed(Doubled()), given, device="cpu", executor="torch", capture="interpreter")
+        assert [site.id for site in again.sites()] == [site.id for site in fresh.sites()]
+        assert any("head/tanh" in site.id for site in again.sites())
+
+
+def test_another_thread_sees_no_gpu_while_one_is_planned_for() -> None:
+    functions = (
+        lambda: torch.cuda.is_available(),
+        lambda: str(thunder.torch._get_fake_arg(torch.device("cuda"))),
+    )
+    before = [function() for function in functions]
+    found: list[Any] = []
+
+    def plan(let_go: Callable[[], None]) -> None:
+        with planned_gpu(FakeTensorMode()), patches.says_there_is_a_gpu():
+            assert torch.cuda.get_device_capability() == (9, 0)
+            assert torch.cuda.is_available()
+            let_go()
+
+    def ask() -> None:
+        found.extend(function() for function in functions)
+        try:
+            found.append(torch.cuda.get_device_capability())
+        except (AssertionError, RuntimeError):
+            found.append(None)
+
+    in_turn(plan, ask)
+    real = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    assert found == [*before, real]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) -> None:
+    seen: list[Any] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x) * 2
+
+    def noted(found: Any) -> Any:
+        seen.append(dict(patches.laid_out()))
+        if fails:
+            raise NotImplementedError
+        return found
+
+    patches.trace_with(program, patches.Makes(noted))
+    compiled = installed.jit(program)
+    with pytest.raises(NotImplementedError) if fails else torch.no_grad():
+        compiled(torch.randn(4, 3).t())
+    assert [list(names) for names in seen] == [["x"]]
+    assert patches.laid_out() == {}
+
+
+def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
+    one, other = patches._InOrder("dbca"), frozenset("cfae")
+    made = {
+        "and": one & other, "or": one | other, "sub": one - other, "xor": one ^ other,
+        "rand": other & one, "ror": other | one, "rsub": other - one, "rxor": other ^ one,
+        "union": one.union(other), "intersection": one.intersection(other), "difference": one.difference(other),
+        "symmetric_difference": one.symmetric_difference(other), "copy": one.copy(),
+    }  # fmt: skip
+    # What a plain set makes of the operands in this order is a plain set's own.
+    left = {name: each for name, each in made.items() if name not in ("rand", "ror", "rsub", "rxor")}
+    assert all(type(each) is patches._InOrder for each in left.values())
+    assert all(list(each) == sorted(each) for each in left.values())
+    assert made["and"] == frozenset("ac")
+    assert made["xor"] == made["rxor"] == frozenset("bdef")
+
+
+def test_signatures_of_symbols_are_kept_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "_MOST_SYMBOLS", 10)
+    monkeypatch.setattr(install, "_of_symbols", {})
+    for at in range(100):
+        assert list(install._signature(symbol.Symbol(f"s{at}", meta=lambda x: x)).parameters)
+        assert len(install._of_symbols) <= 10
+
+
+IMPORTED = """
+import torch
+before = torch._C._ensureCUDADeviceGuardSet
+import workbench
+bench = workbench.open("mlp", device="cpu", executor="torch")
+bench.plan
+assert torch._C._ensureCUDADeviceGuardSet is before
+"""
+
+
+@pytest.mark.slow
+def test_pytorchs_check_for_a_gpu_is_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
