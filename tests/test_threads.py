@@ -78,7 +78,7 @@ def test_a_refused_choice_does_not_deadlock_with_a_newer_waiting_one(
         if "saved:nothing/here" in choices and not threads[1:]:
             bench.undo()
             planner._plans.clear()
-            captured.bases.clear()
+            captured.planned.bases.clear()
             threads.append(started(lambda: choose(other)))
             wait_until(lambda: planner._waiting)
         return made
@@ -102,7 +102,7 @@ def test_plans_that_levers_build_on_are_looked_up_by_one_thread_at_a_time(bench:
             return found
 
     captured, ids = bench._captured, able(bench)
-    captured.bases = Slow(captured.bases)
+    captured.planned.bases = Slow(captured.planned.bases)
     base_of(captured, {ids[0]: "recompute"})
 
     def plan_others() -> None:

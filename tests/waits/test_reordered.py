@@ -100,8 +100,8 @@ def test_a_quick_policy_equals_the_full_replan(planned: wb.Workbench, choices: d
 
 @given(data=st.data())
 @settings(max_examples=4, phases=[Phase.generate])
-def test_quick_places_by_hand_equal_the_full_replan(planned: wb.Workbench, data: st.DataObject) -> None:
-    made = planned._captured.bases[()].made.value
+def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.DataObject) -> None:
+    made = planned._captured.planned.bases[()].made.value
     choices = {}
     for schedule in made.communication.values():
         names = (*schedule.names, "end")
@@ -138,8 +138,8 @@ def test_quick_orders_on_top_of_buckets_equal_the_full_replan(
 @settings(max_examples=30)
 def test_an_order_takes_the_smallest_key_of_the_ready_statements(planned: wb.Workbench, seed: int, spread: int) -> None:
     draw = random.Random(seed)
-    for schedule in planned._captured.bases[()].made.value.communication.values():
-        # Some keys are near a legal order, so that sorting is enough; some are not.
+    for schedule in planned._captured.planned.bases[()].made.value.communication.values():
+        # Some near what is legal, so that sorting is enough, some not.
         keys = [(slot + draw.randrange(spread), 0, 0, 1.0, 0) for slot in schedule.slot]
         order, left = [], set(range(len(keys)))
         while left:
@@ -216,5 +216,5 @@ def test_the_stock_plan_stays_cached_after_many_trials(sharded: wb.Workbench) ->
     stock = api.plan(sharded._captured, {})
     for bucket in ("layer", "1MiB", "2MiB", "3MiB", "4MiB"):
         api.plan(sharded._captured, {"waits.bucket": bucket})
-    assert len(sharded._captured.bases) == BASES_KEPT
+    assert len(sharded._captured.planned.bases) == BASES_KEPT
     assert api.plan(sharded._captured, {}) is stock

@@ -77,7 +77,7 @@ def test_a_joint_trace_with_another_result_is_found(change: str) -> None:
     broken.names = set(joint.names)
     broken.bound_symbols = [changed(bsym, change) for bsym in primitives(joint.bound_symbols)]
     assert CHANGED[change] in lost(bench, broken)
-    captured.bases.clear()
+    captured.planned.bases.clear()
     stage = dataclasses.replace(captured.stage, gradients=Later(lambda: broken))
     stock = planner.plan(dataclasses.replace(captured, staged=Later(lambda: stage)), {})
     assert not stock.proof.proven

@@ -25,7 +25,7 @@ def opened() -> Workbench:
 @pytest.fixture
 def bench(opened: Workbench) -> Iterator[Workbench]:
     opened._planner._plans.clear()
-    opened._captured.bases.clear()
+    opened._captured.planned.bases.clear()
     assert opened.plan is opened.stock_plan
     yield opened
     while opened.can_undo:

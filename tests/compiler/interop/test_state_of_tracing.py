@@ -13,10 +13,21 @@ import pytest
 import torch
 
 import workbench
-from workbench.compiler.fastpath import install
+from workbench.compiler.fastpath import call_memo, install
 from workbench.compiler.interop import patches
 from workbench.compiler.interop.devices import planned_gpu
-from workbench.compiler.interop.thunder_api import interpreter, symbol, thunder
+from workbench.compiler.interop.thunder_api import (
+    TensorProxy,
+    TraceCtx,
+    devices,
+    dtypes,
+    interpreter,
+    passes,
+    symbol,
+    thunder,
+    torch_executor,
+    tracectx,
+)
 from workbench.compiler.lowering import installed
 from workbench.interop.torch_private import FakeTensorMode
 
@@ -186,3 +197,28 @@ assert torch._C._ensureCUDADeviceGuardSet is before
 def test_pytorchs_check_for_a_gpu_is_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_pass_is_left_out_for_thunders_own_compilation_and_not_for_what_is_called_the_same() -> None:
+    traces = thunder.jit(lambda x: torch.tanh(x) * 2)
+    traces(torch.ones(3))
+    trace = thunder.last_traces(traces)[0]
+
+    def apply_transforms_and_build_cache_entry() -> Any:
+        return passes._transform_for_operator_executor_execution(trace, [torch_executor])
+
+    with installed.installed():
+        claimed = apply_transforms_and_build_cache_entry()
+    assert claimed is not trace
+    assert torch_executor in [bsym.sym.executor for bsym in claimed.bound_symbols]
+
+
+def test_a_value_with_something_that_is_not_known_is_written_anew() -> None:
+    traced = TraceCtx()
+    with tracectx(traced):
+        proxy = TensorProxy(shape=(3,), device=devices.cpu, dtype=dtypes.float32)
+        given: dict[str, Any] = {}
+        assert call_memo._told(proxy, given, [])
+        proxy.__dict__["_new_in_thunder"] = 1
+        with pytest.raises(call_memo._OtherwiseError):
+            call_memo._told(proxy, given, [])

@@ -79,6 +79,31 @@ def _transforms_ended() -> Iterator[None]:
 
 
 @dataclasses.dataclass
+class Planned:
+    """What planning a captured program has come to so far: changed by who holds `PLANNING`, and by nobody else.
+
+    Attributes
+    ----------
+    stock : (StageLog, Executed) or None
+        What is executed without choices, and what making it took, until it is planned.
+    prover : Prover or None
+        Of the stock plan.
+    bases : OrderedDict
+        Plans that levers plan on from, by the choices made in them.
+    entry : Entry or None
+        Where it is kept on disk once its stock plan is there; None where it comes from there, or is not kept.
+    on_disk : str
+        Whether it came from disk, else whether it is kept there once it is planned, or why not.
+    """
+
+    stock: tuple[StageLog, Executed] | None = None
+    prover: Prover | None = None
+    bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
+    entry: Entry | None = None
+    on_disk: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Capture:
     """A program traced once, and the joint trace kept.
 
@@ -96,6 +121,16 @@ class Capture:
         How it was traced.
     why : str
         The reason why that way was taken.
+    few : Stage or None
+        That of few layers, where only one run of layers was left out.
+    reduced : Reduced or None
+        What was left out then.
+    told : tuple of str or None
+        Its `doubts`, where they are known from disk.
+    kept : Kept
+        What plans found out about statements that are the same in all of them.
+    planned : Planned
+        All that changes.
     """
 
     program: Program
@@ -109,22 +144,11 @@ class Capture:
     _cache_info: dict[str, Any]
     way: str = "interpreter"
     why: str = ""
-    stock: tuple[StageLog, Executed] | None = None
-    """What is executed without choices, and what making it took, until it is planned."""
     few: Stage | None = None
-    """That of few layers, where only one run of layers was left out."""
     reduced: Reduced | None = None
-    """What was left out then."""
-    _prover: Prover | None = None
-    """Of the stock plan."""
-    bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
-    """Plans that levers plan on from, by the choices made in them."""
+    told: tuple[str, ...] | None = None
     kept: Kept = dataclasses.field(default_factory=Kept)
-    """What plans found out about statements that are the same in all of them."""
-    entry: Entry | None = None
-    """Where it is kept on disk once its stock plan is there; None where it comes from there, or is not kept."""
-    on_disk: str = ""
-    """Whether it came from disk, else whether it is kept there once it is planned, or why not."""
+    planned: Planned = dataclasses.field(default_factory=Planned)
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -156,8 +180,8 @@ class Capture:
     @planned_property
     def doubts(self) -> tuple[str, ...]:
         """What is likely to come out wrong, in sentences; see `frontend.interpreter_checks.doubts`."""
-        if self.way != "interpreter":
-            return ()
+        if self.told is not None or self.way != "interpreter":
+            return self.told or ()
         with modes.restored(self.program.modes):
             return tuple(interpreter_checks.doubts(self.initial))
 
@@ -463,14 +487,26 @@ def _captured(
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
         way = "parts" if way == "graph" else way
         origins, times = stage.origins, tuple(log.times)
-        captured = Capture(program, executor, Later(lambda: stage), origins, times, ranks, *made, way, why, kept=kept)
+        alone = len(hooks.reduced) == 1
+        captured = Capture(
+            program,
+            executor,
+            Later(lambda: stage),
+            origins,
+            times,
+            ranks,
+            *made,
+            way,
+            why,
+            few=stage.few if alone else None,
+            reduced=hooks.reduced[0] if alone else None,
+            kept=kept,
+        )
         # What Thunder makes of it without choices: what cannot be made has another way in.
         with captured.inside():
-            if len(hooks.reduced) == 1:
-                captured.few, captured.reduced = stage.few, hooks.reduced[0]
             log = StageLog()
             found = executed(Hooks(executor, {}, log, kept=kept), captured.stage)
-            captured.stock = log, found
+            captured.planned.stock = log, found
         if way == "interpreter":
             interpreter_checks.refuse_unsaved(jitted._lc_cs.last_traces[0], found.forward, found.backward)
         interpreter_checks.refuse_unread(jitted._lc_cs.last_traces[0], found.backward)

@@ -44,7 +44,7 @@ def capture(
         return known
     made = capturing.capture(program, executor, ranks, way, entry)
     if isinstance(made, Capture):
-        made.entry, made.on_disk = entry, why_not
+        made.planned.entry, made.planned.on_disk = entry, why_not
     return made
 
 
@@ -90,14 +90,24 @@ def _from_disk(
     if reduced is not None:
         staged = Later(lambda: _unfolded(stage, Unfolder(reduced), captured))
     way = (found["way"], found["why"])
-    captured = Capture(program, executor, staged, stage.origins, (), ranks, *state, *way, kept=kept)
-    if reduced is not None:
-        captured.few, captured.reduced = stage, reduced
-    vars(captured)["doubts"] = found["doubts"]
     again = Later(lambda: replan(captured, {}))
     plan = capture_cache.plan_of(found, again, time.perf_counter() - begun)
-    captured.stages, captured.on_disk = plan.opening, "from disk"
-    captured.bases[()] = Base(plan, staged, Later(lambda: again.value[1]))
+    captured = Capture(
+        program,
+        executor,
+        staged,
+        stage.origins,
+        plan.opening,
+        ranks,
+        *state,
+        *way,
+        few=None if reduced is None else stage,
+        reduced=reduced,
+        told=found["doubts"],
+        kept=kept,
+    )
+    captured.planned.on_disk = "from disk"
+    captured.planned.bases[()] = Base(plan, staged, Later(lambda: again.value[1]))
     return captured
 
 

@@ -103,20 +103,20 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         As `plan`.
     """
     key = tuple(sorted(choices.items()))
-    known = captured.bases.get(key)
+    known = captured.planned.bases.get(key)
     if known is not None:
-        captured.bases.move_to_end(key)
+        captured.planned.bases.move_to_end(key)
         return known
     planned, made = replan(captured, choices, newer)
     # The stock plan is what all others are held to.
     planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned, made)
     known = Base(planned, captured.staged, Later(lambda: made))
-    captured.bases[key] = known
-    if captured.entry is not None and not choices:
-        captured.on_disk = captured.entry.keep(captured, known.plan)
-    if len(captured.bases) > BASES_KEPT:
+    captured.planned.bases[key] = known
+    if captured.planned.entry is not None and not choices:
+        captured.planned.on_disk = captured.planned.entry.keep(captured, known.plan)
+    if len(captured.planned.bases) > BASES_KEPT:
         # The stock plan stays: every screen compares with it.
-        del captured.bases[next(kept for kept in captured.bases if kept)]
+        del captured.planned.bases[next(kept for kept in captured.planned.bases if kept)]
     return known
 
 
@@ -128,10 +128,10 @@ def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: Made) -> Plan
         warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
     if wrong := fault(stage.graph, stock.graph):
         warned.append(f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen")
-    captured._prover = Prover(stock.graph)
+    captured.planned.prover = Prover(stock.graph)
     return dataclasses.replace(
         stock,
-        proof=captured._prover.of_stock(lost or wrong),
+        proof=captured.planned.prover.of_stock(lost or wrong),
         warnings=(*stage.caveats, *warned),
         corrections=plan_corrections.corrected(stage, made, captured.initial),
     )
@@ -147,9 +147,9 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     """
     begun = time.perf_counter()
     stock = base_of(captured, {}).plan
-    if captured._prover is None:
-        captured._prover = Prover(stock.graph)
-    proof = captured._prover.prove(made.graph)
+    if captured.planned.prover is None:
+        captured.planned.prover = Prover(stock.graph)
+    proof = captured.planned.prover.prove(made.graph)
     if not proof.proven:
         raise PlanError(unequal(proof, captured.program.name))
     stage = StageTime("prove", time.perf_counter() - begun)
@@ -176,11 +176,11 @@ def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
     stage = captured.stage
     captured.kept.begin()
     with captured.inside():
-        if choices or captured.stock is None:
+        if choices or captured.planned.stock is None:
             log = StageLog(newer)
             found = executed(Hooks(captured.executor, choices, log, kept=captured.kept), stage)
         else:
-            (log, found), captured.stock = captured.stock, None
+            (log, found), captured.planned.stock = captured.planned.stock, None
         hooks, forward, backward = found.hooks, found.forward, found.backward
         hooks.restart()
         validate(forward, backward)
