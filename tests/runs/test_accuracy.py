@@ -294,7 +294,12 @@ def test_the_stock_plan_is_the_reference_where_unmodified_thunder_repeats_draws(
 
     assert not planned(module(Checkpointed)).ok
     checked = planned(module(Checkpointed), ("it draws again",))
-    assert (checked.ok, checked.against, checked.why, checked.bitwise) == (True, "stock plan", "it draws again", None)
+    assert (checked.ok, checked.against, checked.why, checked.bitwise) == (
+        True,
+        "stock plan",
+        f"it draws again; {accuracy.STOCK_IS}",
+        None,
+    )
 
 
 @pytest.mark.slow

@@ -17,9 +17,8 @@ from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks
 from workbench.compiler.fusion.executors import (
     Observer,
 )
-from workbench.compiler.interop.thunder_api import (
-    Transform,
-)
+from workbench.compiler.interop import thunder_api
+from workbench.compiler.interop.thunder_api import Transform
 from workbench.compiler.lowering import installed
 from workbench.compiler.pipeline.compilation import Hooks
 from workbench.core.config import EAGER, Config
@@ -180,10 +179,7 @@ def proofs_of(jitted: Any) -> tuple[Proof, ...]:
 
 
 def unmodified(
-    fn: Callable[..., Any],
-    transforms: Sequence[Transform] = (),
-    capture: str = "interpreter",
-    ways: Sequence[str] = WAYS,
+    fn: Callable[..., Any], transforms: Sequence[Transform] = (), ways: Sequence[str] = WAYS
 ) -> Callable[..., Any]:
     """A program as Thunder alone compiles it, with its default executors: what every run is checked against.
 
@@ -191,13 +187,14 @@ def unmodified(
     ----------
     fn : callable or torch.nn.Module
     transforms : sequence of Transform, optional
-        Those that share it among ranks. With them it is `stock`.
-    capture : {'dynamo', 'interpreter', 'parts'}
-        How it comes in where ranks share it.
+        Those that share it among ranks, which ``thunder.jit`` is then given.
     ways : sequence of {'thunder.jit', 'thunderfx'}
-        Functions of Thunder to try, one after the other.
+        Functions of Thunder to try, one after the other, where no ranks share it.
     """
-    return stock(fn, transforms, capture) if transforms else as_installed(fn, ways)
+    made: Callable[..., Any] = (
+        thunder_api.jit(fn, transforms=list(transforms)) if transforms else as_installed(fn, ways)
+    )
+    return made
 
 
 def stock(

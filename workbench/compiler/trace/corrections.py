@@ -1,4 +1,4 @@
-"""What plans here compute otherwise than unmodified Thunder: the list that `docs/reference/corrections.md` shows, and its marks.
+"""Corrections of unmodified Thunder: the list that `docs/reference/corrections.md` shows, and the marks in a trace.
 
 What corrects a statement while it is traced marks it; the rest is found in the traces, by `pipeline.plan_corrections`.
 """

@@ -52,6 +52,9 @@ _THUNDERS = (THUNDER, THUNDERFX)
 STOCK = "stock plan"
 """The reference for random programs that unmodified Thunder does not take, or draws wrongly for."""
 
+STOCK_IS = "held to the workbench's own plan without choices, by Thunder's default executors and with its corrections"
+"""What that reference is, for who reads why it is not ``thunder.jit``."""
+
 FLOAT64 = "float64"
 """The reference that is the program run by eager PyTorch in double precision."""
 
@@ -521,7 +524,7 @@ def _reference(
     if not random:
         return Reference("", {}, {}, reasons)
     stepper, jitted = _stepper(build, seed, modes, partial(api.stock, capture=capture))
-    return Reference(STOCK, first_step(stepper, seed), {}, reasons)
+    return Reference(STOCK, first_step(stepper, seed), {}, (*reasons, STOCK_IS))
 
 
 def _wrong(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
@@ -47,11 +47,13 @@ class Trained:
 
 def check(
     compile_program: Compile,
+    unmodified: Compile,
     stock: Compile,
     build: Callable[[], Parts],
     *,
     seed: int = 0,
     modes: Mapping[str, str] = MappingProxyType({}),
+    draws_differ: Sequence[str] = (),
 ) -> Accuracy:
     """Train under a plan, by unmodified Thunder with the same sharing, and by PyTorch's `DistributedDataParallel`.
 
@@ -59,14 +61,21 @@ def check(
 
     Parameters
     ----------
-    compile_program, stock : callable
-        Compile a module: as the plan says, and as unmodified Thunder does.
+    compile_program : callable
+        Compiles a module as the plan says.
+    unmodified : callable
+        As Thunder is installed, with the transforms that share it.
+    stock : callable
+        As a plan without choices: what is compared with where numbers are drawn and unmodified Thunder does not take
+        the program, or draws wrongly.
     build : callable
         Makes this rank's program anew: with the same parameters on all ranks, and inputs of its own.
     seed : int
         Of this rank.
     modes : mapping of str to str, optional
         Of PyTorch, in force in each forward; as in `workbench.core.config.MODES`.
+    draws_differ : sequence of str, optional
+        As in `workbench.runs.process.request.RunRequest`.
 
     Returns
     -------
@@ -74,35 +83,78 @@ def check(
         Of what `Trained` holds.
     """
     trained = functools.partial(train, build=build, seed=seed, modes=modes)
-    ours = trained(compile_program)
-    references = {accuracy.THUNDER: trained(stock), "eager": trained(replicated)}
-    if references["eager"].random:
-        del references["eager"]
-    known = references[accuracy.THUNDER]
-    changed = tuple(dict.fromkeys(name for key, name in ours.kernels.items() if key not in known.kernels))
-    differ, bits, unsteady = other_bits(ours.tensors, known.tensors), not changed, frozenset[str]()
-    if bits and _any_rank(bool(differ)):
-        unsteady = other_bits(trained(stock).tensors, known.tensors)
+    held_to = functools.partial(compare, least=accuracy.least_tolerance(modes))
+    ours, eager = trained(compile_program), trained(replicated)
+    random = _any_rank(eager.random)
+    name, known, why = _reference(unmodified, stock, trained, random=random, draws_differ=draws_differ)
+    if name == accuracy.THUNDER and not random:
+        off = [error for error in held_to(known.tensors, eager.tensors, "eager") if not error.ok]
+        right = all(error.ok for error in held_to(ours.tensors, eager.tensors, "eager"))
+        is_off, is_right = _any_rank(bool(off)), not _any_rank(not right)
+        if is_off and is_right:
+            where = (
+                f"{off[0].name} is off by {off[0].max_abs_error:.3g} from eager PyTorch's" if off else "on another rank"
+            )
+            name, why = "", f"{accuracy.THUNDER} is wrong here: {where}"
+    references = ({name: known} if name else {}) | ({} if random else {"eager": eager})
+    is_thunder, differ, unsteady = name == accuracy.THUNDER, frozenset[str](), frozenset[str]()
+    changed: tuple[str, ...] | None = None
+    if is_thunder:
+        changed = tuple(dict.fromkeys(kernel for key, kernel in ours.kernels.items() if key not in known.kernels))
+        differ = other_bits(ours.tensors, known.tensors)
+        if not changed and _any_rank(bool(differ)):
+            unsteady = other_bits(trained(unmodified).tensors, known.tensors)
     tensors = [
         error
         for against, expected in references.items()
-        for error in compare(
+        for error in held_to(
             ours.tensors,
             expected.tensors,
             against,
-            exact=bits and against == accuracy.THUNDER,
+            exact=changed == () and against == accuracy.THUNDER,
             unsteady=unsteady,
-            least=accuracy.least_tolerance(modes),
         )
     ]
     return Accuracy(
         ok=all(tensor.ok for tensor in tensors),
         max_error=max((tensor.max_abs_error for tensor in tensors), default=0.0),
-        against=" and ".join(references),
+        against=" and ".join(references) if name else "PyTorch eager",
         tensors=tuple(tensors),
-        bitwise=not differ,
+        bitwise=not differ if is_thunder else None,
         changed_kernels=changed,
+        why=why,
     )
+
+
+def _reference(
+    unmodified: Compile,
+    stock: Compile,
+    trained: Callable[[Compile], Trained],
+    *,
+    random: bool,
+    draws_differ: Sequence[str],
+) -> tuple[str, Trained, str]:
+    """What training is held to beside eager: its name, what it came to, and why it is not ``thunder.jit``.
+
+    The name is empty where there is nothing.
+    """
+    from workbench.compiler.driver.as_installed import is_about_memory, refusal
+
+    why = "; ".join(draws_differ) if random else ""
+    if not why:
+        found = Trained({})
+        try:
+            found = trained(unmodified)
+        except Exception as error:
+            if is_about_memory(error):
+                raise
+            why = refusal(accuracy.THUNDER, error)
+        if not _any_rank(bool(why)):
+            return accuracy.THUNDER, found, ""
+        why = why or f"{accuracy.THUNDER} refuses it on another rank"
+    if random:
+        return accuracy.STOCK, trained(stock), f"{why}; {accuracy.STOCK_IS}"
+    return "", Trained({}), why
 
 
 def _any_rank(here: bool) -> bool:

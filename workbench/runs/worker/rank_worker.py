@@ -190,15 +190,18 @@ class _Ranks:
         seed: int,
     ) -> None:
         """Compare parameters and gradients of a few steps of training."""
+        from workbench.compiler import api
         from workbench.runs.measure import rank_training
 
-        stock = worker.compiler_of(None, "", self.transforms)
+        unmodified = worker.compiler_of(None, "", self.transforms)
         outcome = rank_training.check(
             lambda module: compile_program(module, None),
-            lambda module: stock(module, None),
+            lambda module: unmodified(module, None),
+            lambda module: api.stock(module, self.transforms()),
             build,
             seed=seed + self._data,
             modes=self._asked.program.get("modes", {}),
+            draws_differ=self._asked.draws_differ,
         )
         for error in outcome.tensors:
             log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))

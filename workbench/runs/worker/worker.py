@@ -89,9 +89,7 @@ def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoRet
     os._exit(0 if isinstance(end, events.Finished) else 1)
 
 
-def compiler_of(
-    config_text: str | None, name: str, transforms: Transforms = tuple, capture: str = "interpreter"
-) -> Compiler:
+def compiler_of(config_text: str | None, name: str, transforms: Transforms = tuple) -> Compiler:
     """What compiles a program: a config, or unmodified Thunder where there is none.
 
     Reads the config at once; the compiler is imported when it is first called for.
@@ -103,8 +101,6 @@ def compiler_of(
         The config's file, for messages.
     transforms : callable, optional
         Makes Thunder's transforms that share the program among ranks.
-    capture : {'dynamo', 'interpreter', 'parts'}
-        How the program comes in, for unmodified Thunder.
     """
     if config_text is None:
 
@@ -113,7 +109,7 @@ def compiler_of(
         ) -> Callable[..., Any]:
             from workbench.compiler import api
 
-            return api.unmodified(callable_, transforms(), capture)
+            return api.unmodified(callable_, transforms())
 
         return unmodified
     from workbench.core import config
@@ -166,7 +162,7 @@ def _measure(
     build, transforms = _builder(run_dir, asked, group), group.transforms if group is not None else tuple
     path = run_dir / request.CONFIG_FILE
     own = path.read_text() if path.exists() else None
-    compile_program = compiler_of(own, str(path), transforms, asked.capture)
+    compile_program = compiler_of(own, str(path), transforms)
     fusions = fusions_of(asked.program["device"])
     with fusions.kept():
         recorded, kernels_run, stepper = _compile(
@@ -336,7 +332,7 @@ def _variants(
     for name, (text, kind) in others.items():
         try:
             callable_, args, kwargs = build()
-            jitted = compiler_of(text, name, transforms, asked.capture)(callable_, None)
+            jitted = compiler_of(text, name, transforms)(callable_, None)
             found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed, modes=_modes(asked))
             _warm_up(found[name], max(options.warmup, 1), log)
         except Exception as error:

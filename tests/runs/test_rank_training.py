@@ -1,0 +1,135 @@
+"""What training on ranks is held to: Thunder as it is installed, or what `against` and `why` name instead."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from workbench.compiler import api
+from workbench.compiler.fastpath import install
+from workbench.compiler.interop.thunder_api import Transform
+from workbench.runs.measure import accuracy, rank_training
+from workbench.runs.measure.accuracy import Accuracy, Parts
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A group of this process."""
+    file = dist.FileStore(str(tmp_path / "meeting"), 1)
+    dist.init_process_group("gloo", store=file, rank=0, world_size=1, timeout=datetime.timedelta(seconds=60))
+    yield
+    dist.destroy_process_group()
+
+
+class Watching(Transform):
+    """Notes whether our patches are in force while Thunder compiles."""
+
+    def __init__(self) -> None:
+        self.hastened: list[bool] = []
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        self.hastened.append(install.is_hastened())
+        return prologue, computation, epilogue
+
+
+class Twice(nn.Module):
+    """A module that scales what a layer gives."""
+
+    def __init__(self, by: float = 2.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.by = by
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.linear(x).tanh() * self.by
+        return made
+
+
+class Dropped(Twice):
+    """One that draws."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(super().forward(x), 0.5)
+
+
+def parts(kind: Callable[[], nn.Module]) -> Callable[[], Parts]:
+    def build() -> Parts:
+        torch.manual_seed(0)
+        return kind(), (torch.randn(2, 3),), {}
+
+    return build
+
+
+def stock(module: nn.Module) -> Callable[..., Any]:
+    return api.stock(module)
+
+
+def unmodified(module: nn.Module) -> Callable[..., Any]:
+    return api.unmodified(module, (Watching(),))
+
+
+def refused(module: nn.Module) -> Callable[..., Any]:
+    raise NotImplementedError("no such operator")
+
+
+def wrong(module: nn.Module) -> Callable[..., Any]:
+    """Thunder, as if it computed something else."""
+    assert isinstance(module, Twice)
+    module.by = 3.0
+    return unmodified(module)
+
+
+def checked(reference: rank_training.Compile, kind: Callable[[], nn.Module] = Twice, **options: Any) -> Accuracy:
+    return rank_training.check(stock, reference, stock, parts(kind), **options)
+
+
+def test_the_reference_is_compiled_without_our_patches() -> None:
+    watching = Watching()
+    module, args, _ = parts(Twice)()
+    api.unmodified(module, (watching,))(*args)
+    api.stock(module, (watching,))(*args)
+    assert watching.hastened == [False, True]
+
+
+def test_training_is_held_to_unmodified_thunder_and_eager() -> None:
+    found = checked(unmodified)
+    assert (found.ok, found.against, found.why, found.bitwise) == (True, "thunder.jit and eager", "", True)
+
+
+def test_where_thunder_refuses_the_program_the_reference_is_eager() -> None:
+    found = checked(refused)
+    assert (found.ok, found.against, found.bitwise, found.changed_kernels) == (True, "PyTorch eager", None, None)
+    assert found.why == "thunder.jit refuses it (NotImplementedError: no such operator)"
+
+
+def test_where_thunder_is_wrong_the_reference_is_eager() -> None:
+    found = checked(wrong)
+    assert (found.ok, found.against, found.bitwise) == (True, "PyTorch eager", None)
+    assert found.why.startswith("thunder.jit is wrong here: ")
+    # A plan that is as wrong is no reason to leave it out.
+    both = rank_training.check(wrong, wrong, stock, parts(Twice))
+    assert (both.ok, both.against) == (False, "thunder.jit and eager")
+
+
+@pytest.mark.parametrize("told", [(), ("it draws again",)])
+def test_where_thunder_draws_otherwise_the_reference_is_a_plan_without_choices_and_said_to_be(
+    told: tuple[str, ...],
+) -> None:
+    found = checked(refused if not told else unmodified, Dropped, draws_differ=told)
+    assert (found.ok, found.against, found.bitwise) == (True, "stock plan", None)
+    reason = told[0] if told else "thunder.jit refuses it (NotImplementedError: no such operator)"
+    assert found.why == f"{reason}; {accuracy.STOCK_IS}"
+
+
+def test_draws_that_are_thunders_are_held_to_thunder() -> None:
+    found = checked(unmodified, Dropped)
+    assert (found.ok, found.against, found.why) == (True, "thunder.jit", "")
