@@ -16,16 +16,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 import workbench
 from tests.amount import amount
 from workbench.bench import Workbench
+from workbench.compiler.lowering.installed import compiled_alone
 from workbench.compiler.planner import planner as replan
 from workbench.compiler.planner.planner import base_of
 from workbench.compiler.trace.lazy_value import Later
 from workbench.compiler.trace.planning_lock import PLANNING, PlanningLock, one_at_a_time
 from workbench.errors import ChoiceError
+from workbench.programs import modes
 
 PATIENCE_S = 120
 
@@ -338,3 +341,59 @@ def test_replays_in_threads_give_the_results_of_one() -> None:
             assert all(map(torch.equal, each.result(), expected))
         for each in opened:
             each.result()
+
+
+def scaled(by: float) -> Callable[..., torch.Tensor]:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (functional.gelu(x @ w).clamp(-1, 1) * by).sum()
+
+    return program
+
+
+def tensors(rows: int) -> tuple[torch.Tensor, ...]:
+    drawn = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(rows, rows, generator=drawn).requires_grad_() for _ in range(2))
+
+
+@pytest.mark.slow
+def test_configs_that_threads_compile_beside_each_other_and_beside_opening_are_compiled() -> None:
+    """Without the lock Dynamo leaves one of two programs as it is, in silence, and opening finds no operator."""
+    bench = workbench.open(scaled(2.0), *tensors(8), device="cpu", executor="torch", capture="dynamo")
+    config = bench.config
+
+    def replay(rows: int) -> None:
+        jitted = config.jit(scaled(2.0))
+        found = jitted(*tensors(rows))
+        assert jitted._lc_cs is not None, "Thunder has compiled it"
+        assert torch.allclose(found, scaled(2.0)(*tensors(rows)), atol=1e-4)
+
+    def opened(rows: int) -> None:
+        other = workbench.open(scaled(3.0), *tensors(rows), device="cpu", executor="torch", capture="dynamo")
+        assert other.plan.proof.proven
+
+    with ThreadPoolExecutor(4) as pool:
+        begun = [pool.submit(replay, rows) for rows in range(3, 19)] + [pool.submit(opened, n) for n in range(30, 38)]
+        for each in begun:
+            each.result(300)
+
+
+def test_who_compiles_gives_its_turn_up_while_it_waits_for_who_plans() -> None:
+    compiling, planning, order = threading.Event(), threading.Event(), []
+
+    def plan() -> None:
+        with PLANNING:
+            planning.set()
+            assert compiling.wait(60)
+            # It waits until no thread needs another data type.
+            with modes.restored({"default_dtype": "float64"}):
+                order.append(("plans", torch.get_default_dtype()))
+
+    thread = threading.Thread(target=plan)
+    with modes.restored({"default_dtype": "float32"}):
+        thread.start()
+        assert planning.wait(60)
+        threading.Timer(0.2, compiling.set).start()
+        with compiled_alone():
+            order.append(("compiles", torch.get_default_dtype()))
+    thread.join(60)
+    assert order == [("plans", torch.float64), ("compiles", torch.float32)]

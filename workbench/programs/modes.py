@@ -158,6 +158,20 @@ class _Turn:
             _turns.enter({}, self._outside)
 
 
+@contextlib.contextmanager
+def turn_given_up() -> Iterator[None]:
+    """Inside, this thread has no turn, so that what it waits for may be held by a thread that waits for its own."""
+    needs = getattr(_here, "needs", None)
+    if needs is None:
+        yield
+        return
+    _turns.leave()
+    try:
+        yield
+    finally:
+        _turns.enter({}, needs)
+
+
 def of_building(modes: Mapping[str, str]) -> dict[str, str]:
     """Those of the modes that a factory is to be called under: they decide what it makes, and not how it is run."""
     return {name: mode for name, mode in modes.items() if name == "default_dtype"}

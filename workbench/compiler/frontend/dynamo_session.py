@@ -21,6 +21,7 @@ from workbench.compiler.interop import dynamo_stance, patches
 from workbench.compiler.interop.dynamo_cleanup import noted
 from workbench.compiler.interop.shared_context import together
 from workbench.compiler.lowering import without_value_checks
+from workbench.compiler.lowering.installed import compiled_alone
 from workbench.interop.torch_private import dynamo_config, eval_frame
 from workbench.programs.modes import restored
 
@@ -81,9 +82,9 @@ def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], conve
 def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
     """Inside, Dynamo compiles for one program: with its limit, and what it compiles is noted.
 
-    What other threads have put the process into, for programs of other modes, is waited for.
+    What other threads have put the process into, for programs of other modes, is waited for, and so is what plans.
     """
-    with restored({}), settings(limit), noted(codes):
+    with compiled_alone(), restored({}), settings(limit), noted(codes):
         yield
 
 

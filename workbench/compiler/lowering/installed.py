@@ -16,6 +16,8 @@ from workbench.compiler.interop import double_backward, patches, thunder_api
 from workbench.compiler.interop.thread_patches import Place, ThreadPatches, wrapped
 from workbench.compiler.interop.thunder_api import cell_of, transforms
 from workbench.compiler.lowering import thunder_fixes
+from workbench.compiler.trace.planning_lock import PLANNING
+from workbench.programs.modes import turn_given_up
 
 
 def _places() -> list[Place]:
@@ -30,6 +32,16 @@ _compilation = ThreadPatches("compilation", _places)
 def installed() -> Iterator[None]:
     """Inside, this thread traces and compiles by Thunder with our patches."""
     with _compilation(), install.hastened():
+        yield
+
+
+@contextlib.contextmanager
+def compiled_alone() -> Iterator[None]:
+    """Inside, no other thread traces, plans or compiles: they share Dynamo's state, fake tensors and memo tables."""
+    with contextlib.ExitStack() as inside:
+        # A thread that plans may wait for this one's turn.
+        with turn_given_up():
+            inside.enter_context(PLANNING)
         yield
 
 
@@ -52,7 +64,7 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
 def _traced(stock: Callable[..., Any]) -> Callable[..., Any]:
     def acquire_initial_trace(*args: Any, **kwargs: Any) -> Any:
         try:
-            with installed():
+            with compiled_alone(), installed():
                 return stock(*args, **kwargs)
         except BaseException:
             patches.forget_layouts()
@@ -64,7 +76,7 @@ def _traced(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _built(stock: Callable[..., Any]) -> Callable[..., Any]:
     def apply_transforms_and_build_cache_entry(*args: Any, **kwargs: Any) -> Any:
         try:
-            with installed():
+            with compiled_alone(), installed():
                 return stock(*args, **kwargs)
         finally:
             patches.forget_layouts()
