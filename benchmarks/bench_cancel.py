@@ -94,7 +94,7 @@ def reach(run_dir: Path, stage: str) -> None:
 
 
 def is_gone(run_dir: Path, pid: int) -> bool:
-    """Whether a run is over, and no process and no temporary file of it is left."""
+    """Return whether a run is over, and no process and no temporary file of it is left."""
     if psutil.pid_exists(pid) or (run_dir / run_control.SCRATCH).exists():
         return False
     return any(isinstance(event, events.FINAL) for event in event_log.read(run_dir))

@@ -114,7 +114,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def same_as_fresh(lab: Lab, program: str) -> bool:
-    """Whether the plan is that of the program opened anew with the same choices."""
+    """Return whether the plan is that of the program opened anew with the same choices."""
     code = (
         f"fresh = wb.open({program})\nfresh.choose(dict(bench.choices)) if bench.choices else None\n"
         "a, b = bench.plan, fresh.plan\n"

@@ -73,7 +73,7 @@ def examine() -> tuple[Check, ...]:
 
 
 def all_essential(checks: Iterable[Check]) -> bool:
-    """Whether nothing essential is missing."""
+    """Return whether nothing essential is missing."""
     return all(check.ok for check in checks if check.essential)
 
 

@@ -390,7 +390,7 @@ def _decoded(data: bytes, name: str) -> str:
 
 
 def _is_config(path: Path) -> bool:
-    """Whether there is nothing else in a file than a config, be its fields legal or not."""
+    """Return whether there is nothing else in a file than a config, be its fields legal or not."""
     try:
         data = paths.read(path, MOST_BYTES)
         if data.strip():

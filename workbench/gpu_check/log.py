@@ -24,7 +24,7 @@ def line_of(step: str, *, seconds: float, at: str, figures: Figures | None = Non
 
 
 def is_right(line: dict[str, Any]) -> bool:
-    """Whether a step was carried out and all is as it has to be."""
+    """Return whether a step was carried out and all is as it has to be."""
     return not line["error"] and not line["figures"].get(WRONG)
 
 
@@ -68,7 +68,7 @@ class Log:
             untrusted_files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def first_done(self) -> bool:
-        """Whether it is noted that all steps that come first are done: to find out takes a process seconds."""
+        """Return whether it is noted that all steps that come first are done: to find out takes a process seconds."""
         return untrusted_files.exists(self._first)
 
     def note_first_done(self) -> None:

@@ -292,7 +292,7 @@ def longest_first(parts: Iterable[Part]) -> list[Part]:
 
 
 def is_all_right(result: dict[str, Any]) -> bool:
-    """Whether nothing that was carried out is wrong."""
+    """Return whether nothing that was carried out is wrong."""
     return not any(count_wrong(outcome) for outcome in result["parts"].values())
 
 

@@ -116,7 +116,7 @@ def rewritten(program: Any, example: tuple[Any, ...], executor: str = "torch") -
 
 
 def same_results(program: Any, other: Any, example: tuple[Any, ...]) -> bool:
-    """Whether two programs return the same, and leave the same in their inputs, up to rounding."""
+    """Return whether two programs return the same, and leave the same in their inputs, up to rounding."""
 
     def called(fn: Any) -> list[Any]:
         given = [tensor.detach().clone() for tensor in example]

@@ -36,7 +36,7 @@ class Prediction:
 
     @property
     def locked(self) -> bool:
-        """Whether a prediction is locked in."""
+        """Return whether a prediction is locked in."""
         return self._locked is not None
 
     @property

@@ -241,7 +241,7 @@ def sites_of(schedule: Schedule, collective: Collective, choices: Mapping[str, s
 
 
 def orders(id: str, choices: Mapping[str, str]) -> bool:
-    """Whether a choice at this site does nothing but order the statements that the other choices leave."""
+    """Return whether a choice at this site does nothing but order the statements that the other choices leave."""
     if id in ORDERING:
         return choices.get(STAGE) != BEFORE_FUSION
     # What has a place of its own stays out of buckets.

@@ -126,7 +126,7 @@ class Remat(Lever):
 
 
 def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequence[int]]) -> str:
-    """Whether the plan's producing fusion still writes the variable."""
+    """Return whether the plan's producing fusion still writes the variable."""
     if graph is None:
         return ""
     value = graph.value_index.get(crossing.name, -1)

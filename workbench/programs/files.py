@@ -32,7 +32,7 @@ _NOT_THE_USERS = tuple(
 
 
 def is_file_name(name: str) -> bool:
-    """Whether `name` means a factory in a file and not a built-in program."""
+    """Return whether `name` means a factory in a file and not a built-in program."""
     return name.partition(":")[0].endswith(".py") or "/" in name
 
 

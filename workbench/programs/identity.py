@@ -155,7 +155,7 @@ class OperatorWitness:
         return cls(name, digest_of(OPDEFS[name]))
 
     def holds(self, kinds: frozenset[type | str]) -> bool:  # asked as functions are
-        """Whether an operator of that name has that digest."""
+        """Return whether an operator of that name has that digest."""
         try:
             return self.of(self.name) == self
         except (UnknownError, KeyError):
@@ -163,7 +163,7 @@ class OperatorWitness:
 
 
 def is_versioned(file: str) -> bool:
-    """Whether code is of a package whose version is part of every key, of Python's own, or of the workbench."""
+    """Return whether code is of a package whose version is part of every key, of Python's own, or of the workbench."""
     if file.startswith((_WORKBENCH, "<frozen", "<workbench>", "<graph>")):
         return True
     if file.startswith(_SITE):
@@ -419,7 +419,7 @@ class _Reader:
         self._say(sorted(_Reader(self._kinds, in_library=self._in_library).digest(value) for value in kept))
 
     def _is_of_another(self, key: Any) -> bool:
-        """Whether something is noted by a class of a library that the program is not made of."""
+        """Return whether something is noted by a class of a library that the program is not made of."""
         if self._kinds is None or not self._in_library:
             return False
         if isinstance(key, type):
@@ -504,7 +504,7 @@ class _Reader:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a module, or something in it, is of a library."""
+    """Return whether a module, or something in it, is of a library."""
     home = sys.modules.get(name.partition(".")[0])
     return str(getattr(home, "__file__", "")).startswith(_SITE)
 

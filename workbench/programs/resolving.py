@@ -68,7 +68,7 @@ class Program:
 
     @property
     def training(self) -> bool | None:
-        """Whether the module is in training mode; None where the program is no module."""
+        """Return whether the module is in training mode; None where the program is no module."""
         return self.callable.training if isinstance(self.callable, torch.nn.Module) else None
 
     def build(self, device: str | None = None) -> Parts:

@@ -80,7 +80,7 @@ class Readout:
 
     @property
     def over(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return self.state in _STATES.values()
 
     def take(self, event: Event) -> None:

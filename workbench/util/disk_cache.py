@@ -173,7 +173,7 @@ def _check(content: bytes) -> bytes:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a file is this person's, and nobody else can write into it."""
+    """Return whether a file is this person's, and nobody else can write into it."""
     there = path.lstat()
     others_write = there.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISREG(there.st_mode) and there.st_uid == os.getuid() and not others_write

@@ -131,7 +131,7 @@ class Links:
 
     @property
     def read(self) -> NDArray[np.bool_]:
-        """Whether a statement of the same trace reads the result."""
+        """Return whether a statement of the same trace reads the result."""
         return np.diff(self.readers.offsets) > 0
 
     @property

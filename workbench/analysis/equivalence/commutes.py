@@ -11,7 +11,7 @@ _SENT = (Kind.COLLECTIVE, Kind.WAIT)
 
 
 def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
-    """Whether a graph computes what it does whatever its statements compute, with its rows in another order.
+    """Return whether a graph computes what it does whatever its statements compute, with its rows in another order.
 
     In a twentieth of the time of a proof by values: no statement is looked into. Values are read after they
     are made, and by the same side; each access of memory that anything writes comes after as many of the writes as
@@ -69,7 +69,7 @@ def _in_order(graph: Graph, new_row: NDArray[np.intp], among: NDArray[np.intp]) 
 
 
 def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.int64]) -> bool:
-    """Whether each access of memory comes after the writes that it came after."""
+    """Return whether each access of memory comes after the writes that it came after."""
     statements, values = graph.statements, graph.values
     parent, kind = statements.parent, statements.kind
     storage = values.storage.astype(np.intp)

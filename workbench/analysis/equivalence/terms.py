@@ -114,7 +114,7 @@ class Move:
 
     @property
     def whole(self) -> bool:
-        """Whether all elements are where they were."""
+        """Return whether all elements are where they were."""
         return self.taken == self.shape and self == Move.of(self.taken, self.shape, contiguous(self.shape), 0)
 
     @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - moves are few, and small
@@ -205,7 +205,7 @@ class Terms:
 
 
 def may_write(graph: Graph, terms: Terms) -> bool:
-    """Whether any statement may write into memory that it did not make; False only where none does."""
+    """Return whether any statement may write into memory that it did not make; False only where none does."""
     if (graph.statements.flags & StatementFlag.INPLACE).any():
         return True
     texts = set(graph.statements.computes) - {""}
@@ -227,12 +227,12 @@ def _parts(kind: str) -> tuple[str, tuple[int, ...], str]:
 
 
 def is_float(kind: str) -> bool:
-    """Whether it is a floating point type."""
+    """Return whether it is a floating point type."""
     return kind.partition("[")[0] in _FLOAT_BITS
 
 
 def is_wider(wide: str, narrow: str) -> bool:
-    """Whether every number of one floating point type is one of the other."""
+    """Return whether every number of one floating point type is one of the other."""
     one, other = _FLOAT_BITS[wide.partition("[")[0]], _FLOAT_BITS.get(narrow.partition("[")[0])
     return other is not None and one[0] >= other[0] and one[1] >= other[1]
 
@@ -244,7 +244,7 @@ def in_place(step: Step) -> tuple[str, bool]:
 
 
 def comes_apart(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], made: Sequence[str]) -> bool:
-    """Whether what comes out of a bucket is what each part alone would have come to, in order and by shape."""
+    """Return whether what comes out of a bucket is what each part alone would have come to, in order and by shape."""
     if len(kinds) != len(made) or len({_parts(kind)[::2] for kind in (*kinds, *made)}) != 1:
         return False
     gathers, reduces, scatters = ("all_gather" in call, "all_reduce" in call, "reduce_scatter" in call)

@@ -312,12 +312,12 @@ class Under:
 
     @property
     def guessed(self) -> bool:
-        """Whether rows are asked for that are not known to be true of all choices."""
+        """Return whether rows are asked for that are not known to be true of all choices."""
         return bool(self._guesses) or self.beyond > 0
 
     @property
     def nothing(self) -> bool:
-        """Whether there is nothing to free, or nothing to choose."""
+        """Return whether there is nothing to free, or nothing to choose."""
         return not len(self.over) or not self._base.count
 
     # What is put in.
@@ -342,7 +342,7 @@ class Under:
         self._guesses.append((dict.fromkeys(numbers.tolist(), -1.0), 1.0 - len(numbers)))
 
     def again(self, taken: NDArray[np.float64]) -> bool:
-        """Whether choices are others than when this was asked last."""
+        """Return whether choices are others than when this was asked last."""
         other = not np.array_equal(taken, self._last)
         self._last = taken
         return other

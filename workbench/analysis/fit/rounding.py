@@ -101,7 +101,7 @@ class Closing[P: Weighed]:
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 
     def within(self, limit_bytes: int, gap: float) -> bool:
-        """Whether what is known for a limit is as near to the bound as that, or as the solver would go."""
+        """Return whether what is known for a limit is as near to the bound as that, or as the solver would go."""
         known = self._known(limit_bytes)
         if known is None:
             return self._proven.get(limit_bytes, -np.inf) == np.inf

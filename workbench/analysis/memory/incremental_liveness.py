@@ -95,7 +95,7 @@ class Incremental:
         return self._next[row]
 
     def runs(self, row: int) -> bool:
-        """Whether a statement is among those that run in the backward."""
+        """Return whether a statement is among those that run in the backward."""
         return row in self._runs
 
     def absent(self, storage: int, read: int | None = None) -> tuple[int, int] | None:

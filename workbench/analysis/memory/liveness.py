@@ -380,7 +380,7 @@ class Predictor:
         return available, forward
 
     def _writes(self, row: int, values: set[int]) -> bool:
-        """Whether the statement writes into one of the values."""
+        """Return whether the statement writes into one of the values."""
         written = {self._storage[value] for value in self._outputs[row]}
         return any(value in values and self._storage[value] in written for value in self._inputs[row])
 

@@ -245,13 +245,13 @@ class Recomputer:
         return ""
 
     def gathered(self, storage: int) -> bool:
-        """Whether a storage is an argument's shards, gathered: what can be gathered again."""
+        """Return whether a storage is an argument's shards, gathered: what can be gathered again."""
         graph = self.graph
         makers = graph.values.producer[np.flatnonzero(graph.values.storage == storage)]
         return any(graph.statements.kind[row] == Kind.COLLECTIVE and self._gathers_argument(row) for row in makers)
 
     def _gathers_argument(self, row: int) -> bool:
-        """Whether a statement gathers an argument, or waits for that."""
+        """Return whether a statement gathers an argument, or waits for that."""
         statements, values = self.graph.statements, self.graph.values
         sent = statements.inputs[row][:1]
         if statements.kind[row] == Kind.WAIT:
@@ -289,7 +289,7 @@ class Recomputer:
         return reason
 
     def _repeats(self, chosen: frozenset[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
-        """Whether a value that is needed again is made again, where so many storages are chosen."""
+        """Return whether a value that is needed again is made again, where so many storages are chosen."""
         storages, producers, made, held = self._storage, self._producer, self._made_by_forward, self._held
 
         def again(value: int) -> bool:

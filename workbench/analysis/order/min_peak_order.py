@@ -274,7 +274,7 @@ def late(half: Held, order: Sequence[int], members: Collection[int]) -> list[int
 
 
 def stands_late(half: Held, members: Collection[int]) -> bool:
-    """Whether `late` leaves the order there is."""
+    """Return whether `late` leaves the order there is."""
     others = [0]
     for statement in range(len(half.rows)):
         others.append(others[-1] + (statement not in members))

@@ -256,7 +256,7 @@ class Cutter:
 
     @property
     def _room(self) -> bool:
-        """Whether another plan is made."""
+        """Return whether another plan is made."""
         return len(self._weighed) < self.most
 
     def _front(self) -> dict[_Made, Cut]:
@@ -298,12 +298,12 @@ def compute_s(bench: Workbench, plan: Plan, machine: Machine) -> float:
 
 
 def beaten(cut: Cut, other: Cut) -> bool:
-    """Whether another has as little or less of everything."""
+    """Return whether another has as little or less of everything."""
     return all(theirs <= own * (1 + _NEAR) for own, theirs in zip(cut.figures, other.figures, strict=True))
 
 
 def _go_together(made: _Made, at: _Made) -> bool:
-    """Whether not both are presets."""
+    """Return whether not both are presets."""
     return not all(any(id.startswith("remat.") for id, _ in one) for one in (made, at))
 
 

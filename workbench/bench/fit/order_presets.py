@@ -58,12 +58,12 @@ def orders(before: Plan, using: Collection[str], pinned: Collection[str]) -> tup
 
 
 def shares(before: Plan, pinned: Collection[str]) -> bool:
-    """Whether identical fusions may be compiled once."""
+    """Return whether identical fusions may be compiled once."""
     return "sharing.identical" in before.site_of and "sharing.identical" not in pinned
 
 
 def moves_waits(before: Plan, using: Collection[str], pinned: Collection[str]) -> bool:
-    """Whether collectives are to be moved, and there are some."""
+    """Return whether collectives are to be moved, and there are some."""
     by_hand = any(id.startswith(("waits.", "waits:")) for id in pinned)
     return WAITS in using and not by_hand and before.overlap is not None
 

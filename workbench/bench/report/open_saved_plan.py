@@ -184,7 +184,7 @@ class SavedPlan:
 
     @property
     def has_statements(self) -> bool:
-        """Whether `graph` and `timeline` are those of the choices made here."""
+        """Return whether `graph` and `timeline` are those of the choices made here."""
         return not self.unpredicted and not set(self.changed) - {_ORDER}
 
     @property

@@ -43,7 +43,7 @@ class Figure:
 
     @property
     def in_bytes(self) -> bool:
-        """Whether it is a number of bytes."""
+        """Return whether it is a number of bytes."""
         return self.name.endswith("_bytes")
 
     def text(self, value: int) -> str:
@@ -122,7 +122,7 @@ class Held:
 
     @property
     def ok(self) -> bool:
-        """Whether it is within what is allowed; what was never kept may be anything."""
+        """Return whether it is within what is allowed; what was never kept may be anything."""
         return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
 
     def line(self) -> str:

@@ -57,7 +57,7 @@ class History:
             self.at += 1
 
     def can_go(self, by: int) -> bool:
-        """Whether there are so many steps forward, or backward where negative."""
+        """Return whether there are so many steps forward, or backward where negative."""
         return 0 <= self.at + by < len(self._made)
 
     def go(self, by: int) -> None:

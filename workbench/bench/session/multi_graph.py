@@ -448,12 +448,12 @@ class PartsBench(Workbench):
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a change to take back."""
+        """Return whether there is a change to take back."""
         return self._last(-1) is not None
 
     @property
     def can_redo(self) -> bool:
-        """Whether there is a change to make again."""
+        """Return whether there is a change to make again."""
         return self._last(1) is not None
 
     def _last(self, by: int) -> Part | None:

@@ -29,7 +29,7 @@ class Request:
 
     @property
     def answered(self) -> bool:
-        """Whether it is known what came of it."""
+        """Return whether it is known what came of it."""
         return self.done is not None or self.error is not None
 
     @property

@@ -509,12 +509,12 @@ class Workbench(WayIn, Files):
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a change to take back."""
+        """Return whether there is a change to take back."""
         return self._history.can_go(-1)
 
     @property
     def can_redo(self) -> bool:
-        """Whether there is a change to make again."""
+        """Return whether there is a change to make again."""
         return self._history.can_go(1)
 
     def _go(self, by: int) -> None:

@@ -1,4 +1,4 @@
-"""What a compilation reports while it goes on, and its time shared out among the stages. `Recorder`, `attribute`."""
+"""Compile time by stage: `Recorder` collects a compilation's events, `attribute` divides the time among the stages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.runs.log.event_log import EventLog
 from workbench.runs.log.events import FusionBegin, FusionEnd, Stage
 
 UNATTRIBUTED = "unattributed"
-"""Name of the stage that is no stage: time that nothing accounts for."""
+"""Label of the time that no stage accounts for."""
 
 
 class StageObserver(Protocol):
@@ -40,7 +40,7 @@ class Interval:
 
 
 def intervals_of(event: Stage | FusionEnd) -> list[Interval]:
-    """What an event says of where time went; the parts of a fusion are put one after the other."""
+    """Return the intervals that an event reports; the parts of a fusion follow each other."""
     start_s = event.t_s - event.seconds
     if isinstance(event, Stage):
         return [Interval(event.name, start_s, event.t_s)]

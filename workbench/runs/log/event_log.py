@@ -30,7 +30,7 @@ _CHUNK_BYTES = 1 << 22
 
 
 def encode(event: Event) -> bytes:
-    """One line, with its end. Of a text that is none in UTF-8, such as a file's name may be, a part is replaced."""
+    """Return one line, with its line end. Text that is not valid UTF-8, such as a file name, is replaced in part."""
     return _ENCODER.encode({"type": event.type, **vars(event)}).encode(errors="replace") + b"\n"
 
 
@@ -47,7 +47,7 @@ def decode(line: bytes) -> Event | None:
     """
     readers = _readers()
     if line.startswith(_BEGIN):
-        # As `encode` wrote it: its type is known without reading all of it.
+        # `encode` writes the type first: it can be found without parsing the whole line.
         kind = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
         if kind in readers:
             return readers[kind](line)
@@ -66,7 +66,7 @@ _BEGIN = b'{"type":"'
 
 @functools.cache
 def _readers() -> dict[bytes, Callable[[bytes], Event]]:
-    """What reads a line, by its type; made when first used, for a worker writes its log and reads none."""
+    """Return a reader per event type; built on first use, since a worker writes its log and never reads it."""
     from pydantic import TypeAdapter
 
     return {kind.encode(): TypeAdapter(cls).validator.validate_json for kind, cls in TYPES.items()}
@@ -86,7 +86,7 @@ class Tail:
     Attributes
     ----------
     skipped : int
-        Lines so far that are no records.
+        Lines so far that are not records.
     """
 
     def __init__(self, path: Path, *, keep_open: bool = False) -> None:
@@ -99,7 +99,7 @@ class Tail:
         self._too_long = False
 
     def read(self) -> list[Event]:
-        """Events whose lines were completed since the last call. What follows the last line end waits.
+        """Return the events whose lines were completed since the last call; an incomplete last line waits.
 
         Raises
         ------
@@ -189,7 +189,7 @@ def append_line(path: Path, line: bytes) -> None:
     Raises
     ------
     OSError
-        If it cannot be written, or is no regular file.
+        If the file cannot be written or is not a regular file.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     with open(file, "rb+", buffering=0) as lines:
@@ -202,8 +202,8 @@ def append_line(path: Path, line: bytes) -> None:
 class EventLog:
     """Writes a log, from any thread of the worker.
 
-    A worker that can no longer write its log cannot tell anyone what it does: it says so on its standard error and
-    ends at once, with status `EXIT_LOG_UNWRITABLE`. So does, silently, a copy of the process that the program forked.
+    A worker that can no longer write its log cannot report anything: it prints the reason on standard error and ends at
+    once, with status `EXIT_LOG_UNWRITABLE`. A forked copy of the process ends the same way, without a message.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class EventLog:
 
     @property
     def descriptor(self) -> int:
-        """What it is written by: a line at once, behind all that is there."""
+        """File descriptor of the log; each write appends one line at once."""
         return self._file
 
     def now_s(self) -> float:

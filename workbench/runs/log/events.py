@@ -1,4 +1,4 @@
-"""What happens in a run: a type for each record of its event log."""
+"""Event types of a run: one type for each record of its event log."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Started(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Environment(Event):
-    """What the run runs on.
+    """Versions and machine of the run.
 
     Attributes
     ----------
@@ -306,7 +306,7 @@ class VariantTimes(Event):
 
     @property
     def verdict(self) -> Literal["faster", "slower", "noise"]:
-        """What the variant is beside the run: noise where the interval holds 1."""
+        """Speed of the variant relative to the run; "noise" where the interval contains 1."""
         if self.ratio_low <= 1 <= self.ratio_high:
             return "noise"
         return "faster" if self.ratio < 1 else "slower"
@@ -315,7 +315,7 @@ class VariantTimes(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatementTimes(Event):
-    """Where the time of a step goes, statement by statement: medians over steps with clocks.
+    """Time of each statement of a step: medians over steps with clocks.
 
     Attributes
     ----------
@@ -398,14 +398,14 @@ class PeakMeasured(Event):
     method : str
         ``allocation events`` or ``cuda allocator``.
     statement_live_bytes, statement_peak_bytes : list of int
-        After each statement and what it frees, and the most inside it; in the order of the plan's statements, without
-        members of fusions. Empty where the statements could not be told apart.
+        After each statement and its frees, and the maximum inside it; in the order of the plan's statements, without
+        members of fusions. Empty where the statements could not be distinguished.
     peak_statement : dict
-        That ran at the peak: its index ``statement`` with its ``name``, ``outputs`` and ``source``; -1 and empty where
-        none did. Empty where the statements could not be told apart.
+        The statement that ran at the peak: its index ``statement`` with its ``name``, ``outputs`` and ``source``; -1
+        and empty where none ran. Empty where the statements could not be distinguished.
     alive : list of dict
-        What the step had allocated and not yet freed at the peak, the largest first: ``bytes``, the ``value`` that lies
-        there, empty where it is none that the statement gives, and the statement that allocated it, as above.
+        Allocations of the step that were not yet freed at the peak, the largest first: ``bytes``, the ``value`` stored
+        there (empty if it is not an output of the statement) and the statement that allocated it, as above.
     kernels : list of dict
         As in `StatementTimes`.
     reserved_bytes, fragmented_bytes : int, optional

@@ -8,7 +8,7 @@ import math
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorError:
-    """How far one tensor is from the reference's.
+    """Difference between a tensor and the reference's.
 
     Attributes
     ----------

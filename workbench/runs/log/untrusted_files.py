@@ -1,4 +1,4 @@
-"""What is in a run's folder, read whoever wrote it: regular files only, and never without end; what fits JSON."""
+"""Safe reading of untrusted run folders: regular files only, bounded in size; and values that fit JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 RECORD_BYTES = 1 << 26
-"""The most that a request, or another note of a run, may take: what is larger is no such file."""
+"""Maximum size of a request or another note of a run; larger files are refused."""
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor to read a file by; what is no regular file is not opened, for that may wait for ever.
+    """Open a regular file and return its descriptor. Other kinds are not opened, since opening them may block for ever.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def open_regular(path: Path) -> int:
 
 
 def check_regular(mode: int) -> None:
-    """Refuse what is no regular file.
+    """Refuse anything but a regular file.
 
     Raises
     ------
@@ -54,12 +54,12 @@ def check_regular(mode: int) -> None:
 
 
 def read(path: Path, most_bytes: int = RECORD_BYTES) -> bytes:
-    """What is in a file.
+    """Return the bytes of a file.
 
     Raises
     ------
     OSError
-        If it cannot be read, is no regular file, or holds more than that.
+        If it cannot be read, is not a regular file, or is larger than `most_bytes`.
     """
     file = open_regular(path)
     with open(file, "rb", buffering=0) as opened:
@@ -99,10 +99,10 @@ def write(path: Path, text: str) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is something of that name, a link that leads nowhere included."""
+    """Return whether there is something of that name, a link that leads nowhere included."""
     try:
         os.lstat(path)
-    except (OSError, ValueError):  # also where the name is none: too long, or with a NUL
+    except (OSError, ValueError):  # also for invalid names: too long, or with a NUL
         return False
     return True
 

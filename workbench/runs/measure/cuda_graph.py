@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 NAME = "CUDA graph"
-"""What the variant is called."""
+"""Name of the variant."""
 
 _WARM_UP = 3
 """Steps on a stream of their own before the capture, as PyTorch asks for: libraries start and plans are made there."""
@@ -28,7 +28,8 @@ class GraphedStepper(Stepper):
     Raises
     ------
     RunError
-        If there is no CUDA device, or the program does what cannot be captured, such as waiting for the device.
+        If there is no CUDA device, or the program does something that cannot be captured, such as a wait for the
+        device.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class GraphedStepper(Stepper):
 
 
 def _first_reason(error: BaseException) -> str:
-    """What went wrong first, in one line: that a capture ended after that is another error."""
+    """Return the first error, in one line; the capture's own failure is only its consequence."""
     while error.__context__ is not None:
         error = error.__context__
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -29,7 +29,7 @@ class StepTime:
     Attributes
     ----------
     host_s : float
-        Until the last of it was asked of the device: what a benchmark without a sync would show.
+        Until the last work was submitted to the device: what a benchmark without a sync would show.
     wall_s : float
         Until the device was done.
     device_s : float
@@ -91,9 +91,9 @@ def interleaved[T](
     seed: int = 0,
     on_sample: Callable[[str, T], None] | None = None,
 ) -> dict[str, list[T]]:
-    """Take samples of several variants interleaved, the order drawn anew for each turn.
+    """Take samples of several variants interleaved, in a new random order for each turn.
 
-    What changes while it is measured, such as the machine's clock rate and neighbours, then hits all of them alike.
+    Changes during the measurement, such as in the machine's clock rate and load, then affect all variants equally.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def estimate(samples: Sequence[float]) -> Estimate:
 
 
 def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False) -> Estimate:
-    """How many times longer `one` takes than `other`, by medians.
+    """Return the ratio of the median of `one` to the median of `other`.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def noise(yardsticks_s: Sequence[float]) -> float:
-    """How much the machine's own speed varies: half the middle half of the yardstick's times over their median."""
+    """Return the variation of the machine's speed: half the interquartile range over the median of the yardstick."""
     if not len(yardsticks_s):
         return 0.0
     low, middle, high = np.percentile(np.asarray(yardsticks_s, float), (25, 50, 75))
@@ -190,7 +190,7 @@ class LoadWatch:
     @staticmethod
     def _read() -> tuple[float, float]:
         times = psutil.cpu_times()
-        # What guests take is part of what the system says users take.
+        # The system counts guest time as part of user time.
         idle_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0)
         busy_s = sum(times) - idle_s - getattr(times, "guest_nice", 0.0)
         return time.perf_counter(), busy_s - time.process_time()

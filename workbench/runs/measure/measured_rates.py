@@ -21,7 +21,9 @@ MACHINE_NAMES = (*MACHINES, THIS_CPU)
 _ROUNDS = 3
 """Each rate is that of the best of so many rounds: others on the machine only take away."""
 _WIDTHS = {"float32": 1024, "bfloat16": 256, "float16": 256}
-"""Of matmuls; the halves' are smaller, for a CPU without instructions for them takes a hundred times as long."""
+"""Matrix sizes by dtype; half precision is smaller, since a CPU without such instructions takes a hundred times as
+long.
+"""
 _GPU_WIDTH = 8192
 _GPU_COPIED = 1 << 30
 _COPIED = 1 << 26
@@ -43,7 +45,7 @@ def machine_of(name: str, ranks: int = 1) -> Machine:
     Raises
     ------
     ConfigError
-        If there is none of that name.
+        If no machine has that name.
     """
     checked(name)
     if name == THIS_CPU:
@@ -60,12 +62,12 @@ def machine_of(name: str, ranks: int = 1) -> Machine:
 
 
 def checked(name: str) -> None:
-    """Refuse a machine that there is none of, before anything is measured.
+    """Refuse an unknown machine name before anything is measured.
 
     Raises
     ------
     ConfigError
-        If there is none of that name.
+        If no machine has that name.
     """
     if name not in (*MACHINE_NAMES, THIS_GPU):
         known = ", ".join(MACHINE_NAMES)

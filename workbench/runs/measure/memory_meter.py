@@ -52,9 +52,8 @@ class MemorySampler(threading.Thread):
     interval_s : float
         Between samples.
     apart : bool, optional
-        Have them written by `workbench.runs.measure.memory_sampler_process`, which calls that lock the interpreter do
-        not stop. What is not read off the process, but told by the device's allocator, is then as it was when Python
-        ran last.
+        Write them from `workbench.runs.measure.memory_sampler_process`, which keeps going during calls that lock the
+        interpreter. Figures of the device's allocator are then those of when Python last ran.
     """
 
     def __init__(self, log: EventLog, interval_s: float, *, apart: bool = False) -> None:
@@ -164,8 +163,8 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
     stepper : Stepper
         Gradients are cleared first.
     clocks : StatementClocks, optional
-        Of the stepper's callable, by `time.time_ns`, the profiler's clock: they tell which statement allocates.
-        Nothing is told of statements where the step ran others.
+        Clocks of the stepper's callable, by `time.time_ns`, the profiler's clock: they tell which statement allocates.
+        There are no figures per statement where the step ran other statements.
 
     Returns
     -------
@@ -236,12 +235,12 @@ def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list
 
 
 def describe(allocation: Allocation, clocks: StatementClocks | None) -> dict[str, Any]:
-    """Whose an allocation is.
+    """Return the owner of an allocation.
 
     Returns
     -------
     dict
-        The ``value`` that lies there, empty where it is none that the statement gives; and the ``statement``, with its
+        The ``value`` stored there, empty if it is not an output of the statement; and the ``statement``, with its
         ``name``, ``outputs`` and ``source``.
     """
     if clocks is None or allocation.statement < 0:
@@ -262,7 +261,7 @@ def _described(clocks: StatementClocks | None, statement: int) -> dict[str, Any]
 def by_statement(
     changes: Sequence[Change], baseline_bytes: int, ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Which statement of a step allocated and freed what.
+    """Return the live and peak bytes of each statement of a step.
 
     Parameters
     ----------
@@ -319,7 +318,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """What a step allocated.
+    """One allocation of a step.
 
     Attributes
     ----------
@@ -349,7 +348,7 @@ def statement_at(at_ns: float, ticks: Sequence[tuple[int, bool]], times_ns: Sequ
 def allocations(
     changes: Sequence[Change], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> list[Allocation]:
-    """What a step allocated, in order; what was there before it is not among them.
+    """Return the allocations of a step, in order; earlier allocations are not included.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Memory samples of a worker on a GPU, by a program of its own: nvFuser compiles a fusion with the interpreter locked.
 
-That takes up to seconds, in which no thread of the worker runs; on an H100 all of 20 s in which nvFuser compiled were
-without samples but for one between two fusions each. It starts in a thirtieth of a second, for it needs nothing but the
-standard library. Its arguments are the log's descriptor, the worker's process id, when the log was opened by
-`time.perf_counter`, which all processes of a machine share, and the interval in seconds; on standard input it is told
-what the allocator of the device says, a JSON object a line; an empty line is the last.
+A compilation takes up to seconds, in which no thread of the worker runs. On an H100, 20 s of nvFuser compilation had
+only one sample between each two fusions. This program starts in a thirtieth of a second, since it needs only the
+standard library. Arguments: the log's descriptor, the worker's process id, the time at which the log was opened by
+`time.perf_counter` (all processes of a machine share this clock), and the interval in seconds. Standard input carries
+the figures of the device's allocator, one JSON object a line; an empty line is the last.
 """
 
 from __future__ import annotations

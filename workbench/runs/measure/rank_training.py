@@ -158,7 +158,7 @@ def _reference(
 
 
 def _any_rank(here: bool) -> bool:
-    """Whether something is so on any rank; all of them call it."""
+    """Return whether something is so on any rank; all of them call it."""
     found: list[bool] = [False] * dist.get_world_size()
     dist.all_gather_object(found, here)
     return any(found)

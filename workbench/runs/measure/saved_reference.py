@@ -1,7 +1,7 @@
 """Unmodified Thunder's first step of a program, kept on disk for later runs of the same program.
 
-Thunder compiles a real model in minutes where a plan takes seconds, and what it gives depends on no choice. So the
-first run of a program pays for it, and each run is compared with it all the same.
+Thunder compiles a real model in minutes where a plan takes seconds, and the result does not depend on the choices. The
+first run of a program pays for it, and each later run is compared with it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SavedReferences:
         self._spec = spec
 
     def key(self, eager: Mapping[str, Recorded], *settings: object) -> str:
-        """Where a program's reference is kept.
+        """Return the key of a program's reference on disk.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class SavedReferences:
         return digest.hexdigest()
 
     def load(self, key: str) -> Reference | None:
-        """Read a reference; None where there is none, or it cannot be read."""
+        """Read a reference; None if it is missing or cannot be read."""
         for path in REFERENCES.kept(key):
             try:
                 found = torch.load(io.BytesIO(REFERENCES.read(path)), weights_only=True)

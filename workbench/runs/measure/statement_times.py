@@ -67,7 +67,7 @@ class Gaps:
 
 
 def gaps(kernels: Sequence[Kernel]) -> Gaps:
-    """Where no stream of the device had work, from the step's beginning to the last work's end."""
+    """Return the gaps in which no stream of the device had work, from the step's start to the end of the last work."""
     if not kernels:
         return Gaps(0.0, (), 0.0)
     found: list[tuple[float, float]] = []
@@ -82,12 +82,12 @@ def gaps(kernels: Sequence[Kernel]) -> Gaps:
 
 
 def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool | None, str]:
-    """Whether the host is what a step waits for, and that in words.
+    """Return whether the host is what a step waits for, and that in words.
 
     Parameters
     ----------
     host_s : float
-        Until all was asked of the device.
+        Until all work was submitted to the device.
     device_s : float
         With work.
     device_type : str
@@ -106,7 +106,7 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
 
 
 def turns_of(step_s: float, budget_s: float) -> int:
-    """How often each variant is timed: more often where steps are short, and equally often on all ranks.
+    """Return how many times each variant is timed: more for short steps, and the same number on all ranks.
 
     A budget without end is that of ranks, see `workbench.runs.worker.rank_worker`: each step needs all of them, and
     each finds another `step_s`.
@@ -279,7 +279,7 @@ def device_kernels(profile: Any, begun_ns: int) -> list[Kernel]:
 
 
 def calibration(run: Run, graph: Graph) -> Calibration:
-    """What a run's statements took, ready to predict other plans with.
+    """Return the calibration from a run's statement times, ready to predict other plans with.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which of several variants is fastest, told with a sync around each sample, and what a benchmark without would say."""
+"""Ranking of variants with a sync around each sample, and the ranking of a benchmark without syncs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ranking:
 
     @property
     def deceives(self) -> bool:
-        """Whether a benchmark without syncs would name another variant as the fastest."""
+        """Return whether a benchmark without syncs would name another variant as the fastest."""
         return self.names[0] != self.unsynced[0]
 
 
@@ -48,7 +48,7 @@ def rank(
     warmup: int = 2,
     seed: int = 0,
 ) -> Ranking:
-    """Rank variants by honest samples: interleaved, the order drawn anew for each, with a sync before and after.
+    """Rank variants by honest samples: interleaved, in a new random order for each turn, with a sync before and after.
 
     Parameters
     ----------

@@ -30,11 +30,13 @@ FLOOR = 0.1
 Some gradients are nothing but rounding: those of a bias before a normalization, or of a key's bias in attention."""
 
 SPREAD = 4.0
-"""How many times eager's own error, seen beside double precision, is allowed on top.
+"""Multiple of eager's own error against double precision that is allowed in addition.
 
-Where a result is rounding, as the gradient through a batch norm over two values is, two orders of the same arithmetic
-are off by as much as each other, and neither is within any share of the other's size. The largest of the errors of many
-elements differs little from one order to another. Where a program is well conditioned, this is nothing."""
+Where a result is pure rounding error, such as the gradient through a batch norm over two values, two orders of the same
+arithmetic differ as much from each other, and neither error is a small share of the other's size. The largest of the
+errors of many elements differs little from one order to another. Where a program is well conditioned, this tolerance is
+negligible.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,14 +157,14 @@ def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -
     if ours.numel() == 0:
         return 0.0
     one, other = wide(ours), wide(theirs)
-    # What is infinite or not a number must be so in both.
+    # Infinities and NaN must be in the same places in both.
     same = (one == other) | (one.isnan() & other.isnan())
     difference = torch.where(same, 0.0, (one - other).abs())
     return float(torch.where(difference.isnan(), math.inf, difference).max())
 
 
 def same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
-    """Whether two tensors have the same shape, data type and bits: signed zeros differ, equal NaNs do not."""
+    """Return whether two tensors have the same shape, data type and bits: signed zeros differ, equal NaNs do not."""
     if ours is None or theirs is None:
         return ours is theirs
     return (

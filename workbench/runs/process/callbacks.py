@@ -1,4 +1,4 @@
-"""Who observes is called here, one after another: run events go through one queue, and no lock is held meanwhile."""
+"""Observers' callbacks: run events go through one queue, one call after another, and no lock is held meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class _Queue:
-    """What is to be called, and the thread that calls it."""
+    """Pending calls, and the thread that makes them."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -36,7 +36,7 @@ _QUEUE = _Queue()
 
 
 def _renew() -> None:
-    """In a process that was forked there is no thread of ours, and a lock may be held for ever."""
+    """Reset the queue in a forked process: the thread is not there, and a lock may be held for ever."""
     global _QUEUE
     _QUEUE = _Queue()
 

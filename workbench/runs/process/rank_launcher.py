@@ -33,16 +33,16 @@ CANCEL_FILE = "cancel"
 """A file in a run's folder that has all its ranks end, wherever they run."""
 
 PORT = 29400
-"""Of the first of several machines, where torchrun's processes meet."""
+"""Port of the first of several machines, where torchrun's processes rendezvous."""
 
 _WORKER = "workbench.runs.worker.rank_worker"
 LOOPBACK = "127.0.0.1"
-"""Where ranks on one machine meet, so that no other machine can take part."""
+"""Address at which ranks on one machine rendezvous; other machines cannot reach it."""
 _BACKLOG = 2048
 """Ranks that may ask for the store at once; as many as PyTorch's own lets wait."""
 _INTERVAL_S = 0.02
 _GRACE_S = 2.0
-"""How long the other ranks have to end when one failed."""
+"""Time for the other ranks to end after one failed."""
 
 SILENT_S = 120.0
 """An externally launched rank that reported nothing for so long may be gone. It samples its memory many times a second,
@@ -57,7 +57,7 @@ _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST,
 """Events that each rank reports; of the others those of rank 0 count."""
 
 _LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
-"""What a rank says when another one is gone."""
+"""Parts of the errors that a rank reports when another rank is gone."""
 
 
 def folder_of(run_dir: Path, rank: int) -> Path:
@@ -74,7 +74,7 @@ def torchrun_arguments(
     port: int | None = None,
     script: Sequence[str] = (),
 ) -> list[str]:
-    """What torchrun is given on each machine to carry out its share of a run.
+    """Return torchrun's arguments on each machine for its share of a run.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def command(run_dir: Path, ranks: int, *, machines: int, port: int | None = None
 
 @dataclasses.dataclass
 class _Rank:
-    """What a rank reported so far."""
+    """Reports of a rank so far."""
 
     tail: event_log.Tail
     reported: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
@@ -149,8 +149,8 @@ class _Rank:
 class Gathering:
     """Reads the logs of all ranks, and writes one for the run.
 
-    What rank 0 reports on the way stands for all. Of figures that each rank has the run's is the largest, once all are
-    there; tensors are those of all ranks.
+    Progress is that of rank 0. A figure of the run is the largest among the ranks, once all have reported it; tensors
+    are those of all ranks.
 
     Parameters
     ----------
@@ -168,12 +168,12 @@ class Gathering:
 
     @property
     def failed(self) -> bool:
-        """Whether a rank reported that it failed."""
+        """Return whether a rank reported that it failed."""
         return any(isinstance(rank.end, events.Failed) for rank in self.ranks)
 
     @property
     def over(self) -> bool:
-        """Whether all ranks had their terminal event."""
+        """Return whether all ranks had their terminal event."""
         return all(rank.end is not None for rank in self.ranks)
 
     @property
@@ -192,7 +192,7 @@ class Gathering:
                 self._take(number, rank, dataclasses.replace(event, t_s=rank.last_s))
 
     def warn_of_silent(self) -> None:
-        """Warn of each rank that reported nothing for `SILENT_S`, anew where it went on in between."""
+        """Warn of each rank that reported nothing for `SILENT_S`; warn again after each further silence."""
         for number, rank in enumerate(self.ranks):
             if not rank.samples or rank.end or rank.silent or time.monotonic() - rank.heard_s <= SILENT_S:
                 continue
@@ -344,12 +344,12 @@ class ExternallyLaunched:
 
     @property
     def skipped(self) -> int:
-        """Lines so far, of all ranks' logs, that are no records."""
+        """Lines so far, of all ranks' logs, that are not records."""
         return sum(rank.tail.skipped for rank in self._gathering.ranks)
 
     @property
     def going_on(self) -> bool:
-        """Whether any rank was started, not all had their terminal event, and something was written of late."""
+        """Return whether any rank was started, not all had their terminal event, and something was written of late."""
         written_s = 0.0
         for rank in self._gathering.ranks:
             with contextlib.suppress(OSError):
@@ -454,7 +454,7 @@ def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int],
 
 
 def serve_store(port: int) -> TCPStore:
-    """Where the ranks of one machine meet at a port, which nobody reaches from another machine.
+    """Serve the store at which the ranks of one machine meet, on a port that other machines cannot reach.
 
     PyTorch's own listens on all interfaces; it takes over a socket that listens already.
 

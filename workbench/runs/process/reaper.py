@@ -53,7 +53,7 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
 
 
 def entry(mark: str) -> bytes:
-    """What stands in the environment of a process that carries a mark."""
+    """Return the environment entry of a process that carries a mark."""
     return os.fsencode(f"{MARK}={mark}")
 
 
@@ -91,6 +91,6 @@ def _reap(mark: str, scratch: Path, timeout_s: float) -> bool:
 
 
 if __name__ == "__main__":
-    # Who interrupts a kernel interrupts all of its process group.
+    # An interrupt of a kernel goes to its whole process group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(0 if _reap(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])) else 1)

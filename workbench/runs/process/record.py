@@ -1,4 +1,4 @@
-"""What the event log of a run says: `Record` is its state, its figures and how it ended."""
+"""State, figures and outcome of a run, read from its event log: `Record`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Record:
             kinds = kind if isinstance(kind, tuple) else (kind,)
             return next((self._of_type[each][-1] for each in kinds if each in self._of_type), None)  # type: ignore[return-value]  # likewise
 
-    # What it is.
+    # Identity and state.
 
     @property
     def name(self) -> str:
@@ -91,13 +91,13 @@ class Record:
 
     @property
     def phase(self) -> str:
-        """What the worker is at: see `workbench.runs.log.events.Phase`; empty before it begins."""
+        """Current phase of the worker: see `workbench.runs.log.events.Phase`; empty before it begins."""
         phase = self._last(events.Phase)
         return phase.phase if phase is not None else ""
 
     @property
     def ok(self) -> bool:
-        """Whether the run is done and its results are accurate, as far as they were checked."""
+        """Return whether the run is done and its results are accurate, as far as they were checked."""
         return self.state == "done" and (self.accuracy is None or self.accuracy.ok)
 
     @property
@@ -125,7 +125,7 @@ class Record:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What of the config does not fit the program, and how many lines of the log are damaged."""
+        """Warnings: parts of the config that do not fit the program, and the number of damaged lines of the log."""
         messages = [untrusted_files.one_line(event.message) for event in self._all(events.Warned)]
         if count := self.skipped_lines:
             lines = "1 line" if count == 1 else f"{count} lines"
@@ -134,7 +134,7 @@ class Record:
 
     @property
     def skipped_lines(self) -> int:
-        """Lines of the event log, so far, that are no records: the log is damaged."""
+        """Lines of the event log, so far, that are not records: the log is damaged."""
         return 0
 
     @property
@@ -162,7 +162,7 @@ class Record:
 
     @property
     def proven(self) -> bool | None:
-        """Whether what ran was proven before to compute what the program does; None before it is compiled."""
+        """Return whether what ran was proven before to compute what the program does; None before it is compiled."""
         compiled = self._last(events.Compiled)
         return compiled.proven if compiled is not None else None
 
@@ -192,7 +192,7 @@ class Record:
 
     @property
     def times(self) -> dict[str, float] | None:
-        """Of a step: ``step_s`` with its 95 % interval ``low_s`` to ``high_s``, ``host_s``, ``device_s``, ``noise``."""
+        """Step times: ``step_s``, its 95 % interval ``low_s`` to ``high_s``, ``host_s``, ``device_s``, ``noise``."""
         times = self._last(events.StepTimes)
         if times is None:
             return None
@@ -200,7 +200,7 @@ class Record:
 
     @property
     def beside_load(self) -> str:
-        """That other processes competed for the CPU while steps were timed, in words; empty where none did."""
+        """Warning that other processes competed for the CPU while steps were timed; empty where none did."""
         times = self._last(events.StepTimes)
         if times is None or times.other_cores is None or times.free_cores is None or times.free_cores > -COMPETED_CORES:
             return ""
@@ -221,7 +221,7 @@ class Record:
 
     @property
     def statements(self) -> StatementTimes | None:
-        """Where the time of a step goes, statement by statement; None where it was not clocked."""
+        """Time of each statement of a step; None where it was not clocked."""
         return self._last(StatementTimes)
 
     @property
@@ -239,19 +239,19 @@ class Record:
 
     @property
     def alive_at_peak(self) -> list[dict[str, Any]]:
-        """What the step had allocated at the measured peak; see `workbench.runs.log.events.PeakMeasured`."""
+        """Live allocations of the step at the measured peak; see `workbench.runs.log.events.PeakMeasured`."""
         peak = self._last(events.PeakMeasured)
         return peak.alive if peak is not None else []
 
     @property
     def peak_statement(self) -> dict[str, Any] | None:
-        """What ran at the measured peak: ``statement``, ``name``, ``outputs``, ``source``; None where not known."""
+        """Statement at the measured peak: ``statement``, ``name``, ``outputs``, ``source``; None where not known."""
         peak = self._last(events.PeakMeasured)
         return peak.peak_statement or None if peak is not None else None
 
     @property
     def predicted_alive_at_peak(self) -> list[dict[str, Any]]:
-        """What the plan has alive at the peak that it predicts; see `workbench.runs.process.request.RunRequest`."""
+        """Live values at the plan's predicted peak; see `workbench.runs.process.request.RunRequest`."""
         return self.request.predicted_alive
 
     @property
@@ -268,7 +268,7 @@ class Record:
 
     @property
     def accuracy(self) -> Accuracy | None:
-        """Outcome of the check; None before it is done and where none was asked for."""
+        """Outcome of the check; None before it is done, or where it was not requested."""
         checked = self._last(events.AccuracyChecked)
         if checked is None:
             return None
@@ -293,10 +293,10 @@ class Record:
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
-        """How each rank of a run that several share ended.
+        """Outcome of each rank of a run that several ranks share.
 
-        Its number ``rank``, the ``reason`` why it failed or an empty text, and its figures ``compile_s``, ``step_s``
-        and ``measured_peak_bytes``. Those of the run are the largest among them.
+        Its number ``rank``, the ``reason`` of its failure or an empty text, and its figures ``compile_s``, ``step_s``
+        and ``measured_peak_bytes``. The figures of the run are the largest among them.
         """
         names = ("rank", "reason", "compile_s", "step_s", "measured_peak_bytes")
         return [{name: getattr(event, name) for name in names} for event in self._all(events.RankEnded)]

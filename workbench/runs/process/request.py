@@ -23,7 +23,7 @@ SCRATCH = "tmp"
 """Folder inside a run's for temporary files and caches of its own; gone when the run is over."""
 OUTPUT_FILE = "output.log"
 OUTPUT_BYTES = 1 << 18
-"""How much of what a worker prints is kept: the last of it."""
+"""Maximum bytes of a worker's output that are kept, counted from its end."""
 
 ALIVE_LISTED = 200
 """Most values alive at a peak that are kept, predicted or measured: the largest."""
@@ -35,7 +35,7 @@ MOST_RANKS = 1 << 16
 """No run has more; what says so is damaged."""
 
 _READING: dict[str, Any] = {"strict": True, "allow_inf_nan": False, "extra": "forbid"}
-"""How the fields of a request are read; see pydantic's `ConfigDict`."""
+"""Settings for reading a request's fields; see pydantic's `ConfigDict`."""
 
 
 class Dumpable(Protocol):
@@ -47,7 +47,7 @@ class Dumpable(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a run is measured.
+    """Measurement options of a run.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What to run.
+    """Program, config and options of a run.
 
     Attributes
     ----------
@@ -239,7 +239,7 @@ def check(options: RunOptions, device: str, variants: Collection[str] = (), *, r
     Raises
     ------
     RunError
-        Saying what was asked, and what to do.
+        With the request, and how to fix it.
     """
     if options.cuda_graph and device != "cuda":
         raise RunError(f"a CUDA graph needs a CUDA device, and the program is for {device}: run it without")
@@ -290,7 +290,7 @@ def read(run_dir: Path) -> RunRequest:
             "open it with the version that wrote it"
         )
     try:
-        # As JSON again: a strict reader takes a record for plain data only there.
+        # As JSON text: only there does a strict reader accept a record for plain data.
         return _reader().validate_json(json.dumps(record))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {_first_fault(error)}") from None

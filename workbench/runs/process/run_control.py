@@ -27,12 +27,12 @@ __all__ = ["FINAL_STATES", "Run", "follow", "renamed", "start"]
 Observer = Callable[[Event], None]
 
 OTHERS_WORD_S = 2.0
-"""How long the process that started a run has to write how it ended, once its worker is seen to be gone."""
+"""Time for the process that started a run to write the outcome, after its worker is gone."""
 FOLLOW_INTERVAL_S = 0.03
-"""How often the log is read: a readout follows what it shows by no more than a twentieth of a second."""
+"""Interval between reads of the log: a readout lags by no more than a twentieth of a second."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread waits for the interpreter's lock before it asks for it, at most, while a run is followed."""
+"""Maximum time that a thread waits for the interpreter's lock before it requests it, while a run is followed."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ _OPENING = threading.Lock()
 class _Prompt:
     """While any thread is within, all get the interpreter's lock soon, whatever the cell of a notebook computes.
 
-    A thread asks for the lock when it has waited for the switch interval and no other took it meanwhile. A cell that
-    gives the lock up for an instant more often than that, to look at a file, is never asked for it: it always has it
-    back first, and the others starve. That has kept a press of Cancel waiting for seconds.
+    A thread requests the lock after it has waited for the switch interval and no other thread took it meanwhile. A cell
+    that releases the lock for an instant more often than that, to look at a file, never gets the request: it always
+    takes the lock back first, and the others starve. This once delayed a press of Cancel by seconds.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class _Prompt:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._within -= 1
-            # What somebody else has set meanwhile stays.
+            # Keep a value that other code has set meanwhile.
             if not self._within and sys.getswitchinterval() == self._set_s:
                 sys.setswitchinterval(self._before_s)
 
@@ -118,11 +118,11 @@ class Run(Record):
 
     @property
     def skipped_lines(self) -> int:
-        """Lines of the event log, so far, that are no records: the log is damaged."""
+        """Lines of the event log, so far, that are not records: the log is damaged."""
         return self._tail.skipped
 
     def command(self, machines: int = 1) -> str:
-        """What to start on each of several machines that reach the run's folder, so that they carry the run out.
+        """Return the command that carries the run out, for each of several machines that reach the run's folder.
 
         ``$HEAD`` in it is the name or address of the first of them. For a folder that was not run yet, as
         `workbench.bench.Workbench.prepare` makes it.
@@ -141,13 +141,13 @@ class Run(Record):
     def __repr__(self) -> str:
         return f"<Run {self.name}: {self.state}{f', {self.error}' if self.error else ''}>"
 
-    # What one can do with it.
+    # User actions.
 
     def observe(self, callback: Observer) -> Callable[[], None]:
         """Have `callback` called with each event: those so far, then each when it is read.
 
-        All observers, of all runs, are called by one thread, one after another and soon; so they are called while the
-        main thread is busy, too, and while no lock is held. What a callback raises goes to the log and ends nothing.
+        One thread calls all observers, of all runs, one after another and soon. It calls them while the main thread is
+        busy, too, and holds no lock meanwhile. An exception of a callback goes to the log and ends nothing.
 
         Returns
         -------
@@ -204,7 +204,7 @@ class Run(Record):
             raise RunError(f"run {self.name} cannot be cancelled: {error}") from error
         self._conclude()
 
-    # How it keeps up with its process.
+    # Following the process.
 
     def _now_s(self) -> float:
         """Seconds on the log's clock, as well as another process can tell."""
@@ -272,7 +272,7 @@ class Run(Record):
             return ""
         options = self.request.options
         reason = worker_process.over_time(begun_s, options.timeout_s)
-        # Of ranks each has the limit, which is kept where they run.
+        # Each rank has the limit, enforced where it runs.
         if not reason and not self.request.parallel:
             reason = worker_process.over_limit(self._worker.pid, options.memory_limit_bytes)
         return reason
@@ -299,7 +299,7 @@ class Run(Record):
         self._keep(event for event in found if not isinstance(event, events.FINAL))
 
     def _said(self, status: int | None = None) -> Event | None:
-        """How the log says that the run ended, held against the worker's exit status where that is known."""
+        """Return how the run ended by the log, checked against the worker's exit status where that is known."""
         if not self._finals:
             return None
         first, *later = self._finals
@@ -308,7 +308,7 @@ class Run(Record):
         if status and self._stop is None:
             why = worker_process.how_ended(status, "after that")
             return events.Failed(t_s=first.t_s, reason=f"the worker wrote that the run was done, and {why}")
-        # So wrote who followed it.
+        # The process that followed the run wrote the failure.
         return next((event for event in later if isinstance(event, events.Failed)), first)
 
     def _conclude(self) -> None:
@@ -340,7 +340,7 @@ class Run(Record):
         self._notify()
 
     def _await_other_s_word(self) -> None:
-        """Who started the worker knows its exit status, and may be about to write it."""
+        """Wait for the process that started the worker: it knows the exit status, and may be about to write it."""
         until = time.monotonic() + OTHERS_WORD_S
         while not self._finals and not self._unreadable and time.monotonic() < until:
             time.sleep(FOLLOW_INTERVAL_S)
@@ -348,7 +348,7 @@ class Run(Record):
                 self._read()
 
     def _ended(self, status: int | None) -> Event:
-        """How the run ended; written into its folder where the worker could not do so."""
+        """Return how the run ended; written into its folder where the worker could not do so."""
         assert self._worker is not None
         self._read()
         if isinstance(self._tail, event_log.Tail):
@@ -381,7 +381,7 @@ class _ExternallyLaunched:
         self._run_dir, self._log = run_dir, log
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether all had their terminal event, as far as their logs were read."""
+        """Return whether all had their terminal event, as far as their logs were read."""
         if not self._log.over:
             time.sleep(timeout_s)
         return self._log.over
@@ -444,7 +444,7 @@ def start(run_dir: Path) -> Run:
     mark = worker_process.new_mark(run_dir)
     environment = {
         **os.environ,
-        # What the program was pickled by reference to is found where it was found here.
+        # Objects that were pickled by reference must be importable from the same paths.
         "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
         "TMPDIR": str(scratch),
         reaper.MARK: mark,
@@ -501,7 +501,7 @@ def _check_gpus(run_dir: Path, count: int) -> None:
 
     attached = torch.cuda.device_count()
     if attached < count:
-        # As many machines as it takes, one GPU each where none is attached to count with.
+        # Machines needed, one GPU each if none is attached to count with.
         machines = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= max(attached, 1))
         raise RunError(
             f"{count} ranks need {count} GPUs, and {attached} are attached here; "
@@ -548,7 +548,7 @@ def _opened(run_dir: Path) -> Run:
             return run
         if note is not None and standing == "gone":
             worker_process.clear(run_dir, note)
-            # What it wrote until then.
+            # Read its last events.
             run._read()
     if elsewhere is not None and elsewhere.going_on:
         run._attach(_ExternallyLaunched(run_dir, elsewhere))

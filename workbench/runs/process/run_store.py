@@ -75,7 +75,7 @@ def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.o
     Raises
     ------
     RunError
-        If there is no such run, or it cannot be read.
+        If the run does not exist or cannot be read.
     """
     return run_control.follow(_find(run, within))
 
@@ -122,7 +122,7 @@ def rename(run: Path | str, name: str, within: Path | None = None) -> None:
     Raises
     ------
     RunError
-        If the name is none, or the run cannot be written.
+        If the name is invalid, or the run cannot be written.
     """
     if not name.strip():
         raise RunError("a run's name must not be empty")
@@ -153,7 +153,7 @@ def annotate(run: Path | str, note: str, within: Path | None = None) -> None:
 
 
 def note_of(run_dir: Path) -> str:
-    """The note on the run of a folder, on one line; empty where there is none that can be read."""
+    """Return the note on the run of a folder, on one line; empty if there is none or it cannot be read."""
     return untrusted_files.one_line(untrusted_files.read_end(run_dir / _NOTE_FILE, 4 * MOST_NOTE))
 
 
@@ -174,7 +174,7 @@ def pin(run: Path | str, pinned: bool = True, within: Path | None = None) -> Non
 
 
 def is_pinned(run_dir: Path) -> bool:
-    """Whether the run of a folder is pinned."""
+    """Return whether the run of a folder is pinned."""
     return untrusted_files.exists(run_dir / _PIN_FILE)
 
 
@@ -216,7 +216,7 @@ def folders(within: Path | None = None) -> list[Path]:
     try:
         with os.scandir(within) as found:
             names = sorted(entry.name for entry in found)
-    except OSError:  # there is none yet
+    except OSError:  # not created yet
         return []
     return [within / name for name in names if _is_run(within / name)]
 

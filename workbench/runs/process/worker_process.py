@@ -27,23 +27,23 @@ from workbench.runs.process import reaper
 from workbench.runs.process.request import OUTPUT_BYTES, SCRATCH
 
 WORKER_FILE = "worker.json"
-"""Where a run's folder says how to find its process; it is gone when the run is over."""
+"""File in a run's folder that identifies the run's process; removed when the run is over."""
 
 _F_SETSIG = 10  # of <linux/fcntl.h>; the fcntl module lacks it in Python 3.12
 
 _LOOKS, _LOOK_S = 20, 0.005
 KILL_TIMEOUT_S = 5.0
-"""How long to wait for killed processes that the system holds on to."""
+"""Time to wait for killed processes that the system still holds."""
 
 
 def new_mark(run_dir: Path) -> str:
-    """What all processes of a run carry in their environment: no other run's, and no copy's of its folder."""
+    """Return a mark for the environment of all processes of a run; other runs and copies of the folder have others."""
     return f"{uuid.uuid4().hex}:{run_dir}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """How to find the process of a run.
+    """Identity of a run's process.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Note:
     mark : str
         What it carries in its environment, as does all that it starts.
     machine : str
-        Where, and since when that runs: elsewhere the same number is another process's.
+        Machine and its boot: on another machine the same number belongs to another process.
     """
 
     pid: int
@@ -63,7 +63,7 @@ class Note:
 
     @classmethod
     def of(cls, pid: int, mark: str) -> Note:
-        """That of a process that lives.
+        """Return the note of a living process.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class Note:
 
     @classmethod
     def read(cls, run_dir: Path) -> Note | None:
-        """That of a run's folder; None where there is none that can be read, or it is for another folder."""
+        """Return the note of a run's folder; None if it is missing, cannot be read, or belongs to another folder."""
         with contextlib.suppress(OSError, ValueError, RecursionError):
             record = json.loads(untrusted_files.read(run_dir / WORKER_FILE))
             kinds = {field.name: {"int": int, "str": str}[str(field.type)] for field in dataclasses.fields(cls)}
@@ -96,7 +96,7 @@ class Note:
 
     @property
     def standing(self) -> Literal["alive", "gone", "unknown"]:
-        """Whether the process lives: only one that began then, and carries the mark, is taken for it.
+        """Return whether the process lives: only one that began then, and carries the mark, is taken for it.
 
         ``unknown`` of another machine, of one that was started again since, and of another user's process.
         """
@@ -114,7 +114,7 @@ class Note:
 
 
 def _start_ticks(pid: int) -> int:
-    # What follows the name, which may hold anything; field 22 of all, see proc(5).
+    # Split behind the name, which may contain anything; field 22 of all, see proc(5).
     state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     if state == b"Z":
         raise ProcessLookupError(f"process {pid} has ended")
@@ -197,11 +197,11 @@ class Worker:
 
     @property
     def is_child(self) -> bool:
-        """Whether this process started it."""
+        """Return whether this process started it."""
         return self._child is not None
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the process ended, or ends in this time."""
+        """Return whether the process ended, or ends in this time."""
         with self._handle_lock:
             if self._handle is None:
                 return True
@@ -293,16 +293,17 @@ def die_with_parent(*, keep_input: bool = False) -> None:
     Parameters
     ----------
     keep_input : bool
-        Leave standard input as it is, for processes that shall do the same; otherwise it is empty from now on.
+        Leave standard input as it is, for processes that will do the same; without this, standard input is empty from
+        now on.
     """
-    # Opened anew: whom to signal belongs to the open file, which processes that inherit it share.
+    # Reopen it: the signal's receiver belongs to the open file, which processes that inherit it share.
     parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
     fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(parent, fcntl.F_SETFL, fcntl.fcntl(parent, fcntl.F_GETFL) | os.O_ASYNC)
     poll = select.poll()
     poll.register(0, select.POLLHUP)
-    if poll.poll(0):  # closed before the system was asked to watch it
+    if poll.poll(0):  # closed before the signal was set up
         os._exit(1)
     if not keep_input:
         # A program that reads standard input finds it empty.
@@ -320,7 +321,7 @@ def memory_bytes(pid: int) -> int:
 
 
 def over_limit(pid: int, limit_bytes: int | None) -> str:
-    """Why a process has to end for the memory that it takes; empty where it keeps the limit, or there is none."""
+    """Return why a process has to end because of its memory; empty if it keeps the limit or has none."""
     used = memory_bytes(pid) if limit_bytes is not None else 0
     if limit_bytes is None or used <= limit_bytes:
         return ""
@@ -335,7 +336,7 @@ def over_time(begun_s: float, timeout_s: float | None) -> str:
 
 
 def how_ended(status: int, when: str = "before the run was done") -> str:
-    """What an exit status says of a worker that ended without a terminal event; negative is a signal's number."""
+    """Describe the exit status of a worker that ended without a terminal event; negative is a signal's number."""
     if status >= 0:
         return f"ended by itself with exit status {status} {when}"
     try:

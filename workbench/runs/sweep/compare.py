@@ -33,8 +33,8 @@ class Difference:
         than the drift and the noise of the machine together; else ``noise``. ``unknown`` where there are too few
         samples, or where the drift is not known.
     drift : float, optional
-        How far the machine's own speed moved between the two runs, as a share; None where a log does not say, and for
-        what is no time.
+        Change of the machine's own speed between the two runs, as a share; None where a log does not have it, and for
+        figures that are not times.
     """
 
     run: str
@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def words(self) -> str:
-        """What the times can say, in a sentence or two."""
+        """Conclusion about the times, in a sentence or two."""
         by = "by an unknown share (a run is of before that was kept)" if self.drift is None else f"by {self.drift:.1%}"
         return (
             "not measured interleaved: the runs are of different moments, between which the machine's own speed "
@@ -82,16 +82,16 @@ class Comparison:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return plain JSON data."""
         return dataclasses.asdict(self)
 
 
 def compare(*runs: Run) -> Comparison:
     """Compare runs with the first one.
 
-    Runs of different processes were not measured interleaved: beyond the samples' intervals, they differ by what the
-    machine did meanwhile. So no time wins unless the difference exceeds both runs' intervals and what the machine's own
-    speed moved between and during them.
+    Runs of different processes were not measured interleaved: beyond the samples' intervals, they differ by changes of
+    the machine. A time therefore wins only if the difference exceeds both runs' intervals and the change of the
+    machine's own speed between and during them.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def _step_times(run: Run, base: Run, noise: float) -> Difference:
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether the medians' intervals of two runs do not meet."""
+    """Return whether the medians' intervals of two runs do not meet."""
     first, second = interleaved_timing.estimate(one), interleaved_timing.estimate(other)
     return first.high < second.low or second.high < first.low
 

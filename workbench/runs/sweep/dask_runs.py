@@ -1,4 +1,4 @@
-"""What is carried out on other machines: Dask's workers, and a run's folder on its way back, as bytes."""
+"""Runs on Dask's workers on other machines; a run's folder comes back as bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.errors import RunError, one_line
 
 CONNECT_S = 10
-"""How long a scheduler has to answer."""
+"""Time limit for a scheduler's answer."""
 
 _PREFIX, _HELD = "workbench-point-", ".held"
 
@@ -44,7 +44,7 @@ def _remove_orphans(temporary: Path) -> None:
 
 
 def pack(runs: Path) -> bytes:
-    """The folders of runs, compressed; nothing where there are none."""
+    """Return the folders of runs, compressed; empty if there are none."""
     text = io.BytesIO()
     with tarfile.open(fileobj=text, mode="w:gz") as archive:
         for run in sorted(runs.iterdir()) if runs.is_dir() else ():
@@ -61,7 +61,7 @@ def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
     runs : Path
         Made where it is missing.
     run_dir : str
-        The run's folder, as it was where it ran; empty where there is none.
+        The run's folder on the machine where it ran; empty if there is none.
 
     Returns
     -------

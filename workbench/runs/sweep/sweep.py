@@ -45,7 +45,7 @@ FIGURES = ("compile_s", "step_s", "measured_peak_bytes", "fusions", "fusions_uni
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What to run.
+    """Points to run.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a sweep is: points done of all, and the time that the rest will take at the mean of those done."""
+    """Progress of a sweep: points done of all, and the time that the rest will take at the mean of those done."""
 
     done: int
     count: int
@@ -183,7 +183,7 @@ class SweepResult:
         return {label: sorted(series) for label, series in found.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return plain JSON data."""
         return {
             "ok": all(point.ok for point in self.points),
             "program": self.sweep.program,
@@ -222,9 +222,8 @@ def run(
         Called before the first point and after each.
     executor : concurrent.futures.Executor, optional
         Where points are carried out, as many at once as it takes; by default here, one after another. Its workers need
-        this package and the program's file. What is there of a point is brought back into `out`. A worker that dies
-        fails its point, which the next call runs again; points that run beside others on one machine disturb their
-        times.
+        this package and the program's file. All files of a point are brought back into `out`. A worker that dies fails
+        its point, which the next call runs again; points that run beside others on one machine disturb their times.
 
     Returns
     -------
@@ -387,7 +386,7 @@ def _claim(out: Path, sweep: Sweep) -> None:
 
 
 def _noted(note: Path) -> dict[str, str] | None:
-    """Whose folder it is; None where the note is torn."""
+    """Return the owner of the folder; None if the note is torn."""
     try:
         found = json.loads(untrusted_files.read(note))
     except (ValueError, RecursionError):

@@ -17,7 +17,7 @@ from workbench.runs.process import worker_process
 def main(spec: dict[str, Any]) -> None:
     """Carry out a point; ends the process."""
     worker_process.die_with_parent()
-    # What programs and compilers print must not stand between the lines that are read.
+    # Keep the output of programs and compilers out of the lines that the parent reads.
     report_fd = os.dup(1)
     os.dup2(2, 1)
     try:

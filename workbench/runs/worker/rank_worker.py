@@ -1,8 +1,7 @@
-"""One rank's process of a run that several ranks share: it joins the others, and does what the worker of a run does.
+"""Process of one rank of a shared run: joins the other ranks, then does the work of a run's worker.
 
-``torchrun … -m workbench.runs.worker.rank_worker RUN_DIR``: on this machine started by
-`workbench.runs.process.rank_launcher`, elsewhere by whatever starts torchrun there. Its log stands in a folder of its
-own inside the run's.
+``torchrun … -m workbench.runs.worker.rank_worker RUN_DIR``: started by `workbench.runs.process.rank_launcher` on this
+machine, and by whatever starts torchrun on other machines. Its log stands in a folder of its own inside the run's.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ def main(run_dir: Path) -> None:
             worker.run_program(run_dir, log, join=functools.partial(_join, run_dir))
         except BaseException:
             if (run_dir / rank_launcher.CANCEL_FILE).exists():
-                # A rank that obeyed before is missed here; that is no failure of this one, whose thread ends it now.
+                # A rank that obeyed earlier is missed here; this is not a failure of this rank, whose thread ends it
+                # now.
                 obeying.join()
             raise
 
@@ -157,7 +157,7 @@ class _Ranks:
         return build_own
 
     def transforms(self) -> Sequence[Any]:
-        """What shares the program among the ranks."""
+        """Return Thunder's transforms that share the program among the ranks."""
         import torch.distributed as dist
 
         from workbench.compiler.frontend import fake_process_group

@@ -47,13 +47,13 @@ class Group(Protocol):
         """The options, with this rank's own seed and number of threads."""
 
     def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
-        """What builds this rank's program, from what does so for a device and a seed.
+        """Return the builder of this rank's program, from a builder for a device and a seed.
 
         The same parameters on all ranks, and inputs of its own.
         """
 
     def transforms(self) -> Sequence[Any]:
-        """What shares the program among the ranks, made anew for each compilation."""
+        """Return new transforms that share the program among the ranks, for each compilation."""
 
     def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
         """The options of the common run, with budgets under which all ranks take the same number of steps."""
@@ -149,7 +149,7 @@ def run_program(
     try:
         _measure(run_dir, asked, group, options, log)
     finally:
-        # What a log says of how the run ended is its last line.
+        # The terminal event must be the log's last line.
         sampler.stop()
 
 
@@ -211,7 +211,7 @@ def _measure(
 
 
 class Fusions(Protocol):
-    """What compiles fusions once that a run defines more than once."""
+    """Compiler of fusions that occur more than once in a run, once each."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
         """Inside, each is compiled on its own, for that is measured, and kept."""
@@ -221,7 +221,7 @@ class Fusions(Protocol):
 
 
 class _NoFusions:
-    """Where nvFuser compiles none."""
+    """Stand-in where nvFuser compiles nothing."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -230,7 +230,7 @@ class _NoFusions:
 
 
 def fusions_of(device: str) -> Fusions:
-    """Those of programs on a device."""
+    """Return the fusion compiler for programs on a device."""
     from workbench.core.executor import why_no_nvfuser
 
     if not device.startswith("cuda") or why_no_nvfuser():
@@ -320,7 +320,7 @@ def _variants(
     options: request.RunOptions,
     log: event_log.EventLog,
 ) -> dict[str, Stepper]:
-    """The program compiled in each other way that was asked for, and warmed up."""
+    """Compile the program with each other requested variant, and warm each up."""
     from workbench.runs.measure import accuracy, cuda_graph
 
     others: dict[str, tuple[str | None, type[Stepper]]] = {
@@ -364,7 +364,7 @@ def _compile(
     from workbench.runs.measure import accuracy
 
     original, args, kwargs = build()
-    # Seconds that are no part of what compiling a program costs; and what cannot be built fails without them.
+    # Imported here: these seconds do not count as compile time, and a program that cannot be built fails without them.
     from workbench.compiler.api import proofs_of
     from workbench.compiler.fastpath import install
 
@@ -374,7 +374,7 @@ def _compile(
     jitted = compile_program(original, recorder)
     stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed, modes=modes)
     torch.manual_seed(options.seed)
-    # What unmodified Thunder takes is what it takes without the workbench.
+    # Unmodified Thunder is timed without the workbench's changes.
     with install.as_shipped() if stock else contextlib.nullcontext():
         outputs = stepper.forward()
     stepper.synchronize()
@@ -394,7 +394,7 @@ def _compile(
             compile_s=end_s - start_s,
             attributed=attributed,
             stages=shares,
-            # What differs from the stock plan does not run; that one may not be what Thunder traced.
+            # A plan that differs from the stock plan does not run; the stock plan may not be what Thunder traced.
             proven=all(proof.proven for proof in proofs) if proofs else None,
             rules=sorted({rule for proof in proofs for rule in proof.rules}),
         ),
@@ -422,7 +422,7 @@ def _thunders_own_stages(
         return log.since_s(getattr(stats, name) / 1e9)
 
     traced_s, prologue_s = at("last_trace_tracing_stop"), at("last_prologue_transformation_stop")
-    # What was reported to an observer last before the first call is the last edit of the traces.
+    # The last report to an observer before the first call is the last edit of the traces.
     called_s = at("last_prologue_execution_start")
     edited_s = max((i.end_s for i in recorder.intervals if i.end_s <= called_s), default=prologue_s)
     reported = edited_s > prologue_s
@@ -464,7 +464,7 @@ def _check(
 
 
 def _modes(asked: request.RunRequest) -> dict[str, str]:
-    """Of PyTorch, that the program was opened under."""
+    """Return the PyTorch modes that the program was opened under."""
     return dict(asked.program.get("modes", {}))
 
 
