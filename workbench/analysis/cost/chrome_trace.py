@@ -14,7 +14,7 @@ from workbench.util import paths
 
 _US = 1e6
 _BEGIN = b'{"traceEvents"'
-"""Of every trace file written here."""
+"""First bytes of every trace file written here."""
 
 
 def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> dict[str, Any]:

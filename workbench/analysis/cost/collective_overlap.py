@@ -19,7 +19,7 @@ from workbench.analysis.cost.roofline import Calibration, moved_bytes, operation
 from workbench.core.graph import FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
 
 PACK = "bucket_pack"
-"""How the names of statements begin that put several tensors into what one collective sends."""
+"""Name prefix of statements that pack several tensors into the buffer of one collective."""
 
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 
@@ -99,7 +99,7 @@ def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """What ties a graph's collectives to their waits and to what reads their results: the same in every order.
+    """Connections of a graph's collectives to their waits and readers; equal for every order.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class Links:
 
     @property
     def consumer(self) -> NDArray[np.int32]:
-        """The first of the readers, -1 where there is none."""
+        """Row of the first reader, -1 if there is none."""
         first = np.full(len(self.issue), -1, np.int32)
         read = self.read
         if read.any():
@@ -178,7 +178,7 @@ def _rows(graph: Graph) -> NDArray[np.intp]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """How the order in which collectives are issued fits the order in which their results are used.
+    """Fit between the order in which collectives are issued and the order in which their results are used.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ def communication_streams(graph: Graph) -> tuple[str, ...]:
 
 
 class Bar(NamedTuple):
-    """What a stream does from one second to another: a row of a Gantt chart.
+    """One interval of work on a stream: a row of a Gantt chart.
 
     Attributes
     ----------
@@ -269,7 +269,7 @@ class Simulation:
     launched_s : (statements,) float64
         When the host is done with each.
     busy : mapping of int to (str, float, float)
-        By row what the statement does elsewhere: the stream, from when and until when.
+        By row the statement's work on another stream: the stream, start and end.
     """
 
     step_s: float
@@ -285,7 +285,7 @@ class Simulation:
 
     @cached_property
     def bars(self) -> tuple[Bar, ...]:
-        """What each stream does, in the order in which the host launches it."""
+        """Work of each stream, in the order in which the host launches it."""
         found: list[Bar] = []
         begun = 0.0
         for row, launched in zip(self.rows, self.launched_s.tolist(), strict=True):
@@ -337,7 +337,7 @@ def simulate(
     waited = {row: at for at, row in enumerate(found.wait.tolist()) if row >= 0}
     done = [0.0] * len(issued)
     streams = communication_streams(graph)
-    # What has no group runs on the first one's stream.
+    # Collectives without a group run on the first stream.
     communication = [0.0] * len(streams)
     compute = forward = kernels_s = lead = 0.0
     stall = [0.0, 0.0]
@@ -431,7 +431,8 @@ def _ranges(graph: Graph, cost: Costs) -> tuple[dict[int, list[tuple[int, int, f
 
     By process group; what has none is with the first.
 
-    What may move with a collective is no kernel here: views, what hangs on waits alone, and what only collectives read.
+    Statements that may move with a collective do not count as kernels: views, statements that depend on waits alone,
+    and statements that only collectives read.
     """
     statements, values = graph.statements, graph.values
     rows = _rows(graph).tolist()
@@ -535,7 +536,7 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverlapChange:
-    """What a change did to a plan's overlap, simulated: after minus before.
+    """Effect of a change on a plan's overlap, simulated: after minus before.
 
     Attributes
     ----------
@@ -549,7 +550,7 @@ class OverlapChange:
 
 
 def change(before: Overlap | None, after: Overlap | None) -> OverlapChange | None:
-    """What changed from one plan to another; None where there are no collectives."""
+    """Return the change from one plan to another; None where there are no collectives."""
     if before is None or after is None:
         return None
     old, new = before.simulation, after.simulation

@@ -1,4 +1,4 @@
-"""What offloading adds to a step: the transfers that compute does not hide."""
+"""Time that offloading adds to a step: the transfers that compute does not hide."""
 
 from __future__ import annotations
 

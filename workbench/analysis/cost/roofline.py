@@ -1,4 +1,4 @@
-"""Time of a step by arithmetic: what statements took where they were measured, a fitted roofline elsewhere."""
+"""Predicted time of a step: measured times of statements, and a fitted roofline for statements without one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What statements took on a machine.
+    """Measured times of statements on a machine.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ def signature(graph: Graph, row: int) -> str:
     ----------
     graph : Graph
     row : int
-        A statement that is no member of a fusion.
+        A statement that is not a member of a fusion.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     (by, read), (made_by, made) = statements.inputs.pairs(rows), statements.outputs.pairs(rows)
     apart = (statements.kind[rows] == Kind.FUSION) & ((statements.flags[rows] & StatementFlag.INPLACE) == 0)
     lives = values.storage[made]
-    # Of each statement's own: numbers of storages, and of values below, told apart by the statement.
+    # Keys of storages and of values, distinguished by statement.
     viewed = np.isin(_keys(made_by, lives, len(graph.storages)), _keys(by, values.storage[read], len(graph.storages)))
     kept = ~apart[made_by] | ~viewed | (lives < 0)
     touched = np.unique(_keys(np.append(by, made_by[kept]), np.append(read, made[kept]), len(values)))
@@ -228,7 +228,7 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
     views = np.asarray([bool(statements.flags[row] & StatementFlag.VIEW) for row in rows], bool)
     flops = statements.flops[list(rows)].astype(float)
     touched = np.asarray([_touched_bytes(graph, row) for row in rows], float)
-    # What does nothing but be called: a view, or the quickest statement where there is none.
+    # Cost of a call alone: a view, or the quickest statement if there is no view.
     nothing = seconds[views] if views.any() else np.sort(seconds)[:1]
     launch_s = float(np.median(nothing)) if len(nothing) else 0.0
     working = np.maximum(seconds - launch_s, 1e-9)

@@ -13,10 +13,10 @@ _SENT = (Kind.COLLECTIVE, Kind.WAIT)
 def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
     """Return whether a graph computes what it does whatever its statements compute, with its rows in another order.
 
-    In a twentieth of the time of a proof by values: no statement is looked into. Values are read after they
-    are made, and by the same side; each access of memory that anything writes comes after as many of the writes as
-    before; draws, and collectives that nothing waits for, come in their order. What is sent counts as read until it is
-    waited for. Where it is not known what is written, that is all a statement touches.
+    This takes a twentieth of the time of a proof by values, since it does not look into statements. Values are read
+    after they are made, and by the same side. Each access of memory that anything writes comes after as many of the
+    writes as before. Draws, and collectives that nothing waits for, keep their order. A tensor that is sent counts as
+    read until its wait. A statement with unknown writes counts as writing all that it touches.
 
     Parameters
     ----------

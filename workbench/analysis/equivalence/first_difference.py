@@ -1,4 +1,4 @@
-"""Where two graphs that are not equal differ first, and how, in words."""
+"""Description of the first difference between two unequal graphs."""
 
 from __future__ import annotations
 

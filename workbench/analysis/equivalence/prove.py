@@ -1,4 +1,4 @@
-"""Whether a plan computes what the stock plan computes, proven by numbering values over versions of memory.
+"""Proof that a plan computes the same as the stock plan, by value numbering over versions of memory.
 
 Translation validation: what made the plan is not asked. Both graphs are walked statement by statement. A value's number
 stands for what it holds, as a term: the symbol that made it, its static arguments, and the numbers of what it read at
@@ -7,9 +7,9 @@ again or kept outside of a fusion has the number of what it stands for. A write 
 is read through another name, or through a view, is then numbered anew from that version. A random draw carries its
 place among the draws, a collective its group, and what is sent but not waited for is not yet what is waited for.
 
-Two graphs are equal if outputs, gradients and all that is written have equal numbers, if they draw the same numbers in
-the same order, and if neither leaves a collective behind that the other waits for. What may differ beyond that is in
-`RULES`; a proof names those that it needed.
+Two graphs are equal if outputs, gradients and all writes have equal numbers, if they draw the same numbers in the same
+order, and if neither leaves a collective behind that the other waits for. `RULES` lists the further differences that
+are allowed; a proof names the rules that it needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.core.graph import Graph
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """Whether a plan was proven equal to another one.
+    """Outcome of a proof that a plan equals another one.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Proof:
 
     @property
     def message(self) -> str:
-        """What differs and where, as one line."""
+        """Description of the first difference, as one line."""
         return f"{self.source}: {self.difference}" if self.source else self.difference
 
     def beside(self, fault: str) -> Proof:
@@ -75,7 +75,7 @@ def prove(stock: Graph, plan: Graph) -> Proof:
 
 
 def fault(joint: Graph, stock: Graph) -> str:
-    """How a stock plan differs from the joint graph that it was made of, as one line; empty where it does not.
+    """Describe, in one line, how a stock plan differs from the joint graph that it was made of; empty if it does not.
 
     nvFuser's fusions are made of primitives and draw with a generator of their own: of theirs it is only found whether
     the same is written into, and when.

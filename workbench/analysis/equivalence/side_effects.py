@@ -14,7 +14,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 def lost_writes(program: Graph, made: Graph) -> tuple[str, ...]:
     """Arguments that a program writes into and that nothing made of it writes into any more.
 
-    What values are is not compared: gradient rules and executors take composite ops apart in ways of their own.
+    Values are not compared: gradient rules and executors decompose composite ops in their own ways.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class StaleRead:
 
 
 def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
-    """Where gradients are computed as if something had not been written in place.
+    """Find the gradients that are computed as if a write in place had not happened.
 
     A gradient rule means what its forward statement read or made: a backward that reads the same memory after a write
     has another value. And what is read in the forward under the name that it had before a write passes its gradient on

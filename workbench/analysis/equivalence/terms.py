@@ -1,4 +1,4 @@
-"""Statements' texts taken apart, and terms as numbers: what the numbering of a graph is written in."""
+"""Parsed statement texts and numbered terms: the language of value numbering."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.core.graph import Graph, StatementFlag
 
-# What a step does beside making values of values: by its symbol.
+# Action of a step beside computing values from values, by its symbol.
 PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
 _BY_NAME = {
     "copy_": COPY,
@@ -30,7 +30,7 @@ _BY_PREFIX = (
     ("bucket_unpack", UNPACK),
 )
 _MAKING = frozenset((PLAIN, FENCE, SHALLOW, CAST, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, MOVE))
-"""What makes values and writes nowhere else."""
+"""Actions that make values and write nothing else."""
 _SENDING = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
 _DRAWING = frozenset(
     (
@@ -82,7 +82,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Elements taken from a tensor as they are, told by their places in it.
+    """Elements copied unchanged from a tensor, identified by their places in it.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Move:
 
     @classmethod
     def read(cls, text: str) -> Move:
-        """As `workbench.compiler.trace.canonical_text` writes it."""
+        """Read a move as `workbench.compiler.trace.canonical_text` writes it."""
         taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
         return cls.of(taken, shape, strides, offset[0])
 
@@ -183,7 +183,7 @@ class Terms:
     def __init__(self) -> None:
         self.ids: dict[Any, int] = {}
         self.structure: dict[int, tuple[Any, ...]] = {}
-        """Of what rules look into: packed tensors, what is sent of them, what is in the store, casts and writes."""
+        """Structure that rules inspect: packed tensors, collectives on them, stored tensors, casts and writes."""
         self._parsed: dict[str, tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]] = {}
 
     def number(self, term: Any) -> int:
@@ -244,7 +244,7 @@ def in_place(step: Step) -> tuple[str, bool]:
 
 
 def comes_apart(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], made: Sequence[str]) -> bool:
-    """Return whether what comes out of a bucket is what each part alone would have come to, in order and by shape."""
+    """Return whether the outputs of a bucket equal those of each part alone, in order and by shape."""
     if len(kinds) != len(made) or len({_parts(kind)[::2] for kind in (*kinds, *made)}) != 1:
         return False
     gathers, reduces, scatters = ("all_gather" in call, "all_reduce" in call, "reduce_scatter" in call)

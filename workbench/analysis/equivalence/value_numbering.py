@@ -35,7 +35,7 @@ from workbench.analysis.equivalence.terms import (
 )
 from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
-# As plain numbers: an enumeration's own operators would take most of the time here.
+# Plain integers: an enumeration's own operators would take most of the time here.
 _RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
 _ARGUMENT = int(ValueFlag.ARGUMENT)
 _GET_GRAD, _FUSION = int(Kind.GET_GRAD), int(Kind.FUSION)
@@ -54,9 +54,9 @@ class _Node:
         self.storage = storage
         self.version = version
         self.parent = parent
-        """What it is a view of; None for what has a storage to itself."""
+        """Node that this one is a view of; None if it has a storage to itself."""
         self.view = view
-        """How it is made of the parent's content: a term with None in the parent's place."""
+        """Term that makes it from the parent's content, with None in the parent's place."""
 
 
 @dataclasses.dataclass
@@ -66,7 +66,7 @@ class Numbered:
     Attributes
     ----------
     outputs, gradients : tuple of int
-        What forward and backward give, in order; -1 for what is no value.
+        Results of forward and backward, in order; -1 where there is no value.
     written, written_forward : dict of str to int
         Arguments that were written into, by name, as they are left by the step and by its forward.
     draws : tuple of int
@@ -93,7 +93,7 @@ class Numbered:
     applied: dict[str, set[Any]]
 
     def differs(self, other: Numbered) -> str | None:
-        """Which end differs first, by the name that `told` knows it by; None if none does."""
+        """Return the name in `told` of the first result that differs; None if all are equal."""
         for name in ("draws", "written_forward", "written", "outputs", "gradients", "left"):
             if getattr(self, name) != getattr(other, name):
                 return name
@@ -110,7 +110,7 @@ class Walk:
         self.drops_casts = drops_casts
         self.graph = graph
         self.version: dict[int, list[int]] = {}
-        """Of storages that were written: how often, and the number of what is in them now."""
+        """By written storage the number of writes, and the number of its current content."""
         self.storages = 0
         self.nodes: dict[int, _Node] = {}
         self.applied: dict[str, set[Any]] = {name: set() for name in RULES}
@@ -129,10 +129,10 @@ class Walk:
         self._run()
 
     def result(self) -> Numbered:
-        """What was found."""
+        """Return the numbered graph."""
         gradients = tuple(self._end(v) for v in self.graph.ends.gradients)
         if not any(number >= 0 for number in gradients):
-            # Without a backward there is none of them, and no place for any.
+            # Without a backward there are no gradients.
             gradients = ()
         return Numbered(
             self.outputs,
@@ -209,7 +209,7 @@ class Walk:
                 continue
             scope = self.nodes if parent < 0 else local
             if not text:
-                # What it computes is not told: what it makes is equal to nothing.
+                # Its computation is unknown: its outputs equal nothing.
                 for value in given:
                     scope[value] = self._new(self.number(object()), kind_of(graph, value))
                 self.rows.append(tuple(scope[value].number for value in given))
@@ -236,7 +236,7 @@ class Walk:
             values = self.graph.values
             made = values.producer[value] >= 0 or values.flags[value] & ValueFlag.TENSOR
             name = values.name[value]
-            # Equal to nothing, not even to itself elsewhere.
+            # Equal to nothing, not even to the same statement in another graph.
             number = self.number(object() if made else ("number", name))
             node = scope[value] = self._new(number, kind_of(self.graph, value))
         return node
@@ -262,7 +262,7 @@ class Walk:
         self.nodes = received
 
     def _cotangent(self, taken: Sequence[int], given: Sequence[int], asked: dict[int, int]) -> None:
-        """In a joint graph: the gradient that is asked for of an output, which may be given several times."""
+        """Number the gradient that a joint graph requests of an output, which may be returned several times."""
         output, outputs = taken[0], self.graph.ends.outputs
         places = [i for i, value in enumerate(outputs) if value == output]
         place = places[min(asked.get(output, 0), len(places) - 1)] if places else -1
@@ -300,7 +300,7 @@ class Walk:
         self.rows[row] = tuple(self.nodes[value].number for value in given)
 
     def read(self, node: _Node) -> int:
-        """What a value holds now."""
+        """Return the number of a value's current content."""
         state = self.version.get(node.storage)
         if state is None or state[0] == node.version or self.deferred is not None:
             return node.number
@@ -370,7 +370,7 @@ class Walk:
         return made
 
     def _outputs(self, step: Step, operands: list[_Node], numbers: list[int], number: int) -> list[_Node]:
-        """What a step makes, each in its memory."""
+        """Return the nodes that a step makes, each in its memory."""
         found: list[_Node] = []
         for i, share in enumerate(step.shares):
             own = number if i == 0 else self.number(("output", number, i))
@@ -425,13 +425,13 @@ class Walk:
             self.draws.append(number)
         found = self._outputs(step, operands, numbers, number)
         if action == WRITES or flag & UNTOLD:
-            # Which of them it writes is not known: taken as all that it is given.
+            # Which operands it writes is unknown: assume all of them.
             for i, node in enumerate(operands[:1] if action == WRITES else operands):
                 self._write(node, self.number(("written by", number, i)))
         return found
 
     def _move(self, step: Step, node: _Node, number: int) -> list[_Node]:
-        """Elements of one tensor, which are told by their places in it, however they are asked for."""
+        """Return elements of one tensor, identified by their places in it, whatever operation selects them."""
         found = []
         state = self.version.get(node.storage)
         for move, share, kind in zip(step.moves, step.shares, step.made, strict=True):
@@ -500,7 +500,7 @@ class Walk:
                 number, before = source, kind
                 if before == after:
                     return [self._new(number, after)]
-        # The type is all there is to a cast: how it was asked for does not count.
+        # A cast depends on the type alone; the form of the request does not count.
         made = self.number(("cast", after.partition("[")[0], after.rpartition("@")[2], number))
         self.structure.setdefault(made, ("cast", number, before))
         return self._outputs(step, operands, numbers, made)
@@ -571,7 +571,7 @@ class Walk:
     def _arrive(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
         coming = [self.structure.get(number, ("",)) for number in numbers]
-        # What is waited for goes with the first of the tensors that are brought back together.
+        # The wait belongs to the first of the tensors that are brought back together.
         if len(found) != len(numbers) or coming[0][0] != "coming" or coming[0][2] != 0:
             return found
         for node, known in zip(found, coming, strict=True):

@@ -32,7 +32,7 @@ from workbench.analysis.memory.recompute_set import Recomputer
 _ROUNDS = 40
 _CUTS_PER_ROUND = 40
 _NODES = 1000
-"""Of the solver's search, for each linear program of whole choices."""
+"""Node limit of the solver's search, for each integer program."""
 GUIDE_NODES = 1
 """The same of a guide, whose answer is nearly right anyhow: what is found at the root."""
 _PLANS_TO_SAVE_AGAIN = 4
@@ -63,7 +63,7 @@ class Chooser:
     weigh : callable
         Exact memory under options, for storages that are not saved.
     quick : bool
-        Whether that takes milliseconds, so that it can be asked for each storage.
+        Whether `weigh` takes milliseconds, so that it can be called for each storage.
     free : mapping of int to collection of str
         Storages to choose for, and the options that are legal beside `SAVE`.
     fixed : mapping of int to str
@@ -82,7 +82,7 @@ class Chooser:
     dragged : collection of int
         Of `fixed` those whose statements count as run again only where something chosen reads them.
     stands_for : callable, optional
-        Of a guide that chooses for other storages: the options of these that come to the same.
+        For a guide that chooses for other storages: the equivalent options of these storages.
     nodes : int, optional
         Of the solver's search, for each linear program of whole choices.
     """
@@ -155,7 +155,7 @@ class Chooser:
         return other
 
     def point(self, options: Mapping[int, str]) -> Point:
-        """What options come to."""
+        """Return the exact cost of options."""
         return self._evaluate(options)[0]
 
     def alone_s(self, storage: int, option: str) -> float:
@@ -205,10 +205,11 @@ class Chooser:
         return self.known(limit_bytes)
 
     def _sparing(self) -> Point:
-        """Of what makes storages again to be quicker than with everything saved, the quickest found; or that.
+        """Return the quickest point found that recomputes to save time; all saved if none is quicker than that.
 
-        Where statements are fused, making something again inside of a fusion may cost less than its way to memory. What
-        may gain by what is certain is tried, identical layers together; whether it is quicker says its plan.
+        Where statements are fused, recomputing inside a fusion may cost less than the traffic to memory. All candidates
+        that may gain by the certain part of the cost are tried, identical layers together; the plan decides whether one
+        is quicker.
         """
         if self._spared is not None:
             return self._spared
@@ -242,9 +243,9 @@ class Chooser:
         return self.known(limit_bytes) if self._guides else None
 
     def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
-        """Plan what a guide finds; it finds again with as much more alive at each place as there was, until it fits.
+        """Plan the choices of a guide; it searches again with the measured excess at each place added, until they fit.
 
-        Whether any of it does.
+        Returns whether any of them fits.
         """
         fits = False
         more = self._stock_peaks - guide._stock_peaks
@@ -265,7 +266,7 @@ class Chooser:
             seen = peaks - guide._evaluate(point.options)[1]
             over = found.peak_bytes > limit_bytes and nearer.known(limit_bytes) is not None
             more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
-        # What the guide has weighed on its way may do where what it prefers does not.
+        # Points that the guide weighed on its way may fit where its preferred one does not.
         for point in nearer.weighed(limit_bytes)[:_AIMS]:
             if fits:
                 break
@@ -290,7 +291,7 @@ class Chooser:
             options |= dict.fromkeys(sorted(more), RECOMPUTE)
 
     def _plans(self) -> int:
-        """How many plans are made to better one, where each is seconds of work."""
+        """Return the number of plans that may be made to improve one, where each takes seconds."""
         return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
 
     def weighed(self, limit_bytes: int) -> list[Point]:
@@ -299,17 +300,17 @@ class Chooser:
         return sorted(within, key=quickest)
 
     def known(self, limit_bytes: int) -> Point | None:
-        """Of all that was weighed so far, for this limit or another, the quickest within it; then the lowest."""
+        """Return the quickest weighed point within a limit, for this limit or another; then the lowest."""
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
         return min(within, key=quickest, default=None)
 
     def known_lowest(self, limit_s: float, before_s: float) -> Point:
-        """Of all that was weighed so far, the lowest with which a step of `before_s` takes at most `limit_s`."""
+        """Return the lowest weighed point with which a step of `before_s` takes at most `limit_s`."""
         within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
         return min(within, key=lowest, default=self.stock)
 
     def helpful(self, point: Point, place: int) -> list[tuple[int, str]]:
-        """What could be chosen beside a point to free bytes at a place: first what frees the most for its time."""
+        """Return choices to add to a point that free bytes at a place, the most bytes for their time first."""
         costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
         freed = self._frees(place)
         open_ = [
@@ -374,14 +375,14 @@ class Chooser:
             self._lower(away)
 
     def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
-        """Plan a guide's least peak; it looks again with as much more alive at each place as there was.
+        """Plan a guide's least peak; it searches again with the measured excess at each place added.
 
-        As long as by what was seen last something may be lower than what is known.
+        Continue as long as the last measured excess leaves room for a lower peak than the known one.
         """
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
         for more in (apart, np.zeros_like(apart)):
-            # What a guide has alive as it is says nothing of plans: what is lowest there is planned at least.
+            # A guide's own live bytes say nothing of plans: plan at least its lowest point.
             bound_bytes = floor_bytes
             for _ in range(_AIMS):
                 nearer = guide.corrected(more)
@@ -405,7 +406,7 @@ class Chooser:
             place = int(np.argmax(self._evaluate(point.options)[1]))
             turns: list[dict[int, str]] = []
             helps = self._relaxation.helps(place)
-            # What may free the most there first: of a large program not all are weighed.
+            # Weigh the choices first that may free the most there: a large program has too many to weigh all.
             for number in np.argsort(-helps, kind="stable").tolist():
                 storage, option = self._variables[number]
                 if len(turns) == left:
@@ -421,16 +422,16 @@ class Chooser:
             point = lower
 
     def _turns(self) -> int:
-        """How many single changes are weighed, where each is predicted."""
+        """Return the number of single changes to weigh, where each is predicted."""
         least, most = _TURNS
         return max(least, min(most, _TURNED // max(1, self._places.count)))
 
     def bound(self, limit_bytes: int) -> Bound:
-        """What no options under a limit can beat, in this model of time, as far as it is known by now."""
+        """Return the bound that no options under a limit can beat, in this model of time, as far as it is known."""
         return self._closing.bound(limit_bytes)
 
     def gap(self, point: Point, limit_bytes: int) -> float:
-        """How far a step may be from the best within a limit: the share of it above the bound."""
+        """Return the largest possible distance of a step from the best within a limit, as a share above the bound."""
         return self._closing.gap(point, limit_bytes)
 
     def _relaxed(self) -> Relaxation:

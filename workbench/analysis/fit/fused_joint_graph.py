@@ -1,9 +1,9 @@
 """A joint graph with the memory of its execution graph, so that arithmetic says nearly what a plan under choices would.
 
-What statements hand on inside a fusion takes no memory, and a part of a tensor that a fusion hands out lives by itself.
-What the execution graph saves is saved, where the joint graph saves what is made of it: of an activation that is saved
-in float32 and made again in a fusion, the product in bfloat16. Such a storage can be made again, too, by choosing that
-for all that is made of it.
+Values that pass between statements inside a fusion take no memory, and a part of a tensor that a fusion outputs has its
+own storage. The storages that the execution graph saves count as saved, where the joint graph saves values derived from
+them: for an activation that is saved in float32 and recomputed in a fusion, the product in bfloat16. Such a storage can
+be recomputed, too, by choosing that for all values derived from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WITHIN, _APART = -2, -3
 
 
 class Fusing:
-    """What can be chosen, as a program's execution graph saves it.
+    """Choices for the storages that a program's execution graph saves.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Fusing:
         Of the same statements with the execution graph's memory. A storage that the joint graph saves has the same
         number.
     free : dict of int to sequence of str
-        Storages to choose for of which choices come to what `work` says.
+        Storages to choose for whose choices have the effect that `work` predicts.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Fusing:
         graph, kept = _with_memory_of(work, plan)
         self.work = Recomputer(graph, by_tag=work.by_tag, kept=kept)
         storages, values, statements = graph.values.storage, work.graph.values, work.graph.statements
-        # What the joint graph does not save is no end to what is made again by choice.
+        # Recomputation may continue past storages that the joint graph does not save.
         more = {int(storages[value]) for value in kept}
 
         remade = frozenset(storage for storage in remade if storage in free)
 
         def through(storage: int) -> set[int]:
-            """Of what only the execution graph saves, what making a storage again by choice goes by."""
+            """Return the storages that the recomputation of an execution-graph storage passes through."""
             chosen = {storage}
             while True:
                 rows = work.again(chosen, along=along, gather=gather)
@@ -82,7 +82,7 @@ class Fusing:
             rows = self.work.again((storage,), along=along, gather=gather)
             for read in {int(storages[value]) for row in rows for value in statements.inputs[row]} - {storage}:
                 self._of.setdefault(read, []).append(storage)
-        # Where a fusion hands out a part of a tensor, what is moved away is all of it.
+        # Where a fusion outputs a part of a tensor, an offload moves all of the tensor.
         whole = graph.storages.bytes[: len(work.graph.storages)] >= work.graph.storages.bytes
         self.free: dict[int, Sequence[str]] = {}
         for storage, options in free.items():
@@ -95,13 +95,13 @@ class Fusing:
         self._joint = frozenset(free)
 
     def chosen(self, options: Mapping[int, str]) -> dict[int, str]:
-        """The joint graph's options that come to what these say."""
+        """Return the joint graph's options that are equivalent to these."""
         made = {made for storage in options for made in self._of.get(storage, ())}
         found = {
             **{storage: option for storage, option in options.items() if storage in self._joint},
             **dict.fromkeys(sorted(made), RECOMPUTE),
         }
-        # What is made beside it is not saved, either.
+        # Storages made beside it are not saved, either.
         chosen = {*(storage for storage, option in options.items() if option == RECOMPUTE), *made}
         rows = self.work.again(chosen, along=self._along, gather=self._gather)
         for storage, legal in self.free.items():
@@ -136,7 +136,7 @@ def _with_memory_of(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]:
         return any(values.name[value] in saved_there for value in members), not saved.isdisjoint(members)
 
     for storage, of in parts.items():
-        # What the execution graph saves of it keeps its number.
+        # The part that the execution graph saves keeps the number.
         first = max(of.items(), key=lambda item: rank(item[1]))[0]
         for part, members in of.items():
             size = {_WITHIN: 0, _APART: int(joint.storages.bytes[storage])}.get(part, int(plan.storages.bytes[part]))

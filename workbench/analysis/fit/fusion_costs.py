@@ -1,4 +1,4 @@
-"""What making storages again costs where statements are fused: bytes read and written more, and what is so for certain.
+"""Cost of recomputing storages where statements are fused: additional memory traffic, and a lower bound.
 
 A statement of a fusion that is run again is put into a fusion of the backward: it launches no kernel of its own, and
 what is handed on inside the fusion does not go through memory. It reads what lies there anyhow, which is what is saved,
@@ -21,7 +21,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Again:
-    """What it costs to make storages again.
+    """Time of recomputing storages.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Again:
 
 
 def fused(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
-    """Which statements of a joint graph are part of a fusion of its execution graph, or left out beside one.
+    """Find the statements of a joint graph that are part of a fusion of its execution graph, or left out beside one.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def again(
     seconds: NDArray[np.float64],
     inner: Collection[int] = (),
 ) -> tuple[Again, Again]:
-    """What making storages again is predicted to cost, and what it costs at least while other fusions stay as they are.
+    """Return the predicted cost of recomputing storages, and its lower bound while other fusions stay as they are.
 
     Parameters
     ----------
@@ -87,7 +87,8 @@ def again(
     Returns
     -------
     tuple of Again
-        Predicted; at least. What is saved by and read by fusions alone may not have to be written and read any more.
+        Predicted; lower bound. A storage that is saved and read by fusions alone may not have to be written and read
+        any more.
     """
     joint = work.graph
     inside = fused(joint, plan)
@@ -103,7 +104,7 @@ def again(
     lives = values.storage[read]
     view = (statements.flags[rows] & StatementFlag.VIEW) != 0
     from_memory = ~view[by] & (lives >= 0) & (held[lives] | ~inside[values.producer[read]])
-    # What a statement reads twice it reads from memory once.
+    # A value that a statement reads twice is read from memory once.
     once = np.unique(np.stack((by[from_memory], read[from_memory])), axis=1)
     nbytes = np.bincount(once[0], values.bytes[once[1]], minlength=len(rows))
     predicted[rows] = np.maximum(operations_s(joint, rows, machine), nbytes / machine.bytes_per_s)
@@ -137,14 +138,14 @@ def _storage_of(joint: Graph) -> dict[str, int]:
 
 
 class _Uses:
-    """How an execution graph touches the storages of its joint graph.
+    """Uses of the storages of a joint graph by its execution graph.
 
     Attributes
     ----------
     by_fusion : set of int
-        Those that a fusion of the forward makes.
+        Storages that a fusion of the forward makes.
     read_alone : set of int
-        Those that a statement of the backward reads which is no fusion.
+        Storages that a statement of the backward reads outside of fusions.
     """
 
     def __init__(self, joint: Graph, plan: Graph) -> None:
@@ -173,6 +174,6 @@ class _Uses:
                 self.read_alone |= read
 
     def spared(self, storage: int) -> int:
-        """How often a storage's bytes may no longer go to memory and back if it is made again."""
+        """Return how many transfers of a storage's bytes to or from memory may be spared if it is recomputed."""
         for_backward = storage not in self._read_forward and storage not in self._returned
         return for_backward + self._fusions_of.get(storage, 0)

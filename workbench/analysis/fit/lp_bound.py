@@ -1,4 +1,4 @@
-"""What no choice of what to save can beat: a linear program that is wrong on one side only.
+"""Lower bound on the step time of any choice of what to save: a linear program that errs on one side only.
 
 Every byte that a choice could free is counted, little of what it adds; a statement that several choices repeat is run
 once. Two things that choices add are known for certain, and are put in where they were seen to matter: a storage that
@@ -27,7 +27,7 @@ from workbench.analysis.memory.peak_by_statement import RECOMPUTE
 
 _ROWS_AT_ONCE = 20
 _LET_GO = 1e-7
-"""What the solver lets go of a row."""
+"""Tolerance of the solver on a row."""
 _INFEASIBLE = 2
 """The solver's status of what has no solution."""
 _ENDED = (0, _INFEASIBLE)
@@ -35,12 +35,12 @@ _ENDED = (0, _INFEASIBLE)
 _TIE = 1e-7
 """By how much what costs more is avoided where all of it is for nothing, as a share of what it costs."""
 _ALIKE = 0.5
-"""Share of choices that may be of a kind of their own, for a program to be solved with what is alike as one."""
+"""Maximum share of distinct choices for a program to be solved with equal choices merged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What no options can beat.
+    """Lower bound for all options.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Whole:
-    """What is known of whole choices.
+    """Result for integer choices.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Whole:
 
 
 class Relaxation:
-    """What is so for any limit.
+    """Constraints that hold for any limit.
 
     Parameters
     ----------
@@ -169,7 +169,8 @@ class Relaxation:
         for both in self.of_storage.values():
             if len(both) > 1:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
-        # Of what several choices run again: it is run as soon as one of them is made, or what only some of them run.
+        # Statements that several choices repeat: they run as soon as one of the choices is made, or one that repeats a
+        # part.
         for group, within in _nested(list(together)).items():
             for inside in within:
                 rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
@@ -191,7 +192,7 @@ class Relaxation:
             run = {users_of.get(row) for row in found.rows}
             makers = {self.of_storage[maker][RECOMPUTE] for maker in found.makers}
             if len(run) == 1 and (known := run.pop()) in at and makers <= set(known or ()):
-                # As soon as the statement is run that makes it.
+                # Excused as soon as the statement runs that makes it.
                 rows.add({excused: 1.0, at[known]: -1.0}, 0.0)
             start, both = found.start, self.of_storage.get(storage, {})
             if RECOMPUTE in both:
@@ -230,7 +231,7 @@ class Relaxation:
 
     @property
     def floor_bytes(self) -> int:
-        """What is alive somewhere at least, whatever is chosen."""
+        """Bytes that are alive at some place at least, whatever is chosen."""
         return int((self.peaks - self._freed).max(initial=0))
 
     def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
@@ -283,7 +284,7 @@ class Under:
         self._needed = base.peaks.astype(float) - limit_bytes
         self.unit = max(1.0, float(self._needed.max(initial=0.0)))
         self._places: dict[int, None] = {}
-        # Of storages known to be in memory from a place on: the column of being absent there.
+        # By storage known to be in memory from a place on: the column of being absent there.
         self._absent: dict[int, dict[int, int]] = {}
         self._because = Rows()
         self._said: set[tuple[object, ...]] = set()
@@ -298,7 +299,7 @@ class Under:
                 self._places[place] = None
 
     def copy(self) -> Under:
-        """The same, to be asked for more."""
+        """Return a copy, to which further rows can be added."""
         other = copy.copy(self)
         other._places, other._said = dict(self._places), set(self._said)
         other._absent = {storage: dict(columns) for storage, columns in self._absent.items()}
@@ -307,12 +308,12 @@ class Under:
 
     @property
     def fractions(self) -> NDArray[np.float64]:
-        """Of each choice, as the bound has them."""
+        """Fraction of each choice in the bound's solution."""
         return self._fractions
 
     @property
     def guessed(self) -> bool:
-        """Return whether rows are asked for that are not known to be true of all choices."""
+        """Return whether rows are included that are not known to hold for all choices."""
         return bool(self._guesses) or self.beyond > 0
 
     @property
@@ -320,7 +321,7 @@ class Under:
         """Return whether there is nothing to free, or nothing to choose."""
         return not len(self.over) or not self._base.count
 
-    # What is put in.
+    # Adding rows.
 
     def add_place(self, place: int) -> bool:
         """Ask for what has to be freed at a place; whether that is new."""
@@ -342,7 +343,7 @@ class Under:
         self._guesses.append((dict.fromkeys(numbers.tolist(), -1.0), 1.0 - len(numbers)))
 
     def again(self, taken: NDArray[np.float64]) -> bool:
-        """Return whether choices are others than when this was asked last."""
+        """Return whether choices differ from those of the last call."""
         other = not np.array_equal(taken, self._last)
         self._last = taken
         return other
@@ -407,7 +408,7 @@ class Under:
             columns[place] = self._base.width + sum(map(len, self._absent.values()))
         return columns[place]
 
-    # What is solved.
+    # Solving.
 
     def _freed(self, place: int) -> dict[int, float]:
         """Bytes freed at a place, by column."""
@@ -480,7 +481,7 @@ class Under:
                 break
         price = max(0.0, -float(solved.ineqlin.marginals[: len(self._places)].sum()) / self.unit)
         bound = Bound(added_s=max(base.floor_s, float(solved.fun) * base.dear_s), s_per_byte=price * base.dear_s)
-        # What a choice's being made, or not made, against this adds at least.
+        # Minimum added time if a choice is made, or is not made, against this solution.
         self._against = np.maximum(solved.lower.marginals, -solved.upper.marginals)[: base.count] * base.dear_s
         self._fractions, self._least_s = np.asarray(solved.x[: base.count]), bound.added_s
         return bound
@@ -493,7 +494,7 @@ class Under:
         np.add.at(freed, base.piece_starts, absent)
         np.add.at(freed, base.piece_ends, -absent)
         for storage, columns in self._absent.items():
-            # What is less absent than chosen, from where that is known.
+            # Bytes less absent than chosen, from the place where that is known.
             numbers = list(base.of_storage[storage].values())
             size, until = base.sizes[numbers[0]], int(base.end[numbers].max())
             was = float(x[list(base.absent[storage])].sum())
@@ -564,15 +565,15 @@ class Under:
         return Whole(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
     def alike(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> Whole | None:
-        """The same as `whole` says, with what is alike as one, made in those layers first in which it frees the most.
+        """Solve as `whole` does with equal choices merged, made first in the layers where each frees the most.
 
-        What is proven holds for all choices; those that are made may break rows. None where little is alike.
+        The proven bound holds for all choices; the returned choices may break rows. None if few choices are equal.
         """
         base = self._base
         costs, upper, matrix, limits = self._program()
         integral, sizes = np.arange(len(costs)) < base.count, np.zeros(len(costs))
         sizes[: base.count] = base.sizes
-        # Of what is for nothing as little as can be.
+        # Prefer fewer choices among those without cost.
         tie = _TIE * base.dear_s / base.count
         program = Program(costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral)
         one = folded(program, len(self._places), sizes)
@@ -610,7 +611,7 @@ class Under:
 
 
 def _nested(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
-    """Of each group of numbers the groups inside of it that have as many of them as can be, and the numbers left."""
+    """Return, per group of numbers, its largest subgroups and the remaining numbers."""
     of: dict[int, list[tuple[int, ...]]] = {}
     for group in sorted(groups, key=len):
         for number in group:

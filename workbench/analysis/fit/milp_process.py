@@ -51,7 +51,7 @@ class _Solving(threading.Thread):
 
 
 def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """What ``solver(*given, **options)`` finds; HiGHS computes without Python's lock, so that others go on meanwhile.
+    """Return ``solver(*given, **options)``; HiGHS releases Python's lock, so that other threads go on.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class _Process:
             there.close()
 
     def answer(self, go_on: Callable[[], None], asked: Any) -> Any:
-        """What it finds; `go_on` is called meanwhile."""
+        """Return the process's answer; `go_on` is called meanwhile."""
         try:
             self._connection.send(asked)
         except OSError:
@@ -147,7 +147,7 @@ class _Process:
 _lock = threading.Lock()
 _idle: list[_Process] = []
 _of_parent: list[_Process] = []
-"""Those of the process that this one was forked from: they are not children of this one."""
+"""Processes of the process that this one was forked from: they are not children of this one."""
 
 
 def _end_idle(process: _Process) -> None:
@@ -184,7 +184,7 @@ def solve_whole(
     options: Mapping[str, Any] = MappingProxyType({}),
     **program: Any,
 ) -> Any:
-    """What `scipy.optimize.milp` finds, in a process that ends at once with the waiting.
+    """Return the result of `scipy.optimize.milp`, from a process that ends at once when the wait is given up.
 
     It ends by how far it has come, not by the clock, so that the same program has the same answer each time.
 

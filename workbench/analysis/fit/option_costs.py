@@ -1,4 +1,4 @@
-"""What choices for storages cost, and what they come to."""
+"""Time and memory of options for storages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.analysis.fit.fusion_costs import Again
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What choices cost.
+    """Rates that determine the time of options.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """What options for storages come to, by exact prediction of the joint graph.
+    """Options for storages and their cost, by exact prediction of the joint graph.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Point:
 
 
 def lowest(point: Point) -> tuple[int, float, int]:
-    """What the lowest has least of: bytes, then seconds, then choices."""
+    """Return the sort key of the lowest point: bytes, then seconds, then number of choices."""
     return point.peak_bytes, point.added_s, len(point.options)
 
 

@@ -1,9 +1,9 @@
-"""What has to be in memory when something is made again: of each storage the places from which others need it.
+"""Storages that must be in memory for a recomputation: for each, the places from which others need it.
 
 A storage that is not saved is absent from its last use in the forward until it is first needed in the backward. That is
-its own first reader there, unless another is made again earlier and reads it on the way: then it is brought back, or
-made again itself, by then, and whatever that reads in turn. All of this holds for any options for any other storages,
-so that a bound may rest on it.
+its own first reader there, unless an earlier recomputation of another storage reads it: then it must be brought back or
+recomputed by then, together with all that its own recomputation reads. This holds for any options of any other
+storages, so that a bound may rest on it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from workbench.analysis.memory.recompute_set import Recomputer
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """What is read where a storage is made again.
+    """Storages that the recomputation of a storage reads.
 
     Attributes
     ----------
     storage, place : int
-        What is made again, and where.
+        The recomputed storage, and the place.
     reads : frozenset of int
-        Storages that are in memory there, however they come to be.
+        Storages that are in memory there, by whatever option.
     """
 
     storage: int
@@ -53,7 +53,7 @@ class Present:
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """What a storage is made again beside, by statements that make several at once: that frees its first copy, too.
+    """Storage whose recomputation shares a multi-output statement with another's; that frees its first copy, too.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Beside:
 
 
 class Presence:
-    """Of one joint graph.
+    """Presence of the storages of one joint graph.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Presence:
             for other, rows in work.made_beside(storage, always).items():
                 if (span := stock.absent(other)) is None or not places:
                     continue
-                # What is read as it was made, before it is made beside another, is there until then.
+                # An input in its original form, needed before the shared statement, is present until then.
                 start = span[0] if always or min(places) < span[1] else span[1]
                 end = stock.last_touch(other) if max(places) > span[1] else span[1]
                 if start < end:
@@ -158,7 +158,7 @@ class Presence:
         return found
 
     def present(self, options: Mapping[int, str]) -> dict[int, Present]:
-        """Of storages that are not saved, since when others need them; only where that is before they are read."""
+        """Return for unsaved storages when others first need them; only where that is before they are read."""
         found: dict[int, Present] = {}
         for need in self.needs:
             if options.get(need.storage) != RECOMPUTE:
@@ -174,7 +174,7 @@ class Presence:
         return found
 
     def near(self, storage: int, place: int) -> frozenset[int] | None:
-        """What could be made again between a place and a storage's first use; None if it is too far for reloading.
+        """Return the storages that may be recomputed between a place and a storage's first use; None if too far.
 
         An offloaded storage is brought back a few statements before its first use, so that at a place as near to it
         it is in memory unless statements are run again in between.
@@ -187,6 +187,6 @@ class Presence:
         return frozenset(other for other, places in self._made_at.items() if any(place < at <= end for at in places))
 
     def back(self, options: Mapping[int, str], storage: int, place: int) -> bool:
-        """Whether a storage is brought back by a place because nothing is run again between that and its first use."""
+        """Return whether a storage is back by a place because no recomputation runs between that and its first use."""
         near = self.near(storage, place) if options.get(storage) == OFFLOAD else None
         return near is not None and not any(options.get(other) == RECOMPUTE for other in near)

@@ -2,9 +2,9 @@
 
 Fractions of choices that reach the bound are rounded first. Then `scipy.optimize.milp` solves a program of whole
 choices with few rows of memory, exact prediction says where more is alive than the limit, and those rows are put in,
-until nothing is broken. Identical layers are solved as one first, which takes a hundredth of the time; all choices
-one by one follow where that ends over the limit. As long as nothing fits, each program is solved loosely: its answer is
-only there to be corrected.
+until nothing is broken. Identical layers are solved as one first, which takes a hundredth of the time; if that ends
+over the limit, all choices are solved one by one. As long as nothing fits, each program is solved with a loose
+tolerance: its answer only serves to be corrected.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from numpy.typing import NDArray
 from workbench.analysis.fit.lp_bound import Bound, Relaxation, Under, Whole
 
 SOLVED_TO = 1e-4
-"""What is added to the step is at most this share from the least that the solver could find."""
+"""Maximum relative gap between the time added to the step and the least that the solver could find."""
 _LOOSELY = 5e-2
 """The same as long as nothing is known that fits."""
 _ROUNDS = 40
 _SOLVINGS = 6
 """Programs that use up all their nodes, after which no further one is solved for a limit."""
 _SOLVED = 0.1
-"""What a program that ends before its nodes do counts for, of those."""
+"""Weight of a program that ends before its nodes do, in programs that use up their nodes."""
 _FOLDED_NODES = 100
 """Nodes of a program of identical layers as one, at least: it is small."""
 _PLACES_PER_ROUND = 40
 _NOTHING = 1e-6
-"""Fractions of a choice that are none."""
+"""Fractions below this count as zero."""
 _TOLERANCE = 1e-6
-"""What the solver lets go of a row at most."""
+"""Maximum tolerance of the solver on a row."""
 
 
 class Weighed(Protocol):
-    """What options come to."""
+    """Cost of options."""
 
     @property
     def peak_bytes(self) -> int:
@@ -52,13 +52,13 @@ class Weighed(Protocol):
 
 
 class Closing[P: Weighed]:
-    """Of one program, limit by limit.
+    """Integer solutions and bounds of one program, limit by limit.
 
     Parameters
     ----------
     relaxation : Relaxation
     evaluate : callable
-        What options come to, and the most bytes alive at each place.
+        Returns the cost of options, and the peak bytes at each place.
     known : callable
         The quickest within a limit of all that was evaluated.
     frees : callable
@@ -87,17 +87,17 @@ class Closing[P: Weighed]:
         self._programs: dict[int, tuple[Under, Bound]] = {}
         self._proven: dict[int, float] = {}
 
-    # What is known of a limit.
+    # Bounds for a limit.
 
     def bound(self, limit_bytes: int) -> Bound:
-        """What no options under a limit can beat, as far as it is known by now."""
+        """Return the bound that no options under a limit can beat, as far as it is known by now."""
         bound = self._program(limit_bytes)[1]
-        # What a larger limit takes at least, a smaller one does, too.
+        # The least time for a larger limit is a bound for a smaller one, too.
         proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=-np.inf)
         return Bound(added_s=max(bound.added_s, proven_s), s_per_byte=bound.s_per_byte)
 
     def gap(self, point: Weighed, limit_bytes: int) -> float:
-        """How far a step may be from the best within a limit: the share of it above the bound."""
+        """Return the largest possible distance of a step from the best within a limit, as a share above the bound."""
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 
     def within(self, limit_bytes: int, gap: float) -> bool:
@@ -115,7 +115,7 @@ class Closing[P: Weighed]:
             self._programs[limit_bytes] = under, under.bound(self._go_on)
         return self._programs[limit_bytes]
 
-    # How options within it are found.
+    # Finding options within a limit.
 
     def close(self, limit_bytes: int, gap: float = 0.0) -> None:
         """Find options within a limit, until the best known is within a gap of what is proven, or the search ends.
@@ -139,7 +139,7 @@ class Closing[P: Weighed]:
                 if found is None:
                     break
                 left -= 1.0 if found.limited else _SOLVED
-                # Of rows that are so for any choices, as long as there are no others.
+                # Proven only by rows that hold for any choices.
                 if not under.guessed:
                     self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
                 if found.taken is None:
@@ -149,7 +149,7 @@ class Closing[P: Weighed]:
                     continue
                 if gap and self.within(limit_bytes, gap):
                     return
-                # What is solved loosely may have choices that cost nothing and are not needed.
+                # A loose solution may include needless choices without cost.
                 if to > SOLVED_TO:
                     to = SOLVED_TO
                 elif folds or point.peak_bytes <= limit_bytes:
@@ -178,7 +178,7 @@ class Closing[P: Weighed]:
         known = self._known(limit_bytes)
         return under.whole(self._go_on, nodes=self._nodes, gap=to, below_s=np.inf if known is None else known.added_s)
 
-    # What is learnt of what is over a limit.
+    # Learning from options over a limit.
 
     def _learn(self, under: Under, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
         """Put in what is so for any options, and was broken by some; whether there is anything new."""

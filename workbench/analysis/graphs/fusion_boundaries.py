@@ -101,7 +101,7 @@ def _reason(graph: Graph, fusion: int, other: int, *, before: bool) -> tuple[str
 
 
 def _between(graph: Graph, first: int, last: int) -> int:
-    """A statement that reads, through others or not, what `first` makes, and that `last` needs; -1 if there is none."""
+    """Find a statement that depends on `first`, directly or not, and that `last` needs; -1 if there is none."""
     statements = graph.statements
     reached = set(statements.outputs[first].tolist())
     reads = set(statements.inputs[last].tolist())

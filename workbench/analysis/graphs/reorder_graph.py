@@ -1,4 +1,4 @@
-"""An execution graph with its statements in another order, and with what each frees found anew."""
+"""Reordering of an execution graph's statements; each statement's frees are computed again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = NDArray[np.intp]
 
 
 def top_rows(graph: Graph) -> Rows:
-    """Rows that are no members of fusions, in program order."""
+    """Return the rows that are not members of fusions, in program order."""
     return np.flatnonzero(graph.statements.parent < 0)
 
 
@@ -90,7 +90,7 @@ def _entries(ragged: Ragged) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
 
 
 def _frees(graph: Graph, new_row: NDArray[np.int32]) -> Ragged:
-    """What each row of the new order frees."""
+    """Return the values that each row frees in the new order."""
     statements = graph.statements
     backward = statements.side == BACKWARD
     count, touched = len(graph.values), []
@@ -103,7 +103,7 @@ def _frees(graph: Graph, new_row: NDArray[np.int32]) -> Ragged:
     np.maximum.at(last, (backward[row].astype(np.intp), value), new_row[row])
     freed_by, freed = _entries(statements.frees)
     after = last[backward[freed_by].astype(np.intp), freed]
-    # What nothing touches is dropped where it was: with the first or the last statement of a side.
+    # Values that nothing touches are dropped where they were: with the first or the last statement of a side.
     by_place = np.sort(new_row[statements.parent < 0])
     place = np.searchsorted(top_rows(graph), freed_by)
     after = np.where(after >= 0, after, by_place[place])

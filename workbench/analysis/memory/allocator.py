@@ -1,4 +1,4 @@
-"""What PyTorch's allocators take for a storage: more than its bytes on CUDA, and so in each sum of storages."""
+"""Bytes that PyTorch's allocators reserve for a storage: more than its size on CUDA, hence in each sum of storages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CUDA_BLOCK_BYTES = 512
 
 
 def allocated_bytes(nbytes: int, device_type: str) -> int:
-    """What is in use on a device for a storage.
+    """Return the bytes in use on a device for a storage.
 
     On CUDA that is what ``torch.cuda.memory_allocated`` counts, but for what is left of a block that is not split
     because too little would be left. On a CPU it is what the program asks for.
@@ -29,5 +29,5 @@ def allocated_bytes(nbytes: int, device_type: str) -> int:
 
 
 def storage_bytes(tensor: torch.Tensor) -> int:
-    """What is in use for a tensor's storage, where the tensor says that it is: a fake one is on no device."""
+    """Return the bytes in use for a tensor's storage, on the device that the tensor names; a fake tensor is on none."""
     return allocated_bytes(tensor.untyped_storage().nbytes(), tensor.device.type)

@@ -1,9 +1,9 @@
-"""Exact memory of a joint graph with storages made again or moved away, as what that changes of the stock schedule.
+"""Exact memory of a joint graph with recomputed or offloaded storages, computed as a change to the stock schedule.
 
-`memory.Predictor` goes through every statement for each schedule. What is made again touches a few of them, and the
-rest of a step stays as it stood: here only these are gone through, in milliseconds however long the program is. Where
-something is made again that is the backward's own, or moves where a gradient lives, nothing is said, and the predictor
-has to be asked.
+`memory.Predictor` walks every statement for each schedule. Recomputation touches only some statements, and the rest of
+a step stays the same: this module walks only the touched ones, in milliseconds however long the program is. It gives no
+answer where a recomputed storage belongs to the backward, or changes where a gradient is stored; the predictor is
+needed there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.core.graph import ValueFlag
 
 
 class Incremental:
-    """What choices change of one schedule.
+    """Effect of choices on one schedule.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Incremental:
         self._graph, self._bytes = graph, graph.storages.bytes
         found = predictor.predict(stock)
         self.rows: list[int] = stock.order[found.entries].tolist()
-        """Of each place the statement."""
+        """Statement of each place."""
         self.first_backward, self._count = found.first_backward, len(self.rows)
         self._transient = graph.statements.transient_bytes
         self._inputs: list[list[int]] = graph.statements.inputs.lists()
@@ -52,7 +52,7 @@ class Incremental:
         self._available = made | set(np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist())
         self._saved = {self._storage[value] for value in found.saved.tolist()} - self._argument - {-1}
         self._start, self._end, self._last_forward, self._touches = self._spans()
-        # Where what is put before a statement of the backward stands: at the next one that runs.
+        # Place of an insertion before a statement of the backward: that of the next statement that runs.
         self._next: dict[int, int] = {}
         place = self._count
         place_of = {row: place for place, row in enumerate(self.rows)}
@@ -91,7 +91,7 @@ class Incremental:
         return start, end, last, touches
 
     def place_of(self, row: int) -> int:
-        """Where what is put before a statement stands: in the backward."""
+        """Return the place of an insertion before a statement: in the backward."""
         return self._next[row]
 
     def runs(self, row: int) -> bool:
@@ -143,7 +143,7 @@ class Incremental:
         # One more for what lasts to the end, and one that -1 finds.
         moved = np.concatenate([position, [length, -1]])
         start, end = moved[self._start], moved[self._end]
-        # What the backward is given is there before what it begins with, made again or not.
+        # Inputs of the backward are alive before its first statement, recomputed or not.
         start[self._cotangents] = np.minimum(start[self._cotangents], self.first_backward)
         end[self._cotangents] = np.maximum(end[self._cotangents], self.first_backward)
         end[self._ignored] = length
@@ -244,12 +244,12 @@ class _Clone:
 
 
 class _Again:
-    """What statements run again touch, and what the backward's statements touch where something is made again.
+    """Accesses of recomputed statements, and of the backward's statements to recomputed storages.
 
     Attributes
     ----------
     known : bool
-        Whether all of it is told here.
+        Whether this describes all of it.
     storages : set of int
         In which something is made again.
     clones : list of _Clone
@@ -310,7 +310,7 @@ class _Again:
         self.clones.append(clone)
 
     def _read(self, value: int, reads: list[int] | set[int], saved: set[int]) -> int:
-        """Where a value lives that is read; which clone makes it goes to `reads`, or its storage to `saved`."""
+        """Return the storage of a value that is read; add its clone to `reads`, or its storage to `saved`."""
         stock = self._stock
         if value in self._made:
             lives, number = self._made[value]
@@ -343,7 +343,7 @@ class _Again:
                 lives = shared.get(original, original)
                 if lives != original:
                     self._lives[value] = lives
-                    # A gradient would live elsewhere.
+                    # The gradient would have another storage.
                     if original in stock._ends:
                         self.known = False
                 touched.append((lives, True))

@@ -107,7 +107,7 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a schedule of a joint graph would cost.
+    """Predicted memory of a schedule of a joint graph.
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
 
 
 def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
-    """As `alive_at`, the value alone by which each storage is known.
+    """Return, per storage alive at a statement, the one value that identifies it; see `alive_at`.
 
     Returns
     -------
@@ -361,7 +361,7 @@ class Predictor:
                 end[index] = last[index]
 
     def _split(self, rows: list[int], clones: list[bool], running: list[int]) -> tuple[set[int], set[int]]:
-        """What Thunder's split makes the forward: the values available to the backward, and the entries."""
+        """Return the forward that Thunder's split makes: the values available to the backward, and the entries."""
         available = set(self._outcomes) | self._arguments
         if not self._gradients and not self._cotangents:
             # Without a backward nothing is split off, and in-place writes that nobody reads stay.
@@ -387,7 +387,7 @@ class Predictor:
     def _stand_ins(
         self, rows: list[int], clones: list[bool], backward: list[int], storage: list[int], sizes: list[int]
     ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """What backward entries read and make, with clones' values fresh; `storage` and `sizes` grow by those."""
+        """Return reads and results of backward entries, clones' values fresh; extends `storage` and `sizes`."""
         stand_in: dict[int, int] = {}
         reads: dict[int, list[int]] = {}
         makes: dict[int, list[int]] = {}
@@ -560,7 +560,7 @@ def _timeline(
         at = int(rows[np.argmax(statement_peak_bytes[rows])])
         if statement_peak_bytes[at] >= baseline_bytes:
             peak_bytes, peak_statement = int(statement_peak_bytes[at]), at
-    # Where the backward has no statements, cotangents are alive there and nowhere else.
+    # Where the backward has no statements, cotangents are alive only there.
     last_bytes = int(made.sum() - dropped[:count].sum())
     if max(last_bytes, after_bytes) > peak_bytes:
         peak_bytes, peak_statement = max(last_bytes, after_bytes), count

@@ -1,7 +1,7 @@
 """Memory over a program of several graphs: its parts' own timelines, joined by what lives between them.
 
-What lives between parts was recorded once, on tensors without values: `Event`. What a part holds inside, and keeps for
-its backward, its plan says. So that other choices are arithmetic alone.
+Storages that live between parts were recorded once, on tensors without values: `Event`. A part's plan gives the
+storages inside it and those that it keeps for its backward. Other choices are then arithmetic alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Forward:
     call : int
         Of its own for each time that any part runs.
     arguments, outputs : tuple of int
-        Storages, -1 for what is no tensor.
+        Storages, -1 where an argument or output is not a tensor.
     """
 
     part: str
@@ -74,7 +74,7 @@ type Event = Made | Freed | Forward | Backward
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """What a step of a program allocated, ran and freed, in order.
+    """Recorded events of a step: allocations, runs of parts and frees, in order.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Joined:
 
     @property
     def peak_part(self) -> str:
-        """Where the peak is; empty between parts."""
+        """Part at the peak; empty if the peak is between parts."""
         return self.where[int(np.argmax(self.live_bytes))] if len(self.where) else ""
 
 
@@ -161,7 +161,7 @@ class Inside:
 
 
 def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Inside:
-    """What a plan holds inside.
+    """Return the memory inside a plan.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Inside:
 
 
 def _dropped(graph: Graph, seen: Collection[int]) -> dict[int, int]:
-    """Of storages that others may see too, the last statement of the backward that reads one which the part keeps."""
+    """Return, per shared storage, the last statement of the backward that reads one which the part keeps."""
     statements, storage = graph.statements, graph.values.storage
     kept = set(graph.saved_storages(arguments=True).tolist())
     kept |= set(storage[(graph.values.flags & ValueFlag.COTANGENT) != 0].tolist())
@@ -249,7 +249,7 @@ def join(recorded: Recorded, inside: Mapping[str, Inside]) -> Joined:
 
 
 class _State:
-    """What is alive, event by event."""
+    """Live storages, event by event."""
 
     def __init__(self, recorded: Recorded, inside: Mapping[str, Inside]) -> None:
         self.events, self.inside = recorded.events, inside
@@ -299,7 +299,7 @@ class _State:
         places |= dict(zip(inside.argument, event.arguments, strict=False))
         self.kept[event.call] = {places[storage] for storage in inside.dropped if places.get(storage, -1) >= 0}
         for storage, place in places.items():
-            # What is handed out is made anew by an event that follows.
+            # A later event allocates the outputs.
             if place >= 0:
                 self.bytes.setdefault(place, int(inside.bytes[storage]))
         self.hidden[event.call] = inside.saved_bytes
@@ -341,7 +341,7 @@ class _State:
         return others + max(int(most), gradients - left + inside.after_bytes, 0)
 
     def _given_away(self, at: int) -> set[int]:
-        """What nobody holds any longer once a backward has run."""
+        """Return the storages without an owner once a backward has run."""
         found: set[int] = set()
         for event in self.events[at + 1 :]:
             if isinstance(event, Forward | Backward):

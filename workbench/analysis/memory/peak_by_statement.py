@@ -36,7 +36,7 @@ class Weighed:
 
 
 class Places:
-    """Where peaks stand, whatever is chosen: the joint graph's statements in the order in which stock would run them.
+    """Places of peaks, independent of choices: the joint graph's statements in stock execution order.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Places:
         self.count = len(self.of_row)
 
     def ahead_of(self, plan: Graph, ahead: int) -> int:
-        """As many places of the backward as so many statements of an execution graph's, where a fusion is one."""
+        """Return the number of backward places in `ahead` statements of an execution graph, a fusion being one."""
         statements = plan.statements
         planned = int(((statements.parent < 0) & (statements.side == BACKWARD)).sum())
         return round(ahead * max(1.0, (self.count - self.first_backward) / max(1, planned)))

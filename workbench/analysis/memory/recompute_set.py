@@ -1,4 +1,4 @@
-"""Which statements the backward runs again, and where, if storages are not saved: arithmetic on the joint graph."""
+"""Statements that the backward repeats if storages are not saved, and their places: arithmetic on the joint graph."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Recompute:
 
 
 def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
-    """Which statements of a joint graph Thunder's split puts into the forward.
+    """Find the statements of a joint graph that Thunder's split puts into the forward.
 
-    The split goes by need, not by tags: a statement that only the backward reads runs there, wherever it was traced.
+    The split decides by need, not by tags: a statement that only the backward reads runs there, wherever it was traced.
     """
     statements, values = graph.statements, graph.values
     needed = np.asarray((values.flags & ValueFlag.OUTPUT) != 0)
@@ -68,7 +68,7 @@ def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 def backward_rows(graph: Graph, *, by_tag: bool) -> NDArray[np.bool_]:
-    """Which statements run in the backward: by need, or by Thunder's tag where a fusion pass goes by it."""
+    """Find the statements that run in the backward: by need, or by Thunder's tag where a fusion pass uses the tag."""
     if by_tag:
         return np.asarray(graph.statements.side == BACKWARD)
     return ~needed_by_forward(graph) & (graph.statements.parent < 0)
@@ -102,7 +102,7 @@ class Recomputer:
         self.argument_storage = argument
         self.last_write = self._last_writes()
         self._blocked: dict[int, str] = {}
-        # As Python's own numbers: they are asked for one at a time, by the ten thousand.
+        # Plain Python integers: they are read one at a time, ten thousand times.
         self._inputs, self._outputs = graph.statements.inputs.lists(), graph.statements.outputs.lists()
         self._flags: list[int] = graph.statements.flags.tolist()
         self._kind: list[int] = graph.statements.kind.tolist()
@@ -134,7 +134,7 @@ class Recomputer:
         for row in np.flatnonzero(statements.flags & StatementFlag.INPLACE):
             storages = values.storage[statements.outputs[row]]
             if statements.kind[row] != Kind.COPY:
-                # What is made of copies may write into any of its inputs, as batch norm does.
+                # Composites of copies may write into any of their inputs, as batch norm does.
                 storages = np.union1d(storages, values.storage[statements.inputs[row]])
             last[storages[storages >= 0]] = row
         return last
@@ -153,7 +153,7 @@ class Recomputer:
         return self._readers.get(storage, [])
 
     def first_read(self, storage: int) -> dict[int, int]:
-        """Of each saved value of a storage the first statement of the backward that reads it."""
+        """Return, per saved value of a storage, the first statement of the backward that reads it."""
         found: dict[int, int] = {}
         for row in self.read_by(storage):
             for value in self._inputs[row]:
@@ -162,7 +162,7 @@ class Recomputer:
         return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
 
     def first_kept(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
-        """Where what is made again for storages reads others first: statements of the backward, by storage.
+        """Return where recomputations first read other storages: statements of the backward, by storage.
 
         Nothing where nothing is kept that the backward does not read.
         """
@@ -221,7 +221,8 @@ class Recomputer:
                 found[other] = found.get(other, frozenset()) | {producer}
             for read in self._inputs[producer]:
                 lives = self._storage[read]
-                # What another saves is left to that; but for views of it that are not saved themselves.
+                # Values that another storage's choice covers are left to it, except views that are not saved
+                # themselves.
                 left = lives != storage and lives not in always and read in saved.get(lives, ())
                 if self._made_by_forward[read] and not left:
                     queue.append(read)
@@ -240,7 +241,7 @@ class Recomputer:
             seen.add(row)
             if reason := self._why_not_again(row):
                 return reason
-            # What is saved may be a view: what it is a view of is made again as well.
+            # A saved value may be a view: its base is recomputed as well.
             queue += [v for v in self._inputs[row] if self._storage[v] == storage]
         return ""
 
@@ -325,7 +326,7 @@ class Recomputer:
         chosen : collection of int
             Storages, each without a `why_not`.
         along : bool
-            Compute inputs again too, up to what is saved anyway, where that is legal; otherwise they become saved.
+            Recompute inputs too, up to saved ones, where that is legal; if False, inputs become saved.
         gather : bool
             Along the way gather again too what nobody chose to gather again.
         """

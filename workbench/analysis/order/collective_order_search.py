@@ -41,7 +41,7 @@ class Tried:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """What a search found; every time is simulated.
+    """Result of a search; every time is simulated.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Search:
 
     @property
     def over_bound(self) -> float:
-        """How far the best order is from the bound: its share of it, less one."""
+        """Relative distance of the best order from the bound: their ratio, less one."""
         return self.best.step_s / self.lower_bound_s - 1
 
     def to_json(self) -> dict[str, Any]:

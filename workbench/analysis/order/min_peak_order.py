@@ -1,9 +1,9 @@
 """The order of statements with the least predicted peak, searched on a `Graph` alone.
 
-What must stand before what is read off the graph: values read, memory written under whatever name, random draws in
-their order, and statements that act outside of the program's memory (collectives, offloads), which nothing passes.
-Memory is then a function of the set of statements that have run, so that the search is one over sets: exact where they
-are few, a beam of the best of each size where they are many. No order is taken that peaks higher than the one there is.
+The graph determines the constraints: values read, memory written under any alias, random draws in their order, and
+statements that act outside of the program's memory (collectives, offloads), which nothing passes. Memory is then a
+function of the set of statements that have run, so that the search is over sets: exact if there are few sets, a beam of
+the best of each size if there are many. No order is taken that peaks higher than the current one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Held:
 
     @cached_property
     def before_of(self) -> tuple[list[int], ...]:
-        """As `before`, as lists."""
+        """Like `before`, as lists."""
         return tuple(_bits(before) for before in self.before)
 
     @cached_property
@@ -131,7 +131,7 @@ class Ordered:
     stock_peak_bytes, peak_bytes : int
         Predicted of the whole step, as the graph had it and in this order.
     moved : int
-        The fewest statements that have to be taken out and put back elsewhere to come to this order.
+        The fewest statements that have to be moved to reach this order.
     refused : bool
         Whether the order asked for would have peaked higher, so that the one there is was kept.
     """
@@ -144,7 +144,7 @@ class Ordered:
 
 
 def held_of(graph: Graph, side: int) -> Held:
-    """What holds the statements of one side of an execution graph in their order."""
+    """Return the order constraints of one side of an execution graph."""
     statements = graph.statements
     top = top_rows(graph)
     rows = top[statements.side[top] == side]
@@ -153,7 +153,7 @@ def held_of(graph: Graph, side: int) -> Held:
 
 
 def half_of(graph: Graph, side: int) -> Half:
-    """What holds the statements of one side of an execution graph in their order, and what each does to memory."""
+    """Return the order constraints of one side of an execution graph, and each statement's effect on memory."""
     statements, values = graph.statements, graph.values
     held = held_of(graph, side)
     rows = held.rows
@@ -230,7 +230,7 @@ def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[i
         for value in reads:
             if value in makers:
                 before[place] |= 1 << makers[value]
-        # Which of its inputs a statement writes into is not asked: each may be.
+        # Any input may be written: the graph does not say which.
         memory = {storage[value] for value in reads} - {-1}
         for one in memory:
             if one in writer:
@@ -373,7 +373,7 @@ def _bits(mask: int) -> list[int]:
 
 
 def _bound(half: Half) -> int:
-    """What no order of these statements beats: what is alive before, after, and in each with what it touches."""
+    """Return a lower bound on the peak of any order: live bytes before, after, and in each statement."""
     least = half.start_bytes
     live = half.start_bytes + sum(
         (half.bytes[s] if half.made[s] else 0) - (half.bytes[s] if half.freed[s] else 0) for s in range(len(half.bytes))
@@ -464,7 +464,7 @@ def _beam(half: Half) -> list[int]:
             for statement in state.ready:
                 inside, left = half.step(statement, state.done)
                 weighed.append((max(state.peak, state.live + inside), left, statement))
-            # Of those ready, the few that add least: what is alive decides what comes after.
+            # Of the ready statements keep those that add least: the live bytes decide what comes after.
             for _, _, statement in heapq.nsmallest(max(2, width // 4), weighed):
                 further = _run(half, state, statement)
                 there = by_size[further.done.bit_count()]

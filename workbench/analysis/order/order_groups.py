@@ -11,7 +11,7 @@ _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
 def recomputed(graph: Graph, half: Held) -> dict[str, list[int]]:
-    """What is computed again in the backward, by the layer that it is of, or the module where there are no layers."""
+    """Return the statements that the backward recomputes, by layer, or by module where there are no layers."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, clone in enumerate(half.clones):
         if clone:
@@ -22,20 +22,20 @@ def recomputed(graph: Graph, half: Held) -> dict[str, list[int]]:
 
 
 def gradients(graph: Graph, half: Half) -> list[int]:
-    """What leads to one gradient that is returned, and to nothing else."""
+    """Return the statements that lead to one returned gradient and to nothing else."""
     flags, makes = graph.values.flags, graph.statements.outputs
     gives = [bool((flags[makes[row]] & ValueFlag.GRADIENT).any()) for row in half.rows]
     return [place for place, ends in enumerate(_ends(graph, half)) if len(ends) == 1 and gives[min(ends)]]
 
 
 def updates(graph: Graph, half: Half) -> list[int]:
-    """What leads to writes in place into arguments, and to nothing else."""
+    """Return the statements that lead to writes in place into arguments and to nothing else."""
     written = _writers(graph, half)
     return [place for place, ends in enumerate(_ends(graph, half)) if ends and ends <= written]
 
 
 def _writers(graph: Graph, half: Half) -> set[int]:
-    """What writes into an argument."""
+    """Return the statements that write into an argument."""
     statements, storage = graph.statements, graph.values.storage
     given = set(storage[(graph.values.flags & ValueFlag.ARGUMENT) != 0].tolist()) - {-1}
     return {
