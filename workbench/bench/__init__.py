@@ -1,6 +1,6 @@
 """`Workbench` and `open`: the whole product without a screen.
 
-What needs PyTorch is imported when it is first asked for: a baseline that is not there is missed without it.
+PyTorch is imported on first use only: a missing baseline is reported without it.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What a person names to be compared: opened, and made a column of `workbench.bench.report.comparison`."""
+"""Opening of the subjects of a comparison as columns of `workbench.bench.report.comparison`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
 
 
 def _opened(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
-    """What is compared, and its name where none is given."""
+    """Return the opened subject, and its name where none is given."""
     if isinstance(subject, Workbench):
         return subject.program.name, subject
     if isinstance(subject, SavedPlan):

@@ -20,7 +20,7 @@ class _Cancelled(Exception):
 
 
 class Background:
-    """What is found in a thread; nothing is changed.
+    """Cancellable computation in a thread; it changes nothing of the bench.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TRANSFERS = (Kind.OFFLOAD, Kind.RELOAD, Kind.FENCE)
 _HEADS = ("peak", "saved", "step", "choice")
 _LEAST_S = 5e-7
-"""Seconds below which a step is said to stay."""
+"""Change in seconds below which a step counts as unchanged."""
 _MOST_WEIGHED = 400
 """Choices weighed for one ranking: each takes milliseconds."""
 _NAMED = 3
@@ -36,7 +36,7 @@ _NAMED = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gain:
-    """What the whole plan gains or loses under one more choice: then minus now.
+    """Change of the whole plan by one more choice: then minus now.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class Worth:
     def ranked(self, most: int = 10) -> Gains:
         """The best of all single choices that arithmetic can weigh: the lowest peak, then the least saved and time.
 
-        Of very large programs the choices for the largest storages alone are weighed.
+        In very large programs only the choices for the largest storages are weighed.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Worth:
         return Gains(sorted(weighed, key=lambda gain: (gain.peak_bytes, gain.saved_bytes, gain.step_s))[:most])
 
     def quick(self, choices: Mapping[str, str]) -> Gain | None:
-        """What choices come to, in milliseconds; None where only a plan can tell."""
+        """Return the effect of choices, in milliseconds; None where only a plan can give it."""
         stage = self._captured.stage
         check_choices(choices, self.plan.site_of)
         if not stage.has_backward or any(id not in self._storage_of for id in choices):
@@ -168,7 +168,7 @@ class Worth:
         )
 
     def exact(self, choices: Mapping[str, str]) -> Gain:
-        """What choices come to, by a plan.
+        """Return the effect of choices, by a plan.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Worth:
 
     @cached_property
     def _options(self) -> dict[int, str]:
-        """What happens to storages under the choices in force."""
+        """Option of each storage under the choices in force."""
         known = self.plan.site_of
         return {storage: known[id].choice for id, storage in self._storage_of.items()}
 
@@ -286,7 +286,7 @@ class Worth:
 
     @cached_property
     def _peak(self) -> tuple[str, frozenset[str], str]:
-        """Where the plan's peak is, the values held there, and the largest of them in words."""
+        """Statement at the plan's peak, the values alive there, and the largest of them in words."""
         graph, at = self.plan.graph, self.plan.timeline.peak_statement
         if at < 0:
             return "that of parameters and inputs alone", frozenset(), ""
@@ -309,7 +309,7 @@ class Worth:
 
 
 def options_of(sites: Sequence[Site]) -> list[dict[str, str]]:
-    """Choices that can be made of sites which are set alike: for each legal option but the one in force, by site."""
+    """Return the choices for sites that are set together: for each legal option but the one in force, by site."""
     first = sites[0]
     legal = (option for option in first.options if option != first.choice and option not in first.illegal)
     return [{site.id: option for site in sites} for option in legal]

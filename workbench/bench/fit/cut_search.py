@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
 
 SHARED = {"sharing.identical": "shared"}
-"""What has fusions of one structure compiled once."""
+"""Choice that compiles fusions of equal structure once."""
 BY_CUTS = ("remat.", "remat:", "sharing.")
-"""How choices begin that `cuts` makes."""
+"""Prefixes of the choices that `cuts` makes."""
 _AGAIN, _SAVE = "recompute", "save"
 _PERIODS = (1, 2, 4, 8, 16, 32)
 _PLANS = 160
@@ -38,7 +38,7 @@ _PLANNED = 120_000
 _HEADS = ("compilations", "largest", "peak", "saved", "step", "choices")
 _NUMBER = re.compile(r"\.\d+")
 _SHOWN = 5e-4
-"""Share of a step below which it is said to stay."""
+"""Share of a step below which a change counts as none."""
 _NEAR = 1e-9
 """Share of a step below which two are as long."""
 
@@ -47,7 +47,7 @@ type _Made = frozenset[tuple[str, str]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cut:
-    """What a plan with certain cuts between fusions comes to; predicted.
+    """Predicted figures of a plan with certain cuts between fusions.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Cut:
 
     @property
     def figures(self) -> tuple[float, ...]:
-        """What there should be less of."""
+        """Figures to minimize."""
         return self.compilations, self.peak_bytes, self.saved_bytes, self.step_s
 
     def to_json(self) -> dict[str, Any]:
@@ -89,9 +89,9 @@ class Cuts(tuple[Cut, ...]):
     """Plans of which none is beaten by another in compilations, peak, saved bytes and step together; a table."""
 
     stock: Cut
-    """What Thunder makes of the program, identical fusions compiled once as everywhere here."""
+    """Thunder's plan for the program, identical fusions compiled once as in all plans here."""
     machine: str
-    """Whose rates the times rest on."""
+    """Name of the machine model for the times."""
     planned: int
     """Plans made to find them."""
 
@@ -113,11 +113,11 @@ class Cuts(tuple[Cut, ...]):
         }
 
     heads = _HEADS
-    """Of the columns of `rows`."""
+    """Headers of the columns of `rows`."""
 
     @property
     def every(self) -> tuple[Cut, ...]:
-        """What Thunder makes, and all others."""
+        """Thunder's plan, and all others."""
         return (self.stock, *(cut for cut in self if cut is not self.stock))
 
     @property
@@ -162,7 +162,7 @@ def share(now: float, before: float) -> str:
 
 
 def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
-    """Of a table what is quicker or lower than stock's, or has at most so many compilations; the best first, a few."""
+    """Return a few rows that are quicker or lower than stock's, or have at most `most` compilations; the best first."""
     stock = cuts.stock
     good = [
         cut
@@ -260,7 +260,7 @@ class Cutter:
         return len(self._weighed) < self.most
 
     def _front(self) -> dict[_Made, Cut]:
-        """What is beaten by nothing; of equals what has the fewest choices."""
+        """Return the Pareto front; of equal entries the one with the fewest choices."""
         known = {key: cut for key, cut in self._weighed.items() if cut is not None}
         front: dict[_Made, Cut] = {}
         for key, cut in sorted(known.items(), key=lambda item: (len(item[0]), sorted(item[0]))):
@@ -269,7 +269,7 @@ class Cutter:
         return front
 
     def _weigh(self, made: _Made) -> Cut | None:
-        """What choices come to; None where they are refused."""
+        """Return the figures of choices; None where they are refused."""
         if made not in self._weighed:
             self._go_on()
             choices = {**self._shares, **dict(sorted(made))}
@@ -317,7 +317,7 @@ _PRESETS: tuple[dict[str, str], ...] = (
 
 
 def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:
-    """What crosses between fusions, in all layers at once: made again where it is handed over, or the reverse."""
+    """Return choices for values that cross between fusions, in all layers at once: recompute, or the reverse."""
     of_kind: dict[tuple[str, str], dict[str, str]] = {}
     for site in sites:
         if not site.id.startswith("remat:") or site.id in pinned:

@@ -48,7 +48,7 @@ class Weighing(Background):
 
     @property
     def table(self) -> Cuts | None:
-        """What nothing beats of all that was weighed so far; None before anything was."""
+        """Pareto front of everything weighed so far; None before the first."""
         return self._table
 
     def __repr__(self) -> str:

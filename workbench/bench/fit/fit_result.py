@@ -1,4 +1,4 @@
-"""What a fit tells: the plan that it found, what each choice is good for, and the next steps."""
+"""Result of a fit: the plan found, the gain of each choice, and the next steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN = ("why", "bound", *_STEPS)
 
 
 def best_of(beside: Mapping[str, str]) -> str:
-    """What a gap is to the best of, to be put behind that: in another order there may be a better one."""
+    """Return the qualifier of a gap: another order of statements may allow a better plan."""
     return " of storages alone" if beside else ""
 
 
@@ -57,7 +57,7 @@ class Chosen:
 
     @property
     def reason(self) -> str:
-        """What it is good for, and what it costs, in words."""
+        """Gain and cost of the choice, in words."""
         good = (
             f"without it the peak is {human_bytes(self.peak_bytes)} higher"
             if self.peak_bytes > 0
@@ -91,7 +91,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What was chosen to meet a peak; memory is the plan's, time by arithmetic on a machine's rates.
+    """Choices that meet a peak; memory is the plan's, time by arithmetic on a machine's rates.
 
     Attributes
     ----------
@@ -99,30 +99,30 @@ class Fit:
     before_peak_bytes : int
         Without these choices.
     choices : mapping of str to str
-        Made by it; those that were in force before stay.
+        Made by the fit; the choices in force before stay.
     why : tuple of Chosen
         The dearest first.
     step_s, added_s : float
         Compute of a step before, and what recomputing and offloading add.
     bound : Bound
-        What no other storages within the limit can beat, as far as no fusion and no order changes.
+        Lower bound for all other storage options within the limit, with fusions and order fixed.
     machine : str
-        Whose rates the times rest on.
+        Name of the machine model for the times.
     binding : str
-        The person's line at which the peak now is; empty where it is not known.
+        The user's line at which the peak now is; empty where it is not known.
     held : tuple of str
         The largest alive there beside parameters and inputs, with their lines.
     looser, tighter : Step or None
         The cheapest next step each way: what to save again for the most time, what more not to save for the least.
     using : tuple of str
-        What could be chosen from.
+        Kinds of choices that the fit could use.
     beside : mapping of str to str
         Of `choices` those that move statements and collectives, and those that cut between fusions.
     beside_peak_bytes : int
-        By which the peak would rise without these.
+        Rise of the peak without these.
     before_waiting_s, waiting_s : float
-        Seconds of a step in which compute waits, for collectives or the host, before and now; simulated. Zero where
-        there are no collectives.
+        Seconds of a step in which compute waits, for collectives or the host, before and now; simulated. Zero without
+        collectives.
     before_compilations, compilations : int
         Fusions to compile, before and now.
     """
@@ -151,7 +151,7 @@ class Fit:
 
     @property
     def gap(self) -> float:
-        """How far the step may be from the best: the share of it above `bound`."""
+        """Largest possible distance of the step from the best, as a share above `bound`."""
         return max(0.0, self.added_s - self.bound.added_s) / (self.step_s + self.added_s)
 
     @property

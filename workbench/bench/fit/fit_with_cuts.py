@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Among:
-    """As `Fitter`, which it is without ``cuts``; all it tells is beside the plan without any choice.
+    """Like `Fitter`, and equal to it without ``cuts``; all figures are relative to the plan without any choice.
 
     Parameters
     ----------
@@ -91,13 +91,13 @@ class Among:
         return fitter.step_s - self.step_s
 
     def _told(self, fitter: Fitter, found: Found) -> Found:
-        """What a fitter found, beside the plan without any choice."""
+        """Return a fitter's result, relative to the plan without any choice."""
         return dataclasses.replace(
             found, recompute_s=found.recompute_s + self._lead_s(fitter), beside={**fitter.base, **found.beside}
         )
 
     def _of(self, found: Found) -> tuple[Fitter, Found]:
-        """Whose it is, and as that told it."""
+        """Return the fitter of a result, and the result as the fitter gave it."""
         fitter = max(
             (fitter for fitter in self._fitters.values() if fitter.base.items() <= found.beside.items()),
             key=lambda fitter: len(fitter.base),
@@ -116,7 +116,7 @@ class Among:
         return fitter.plan(own)
 
     def bound(self, found: Found, limit_bytes: int) -> Bound:
-        """What no other storages within a limit can beat, as far as no cut and no order changes."""
+        """Return the bound for all other storages within a limit, with cuts and order fixed."""
         fitter, _ = self._of(found)
         return self._bound(fitter, limit_bytes)
 
@@ -130,7 +130,7 @@ class Among:
             fitter.plan(fitter.chooser.stock)
 
     def planned(self, limit_bytes: int) -> Found | None:
-        """Of all that was planned so far the quickest within a limit."""
+        """Return the quickest of all plans so far within a limit."""
         found = ((fitter, fitter.planned(limit_bytes)) for fitter in self._fitters.values())
         return min((self._told(fitter, one) for fitter, one in found if one is not None), key=quickest, default=None)
 
@@ -155,7 +155,8 @@ class Among:
         def hoped_s(fitter: Fitter) -> float:
             return self._lead_s(fitter) + fitter.chooser.hoped_s(limit_bytes)
 
-        # What looks quickest first: what cannot beat that is not looked at, what turns out not to is not gone on with.
+        # Best candidate first: fitters that cannot beat the best so far are skipped, and those that turn out not to are
+        # stopped.
         for fitter in sorted(self._each(), key=hoped_s):
             if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
                 continue
@@ -168,7 +169,7 @@ class Among:
         return best, self.plan(best)
 
     def within_time(self, step_s: float) -> tuple[Found, Plan]:
-        """What peaks lowest of what takes a step no longer than so many seconds.
+        """Return the lowest peak of all plans whose step takes at most `step_s`.
 
         Raises
         ------
@@ -180,7 +181,7 @@ class Among:
         )
 
     def _best(self, find: Callable[[Fitter], Found], key: Callable[[Found], tuple[float, ...]]) -> tuple[Found, Plan]:
-        """What is best of all; of refusals that which names the least that can be had."""
+        """Return the best of all; if all refuse, raise the refusal with the least possible value."""
         found, refused = [], []
         for fitter in self._each():
             try:
@@ -217,7 +218,7 @@ class Among:
         return fitter.step_s + own_s
 
     def found_of(self, choices: Mapping[str, str]) -> tuple[Found, Plan]:
-        """What choices come to that were made for sites, and their plan."""
+        """Return the cost of choices made for sites, and their plan."""
         fitter, others = self._under(choices)
         found, plan = fitter.found_of(others)
         return self._told(fitter, found), plan
@@ -229,7 +230,7 @@ class Among:
         return fitter, {id: option for id, option in choices.items() if id not in fitter.base}
 
     def explained(self, found: Found, plan: Plan, limit_bytes: int) -> Fit:
-        """What was found with why it is as it is."""
+        """Return the result with its reasons."""
         fitter, own = self._of(found)
         fit = fitter.explained(own, plan, limit_bytes)
         if not fitter.base:
@@ -260,7 +261,7 @@ def fit(
     using: Sequence[str] = STORAGES,
     compilations: int | None = None,
 ) -> Fit:
-    """What to choose, beside the choices pinned; nothing is made.
+    """Return the choices of a fit, in addition to the pinned ones; nothing is changed.
 
     Parameters
     ----------
@@ -281,10 +282,10 @@ def fit(
     Raises
     ------
     ChoiceError
-        If `peak` is no size or share, or `step_s` no time; if both are given, or nothing; if there is nothing of that
-        name to use; if `compilations` is no number of them.
+        If `peak` is not a size or share, or `step_s` not a time; if both are given, or neither; if `using` has an
+        unknown name; if `compilations` is not a valid number.
     PlanError
-        If no plan that is found is within it, with the least that is; if the program has no backward.
+        If no plan found is within it, with the least possible; if the program has no backward.
     """
     asked = (peak is not None) + (step_s is not None)
     if asked > 1 or (not asked and compilations is None):

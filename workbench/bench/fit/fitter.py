@@ -269,7 +269,7 @@ class Fitter:
         return lowest, self.plan(lowest)
 
     def planned(self, limit_bytes: int) -> Found | None:
-        """Of all points that were planned so far the quickest within a limit."""
+        """Return the quickest of all planned points so far within a limit."""
         within = (found for found in self._found.values() if found.planned_bytes <= limit_bytes and self._few(found))
         return min(within, key=quickest, default=None)
 
@@ -328,7 +328,7 @@ class Fitter:
                 break
 
     def point(self, choices: Mapping[str, str]) -> Point:
-        """What choices come to that were made for sites; those for others are not looked at."""
+        """Return the cost of choices made for storage sites; choices for other sites are ignored."""
         storages = {site.id: storage for storage, site in self._site_of.items()}
         options = {storages[id]: option for id, option in choices.items() if id in storages and id not in self.pinned}
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
@@ -377,7 +377,7 @@ class Fitter:
 
     @few_collections()
     def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> Found | None:
-        """The same, None if there is none; the least peak is looked for only if it is to be tried `hard`.
+        """Find the best within a limit, None if there is none; search for the least peak only if `hard`.
 
         With `below_s` what adds as much is not looked for further; see `Chooser.fit`.
         """
@@ -521,7 +521,7 @@ class Fitter:
         )
 
     def _looser(self, point: Point) -> Step | None:
-        """Of what is not saved, what gains the most time for the bytes that saving it takes; if fused, by plan."""
+        """Return the unsaved storage whose saving gains the most time for its bytes; by a plan if fused."""
         steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
         gains = [storage for storage, step in steps.items() if step.step_s < 0]
         gains.sort(key=lambda storage: steps[storage].step_s / max(1, steps[storage].peak_bytes))
@@ -532,7 +532,7 @@ class Fitter:
         return None
 
     def _tighter(self, point: Point) -> Step | None:
-        """Of what is saved, what lowers the peak for the least time."""
+        """Return the saved storage whose release lowers the peak for the least time."""
         at = int(np.argmax(self._by_arithmetic(point.options).peaks))
         steps = [self._step(point, *tried) for tried in self.chooser.helpful(point, at)[:_TIGHTER]]
         lower = [step for step in steps if step.peak_bytes < 0]
@@ -557,5 +557,5 @@ def _moved_by(point: Point, beside: Mapping[str, str]) -> Found:
 
 
 def quickest(found: Found) -> tuple[float, int, int]:
-    """What the quickest has least of: seconds, then bytes, then choices."""
+    """Return the sort key of the quickest: seconds, then bytes, then choices."""
     return found.whole_s, found.planned_bytes, len(found.options) + len(found.beside)

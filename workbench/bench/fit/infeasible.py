@@ -1,4 +1,4 @@
-"""What is said where no plan that was found meets what was asked of a fit, and what holds a peak."""
+"""Error messages for fit requests that no plan found meets, with the values that hold the peak."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HELD = 3
 
 
 class Unmet(PlanError):
-    """Nothing that was found meets what was asked.
+    """Error: no plan that was found meets the request.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ def peak_line(plan: Plan) -> str:
 
 
 def too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> Unmet:
-    """That every step takes longer."""
+    """Return the error that every step takes longer."""
     message = (
         f"no plan of {bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of {machine.name}: "
         f"where all is saved it takes {human_seconds(saved_s)}"
@@ -60,7 +60,7 @@ def too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine)
 
 
 def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, using: Sequence[str]) -> Unmet:
-    """That every peak is higher, with the least and what holds it."""
+    """Return the error that every peak is higher, with the least peak and the values that hold it."""
     least_bytes = min(before.peak_bytes, least.peak_bytes)
     stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
     if stated == human_bytes(least_bytes):
@@ -81,7 +81,7 @@ def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, usi
 
 
 def _with_more(bench: Workbench, before: Plan, using: Sequence[str]) -> Advice | None:
-    """What may go lower; None where everything is used."""
+    """Return a request that may go lower; None where everything is used."""
     none = {WAITS: before.overlap is None, CUTS: not before.census.count, OFFLOAD: bench.program.device == "cpu"}
     others = [name for name in USING if name not in using and not none.get(name)]
     if not others:
@@ -94,7 +94,7 @@ def _with_more(bench: Workbench, before: Plan, using: Sequence[str]) -> Advice |
 
 
 def too_many(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
-    """That every plan has more to compile, with the fewest."""
+    """Return the error that every plan has more fusions to compile, with the fewest."""
     within = "" if limit_bytes is None else f" that peaks at {human_bytes(limit_bytes)} or less"
     message = f"no plan of {bench.program.name}{within} with {compilations} compilations or less was found"
     by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.pinned)

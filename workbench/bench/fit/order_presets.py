@@ -1,4 +1,4 @@
-"""What a fit may choose beside storages: when statements run, and when collectives do; a few presets of each."""
+"""Presets of statement and collective order that a fit may choose, beside storages."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Found(Point):
     planned_bytes : int
         Peak of the plan, which is `peak_bytes` where nothing is fused and nothing is chosen beside it.
     waiting_s : float
-        Seconds of a step, simulated, in which compute stands still: for collectives, or until the host launches what
-        is next. Zero where there are no collectives.
+        Seconds of a step, simulated, in which compute stands still: for collectives, or until the host launches the
+        next statement. Zero without collectives.
     compilations : int
         Fusions to compile.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 POINTS = 24
 POINTS_FUSED = 8
-"""Where each takes a plan of seconds, and not arithmetic."""
+"""Number of points where each takes a plan of seconds instead of arithmetic."""
 _BETWEEN_S = 0.01
 
 
@@ -95,7 +95,7 @@ class Line:
 
     @property
     def name(self) -> str:
-        """What it adds to the line before it."""
+        """Kind of choices that it adds to the line before it."""
         return f"{'with ' if len(self.using) > 1 else ''}{self.using[-1]}"
 
     def to_json(self) -> dict[str, Any]:
@@ -158,13 +158,13 @@ class Curve(Background):
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """Those found so far with most to choose from, the lowest peak first; see `Line`."""
+        """Points found so far with all kinds of choices, the lowest peak first; see `Line`."""
         lines = self.lines
         return lines[-1].points if lines else ()
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """What was found so far, by what may be chosen; each has what the one before it has, and one more."""
+        """Points found so far, by the kinds of choices allowed; each line allows one kind more than the one before."""
         with self._changed:
             return self._lines
 
@@ -204,7 +204,7 @@ class Curve(Background):
             self._find(fitter, tried)
 
     def fit(self, peak: int | str) -> Fit:
-        """What to choose under a peak, by what is known already; nothing is made: see `Workbench.choose_found`.
+        """Return choices for a peak, from the points already known; nothing is changed: see `Workbench.choose_found`.
 
         Raises
         ------
@@ -288,7 +288,7 @@ class Curve(Background):
 
 
 def _filling(count: int) -> list[float]:
-    """So many shares from 0 to 1, both ends first, then always in the middle of the widest gap."""
+    """Return `count` shares from 0 to 1, both ends first, then always the middle of the widest gap."""
     shares = [i / (count - 1) for i in range(count)]
     order, gaps = [0, count - 1], [(0, count - 1)]
     while gaps:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
 
 BEGIN = b"<!doctype html><!-- thunder-workbench comparison -->"
-"""Of every page that a comparison wrote."""
+"""First bytes of every page that a comparison wrote."""
 
 PREDICTED = ("peak_bytes", "saved_bytes", "saved_tensors", "statements")
 """Figures that every plan has."""
@@ -72,7 +72,7 @@ class Column:
         ``plan``, ``saved plan`` or ``run``.
     program : str
     predicted, measured : mapping of str to float or None
-        Figures by name, with units in the names; None where there is none.
+        Figures by name, with units in the names; None where a figure is missing.
     sites : mapping of str to str
         The choice of each site; of a run, of those alone that were chosen.
     statements : tuple of Statement or None
@@ -103,10 +103,10 @@ class Row:
     values : tuple
         By column; None where a column has none.
     differs : tuple of bool
-        By column, whether it is unlike the baseline's. A statement differs that only one of both has, or that stands
-        elsewhere among those that both have.
+        By column, whether it differs from the baseline's. A statement differs if only one of both has it, or if its
+        place among the common statements differs.
     source : str
-        Of a statement, the person's line.
+        For a statement, the user's line.
     """
 
     name: str
@@ -124,10 +124,10 @@ class SideBySide:
     ----------
     columns : tuple of Column
     base : str
-        Name of the column that the others are held against.
+        Name of the column that the others are compared with.
     figures, sites, statements : tuple of Row
-        All figures; sites whose choices are not all alike; all statements of the plans, in one order that keeps what
-        is the same at the same height.
+        All figures; sites whose choices differ; all statements of the plans, in one order that keeps equal statements
+        at the same height.
     runs : workbench.runs.sweep.compare.Comparison or None
         The runs among them, with intervals and verdicts; None where there are fewer than two.
     """
@@ -141,12 +141,12 @@ class SideBySide:
 
     @property
     def base_index(self) -> int:
-        """Of the baseline among the columns."""
+        """Index of the baseline among the columns."""
         return [column.name for column in self.columns].index(self.base)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What makes the columns hard to compare."""
+        """Reasons why the columns are hard to compare."""
         found = [f"{column.name}: {note}" for column in self.columns for note in column.notes]
         programs = dict.fromkeys(column.program for column in self.columns)
         if len(programs) > 1:
@@ -162,7 +162,7 @@ class SideBySide:
         return tuple(row for row in self.statements if any(row.differs))
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON data; positions and bytes of statements for those alone that differ."""
+        """Return plain JSON data; positions and bytes only of statements that differ."""
         return {
             "base": self.base,
             "columns": [{"name": c.name, "kind": c.kind, "program": c.program} for c in self.columns],
@@ -177,7 +177,7 @@ class SideBySide:
         }
 
     def cells(self, row: Row) -> list[str]:
-        """What a table shows of a row, by column; a figure with its change against the baseline."""
+        """Return the table cells of a row, by column; a figure with its change against the baseline."""
         of_base = row.values[self.base_index]
         found = []
         for value, differs in zip(row.values, row.differs, strict=True):
@@ -334,7 +334,7 @@ def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> Side
     if run is None:
         return Side(column, plan.sites)
     ran = of_run(name, run).column
-    # What the run was predicted then, and not what its choices are predicted now.
+    # Use the prediction at the time of the run, not the current one for its choices.
     predicted = {**column.predicted, **{n: value for n, value in ran.predicted.items() if value is not None}}
     merged = dataclasses.replace(ran, predicted=predicted, sites=column.sites, statements=column.statements)
     return Side(merged, plan.sites, run)
@@ -395,7 +395,7 @@ def _figures(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
 
 
 def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) -> tuple[Row, ...]:
-    """Sites whose choices differ; one that some columns lack, and nobody chose at, is no difference of choices."""
+    """Return sites whose choices differ; a site that some columns lack counts only if someone chose at it."""
     found = []
     for id in dict.fromkeys(id for column in columns for id in column.sites):
         values = tuple(column.sites.get(id) for column in columns)
@@ -426,7 +426,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
             column.statements is not None and columns[base].statements is not None and key not in kept
             for column, kept in zip(columns, stands, strict=True)
         )
-        # What neither has is no difference.
+        # Two missing values do not differ.
         differs = tuple(
             d and (value is not None or values[base] is not None) for d, value in zip(differs, values, strict=True)
         )
@@ -436,7 +436,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
 
 
 def _standing(table: Mapping[str, Statement], base: Mapping[str, Statement]) -> set[str]:
-    """What stands as in the baseline: the most statements of both whose order is the same."""
+    """Return the statements in baseline order: the longest common subsequence of both."""
     keys = [key for key in table if key in base]
     ends: list[int] = []
     last: list[int] = []

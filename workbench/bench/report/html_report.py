@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
 
 BEGIN = b"<!doctype html><!-- thunder-workbench report -->"
-"""Of every report."""
+"""First bytes of every report."""
 
 
 def commands(bench: Workbench) -> list[str]:
-    """The command lines that plan and run the same again; none where a program is no name that could be typed.
+    """Return the command lines that plan and run the same again; empty where a program's name cannot be typed.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """A plan that somebody saved, opened without its program, without a GPU and without Thunder.
 
-What is in the document can be looked at and compared. A choice is checked by what the document says is legal; what it
-does to memory is predicted as far as arithmetic on the saved graph goes, and for all else it is said what it takes.
+The document can be inspected and compared. A choice is checked against the document's list of legal options. Its effect
+on memory is predicted as far as arithmetic on the saved graph allows; for the rest, a message names the needed tool.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workbench.summary import human_bytes
 from workbench.util import paths
 
 MOST_BYTES = 1 << 30
-"""A larger file is no plan."""
+"""Files larger than this are not accepted as plans."""
 
 _ORDER = "order.statements"
 _ALONG, _AHEAD = "saved.inputs", "saved.ahead"
@@ -44,7 +44,7 @@ class Estimate:
     ----------
     peak_bytes, saved_bytes : int
     exact : bool
-        Whether the owner's plan has the same, to the byte; otherwise it may differ a little.
+        Whether the owner's plan has the same figures, to the byte; if False they may differ a little.
     """
 
     peak_bytes: int
@@ -111,7 +111,7 @@ class SavedPlan:
 
     @cached_property
     def _joint(self) -> Recomputer | None:
-        """What may be computed again, on the graph before the split; None where the document has none."""
+        """Recomputation analysis of the graph before the split; None if the document has no such graph."""
         found = self.document.get("joint")
         return None if found is None else Recomputer(Graph.from_json(json.dumps(found)), by_tag=False)
 
@@ -198,7 +198,7 @@ class SavedPlan:
         return self.estimate.saved_bytes
 
     def alive_at_peak(self) -> tuple[AliveValue, ...]:
-        """What is alive where the peak is, the largest first."""
+        """Return the values alive at the peak, the largest first."""
         return alive_at(self.graph, self.timeline.peak_statement)
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
@@ -231,7 +231,7 @@ class SavedPlan:
         return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})
 
     def compare(self, other: SavedPlan) -> dict[str, tuple[Any, Any]]:
-        """Figures and choices that differ from another saved plan's: here, and there; None where there is none."""
+        """Return figures and choices that differ from another saved plan's: here, and there; None if missing."""
         mine, others = self._compared(), other._compared()
         names = dict.fromkeys((*mine, *others))
         return {n: (mine.get(n), others.get(n)) for n in names if mine.get(n) != others.get(n)}

@@ -22,7 +22,7 @@ FORMAT = "thunder-workbench baseline"
 FORMAT_VERSION = 1
 """Raised when a reader of the old form would be wrong."""
 MOST_BYTES = 1 << 20
-"""Of a baseline that is read."""
+"""Maximum size of a baseline file."""
 
 _SUFFIXES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|[KMG]i?B|B)?")
@@ -30,7 +30,7 @@ _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|[KMG]i?B|B)?")
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """What is held, and how it is said.
+    """A checked figure, and its wording.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ FIGURES = (
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """How far a figure may grow.
+    """Maximum growth of a figure.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Growth:
         Raises
         ------
         ConfigError
-            If it is none of these.
+            If it has none of these forms.
         """
         found = _AMOUNT.fullmatch(text.strip())
         unit = (found[2] or "") if found else ""
@@ -144,7 +144,7 @@ class Held:
         return f"{self.figure.text(self.now)}, not in the baseline"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return plain JSON data."""
         return {
             "name": self.figure.name,
             "baseline": self.baseline,
@@ -190,7 +190,7 @@ def hold(bench: Workbench, baseline: Mapping[str, Any], allowed: Mapping[str, Gr
 
 
 def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
-    """What else is not as it was when a baseline was kept: where figures changed, perhaps why."""
+    """Describe other differences from the time of the baseline, which may explain changed figures."""
     here = document(bench)
     found = [
         f"{name} was {shown(baseline.get(name))}, is {shown(here[name])}"
@@ -229,12 +229,12 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A baseline that was kept.
+    """Read a baseline.
 
     Raises
     ------
     ConfigError
-        If there is none, or the file is something else.
+        If the file does not exist or is not a baseline.
     """
     named = one_line(str(path))
     try:
@@ -252,7 +252,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    """The document, or nothing if it is none."""
+    """Return the document; empty if it is not valid."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

@@ -24,7 +24,7 @@ FORMAT_VERSION = 1
 """Raised when a reader of the old form would be wrong."""
 
 _BEGIN = f'{{"format": {json.dumps(FORMAT)}'.encode()
-"""Of every saved plan."""
+"""First bytes of every saved plan."""
 
 
 def document(bench: Workbench) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def document(bench: Workbench) -> dict[str, Any]:
 
 
 def _joint(bench: Workbench) -> dict[str, Any]:
-    """The joint graph, where arithmetic on it tells what the split graph comes to."""
+    """Return the joint graph, where arithmetic on it predicts the split graph."""
     stage = bench.stage
     if stage.fuses or not stage.has_backward or bench.ranks > 1:
         return {}
