@@ -1,6 +1,6 @@
 """Programs: a function or module with example inputs, and the device it is for; built in, from a file, or given.
 
-What needs PyTorch is imported when it is first asked for: what the built-in programs are called is known without it.
+PyTorch is imported on first use: the names of the built-in programs are known without it.
 """
 
 from typing import TYPE_CHECKING

@@ -20,7 +20,7 @@ from workbench.errors import ProgramError, WorkbenchError, nearest, shown
 from workbench.util import paths
 
 _MOST_CHARACTERS = 500
-"""Of an error's message."""
+"""Maximum length of an error's message."""
 
 _NOT_THE_USERS = tuple(
     str(Path(folder).resolve())
@@ -52,7 +52,7 @@ def check_file(name: str) -> Path:
 
     Raises
     ------
-    ProgramError
+    If the file does not exist.
         If there is none.
     """
     try:
@@ -62,7 +62,7 @@ def check_file(name: str) -> Path:
 
 
 def load_factory(name: str) -> Callable[..., Any]:
-    """Run the file of ``file.py:factory`` anew and return its factory.
+    """Run the file of ``file.py:factory`` again and return its factory.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def blame(doing: str) -> Iterator[None]:
 
 
 def own_line(error: BaseException) -> str:
-    """Where in the user's own code `error` arose, as `` at file.py:12 (text of the line)``; empty if nowhere."""
+    """Return the user's line where `error` arose, as `` at file.py:12 (text of the line)``; empty if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)
         if file.is_file() and not str(file.resolve()).startswith(_NOT_THE_USERS):
@@ -138,7 +138,7 @@ def _no_file(name: str, error: OSError) -> ProgramError:
 
 
 class _SourceAlone(importlib.machinery.SourceFileLoader):
-    """Takes the file as it is now. Kept bytecode is told by second and size, and a changed file may have both."""
+    """Loader that always reads the file. Bytecode caches compare second and size, which a changed file may share."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -153,7 +153,7 @@ def _run_file(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # As Python does for a script: the file may import its neighbours, then and later.
+    # Like Python does for a script: the file may import its neighbours, then and later.
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)

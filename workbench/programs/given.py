@@ -1,4 +1,4 @@
-"""What a person gives to be opened: refused where it is no program, and inputs told from options of the same name."""
+"""Checks of the programs that users pass to `open`, and matching of inputs to options of the same name."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _parameters(program: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def check_program(program: Any) -> None:
-    """Refuse what is no program, and what another compiler has already made something else of.
+    """Refuse objects that are not programs, and programs that another compiler has already transformed.
 
     Raises
     ------

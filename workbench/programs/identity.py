@@ -1,8 +1,8 @@
-"""What tells programs apart before they are traced: all that tracing reads of them, and the code that it went through.
+"""Identity of a program before tracing: all that tracing reads of it, and the code that it goes through.
 
-What a capture on disk was made of has to be the same, down to the lines of its functions, for it to be taken again.
-Everything is looked at in memory, where a function may be another than in its file. What cannot be told is no match for
-anything: `UnknownError` says what it is.
+A capture on disk is reused only if its program is the same, down to the lines of its functions. All comparison is in
+memory, where a function may differ from its file. A part that cannot be compared never matches: `UnknownError` names
+it.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ _NAMED = (
     OpOverload,
     OpOverloadPacket,
 )
-"""What is what its text says, or has no part in what is computed."""
+"""Types whose text identifies them, or that have no effect on the computation."""
 
 
 class UnknownError(Exception):
-    """Something of a program cannot be told apart from what it could be."""
+    """A part of a program cannot be compared."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Witness:
     digest: str
 
     def holds(self, kinds: frozenset[type | str]) -> bool:
-        """Whether the function that is found there now has that digest, for a program that is made of these classes."""
+        """Return whether the current function there has that digest, for a program that is made of these classes."""
         try:
             return _Reader(kinds).digest(self._found()) == self.digest
         except (UnknownError, AttributeError, KeyError, IndexError, ValueError, TypeError):
@@ -143,7 +143,7 @@ class OperatorWitness:
 
     @classmethod
     def of(cls, name: str) -> OperatorWitness:
-        """That of an operator as it is now.
+        """Return the witness of an operator as it is now.
 
         Raises
         ------
@@ -172,12 +172,12 @@ def is_versioned(file: str) -> bool:
 
 
 def digest_of(*objects: Any) -> str:
-    """A digest of all that is told of some objects.
+    """Return a digest of everything comparable in some objects.
 
     Raises
     ------
     UnknownError
-        If something in them cannot be told.
+        If a part of them cannot be compared.
     """
     return _Reader().digest(objects)
 
@@ -190,7 +190,7 @@ def told(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type | str]
     Raises
     ------
     UnknownError
-        If something in them cannot be told.
+        If a part of them cannot be compared.
     """
     reader = _Reader()
     digest = reader.digest(objects)
@@ -204,7 +204,7 @@ def witnesses(
     known: frozenset[CodeType],
     kinds: frozenset[type | str],
 ) -> tuple[Witness, ...]:
-    """What has to be as it is for a program to be traced to the same.
+    """Return the witnesses that must hold for a program to be traced to the same result.
 
     Parameters
     ----------
@@ -227,7 +227,8 @@ def witnesses(
     mine = {f for f in functions if not is_versioned(f.__code__.co_filename)}
     left -= {f.__code__ for f in mine}
     if left:
-        # Of these the code alone is known: who has it, its name tells; else Python, but for what `gc.freeze` took away.
+        # Only code is known of these: its name gives the owner; else search all functions but those that `gc.freeze`
+        # hides.
         files: dict[str, list[ModuleType]] = {}
         for module in list(sys.modules.values()):
             files.setdefault(str(getattr(module, "__file__", None)), []).append(module)
@@ -239,7 +240,7 @@ def witnesses(
             if isinstance(function, FunctionType) and function.__code__ in wanted:
                 sharing.setdefault(function.__code__, []).append(function)
         for alike in sharing.values():
-            # What a decorator made of models that this one has nothing to do with is left out.
+            # Leave out decorators' results for models that are not part of this program.
             mine.update([f for f in alike if _file_of(f) in passed] or alike)
     found: dict[Witness, None] = {}
     covered, lost = set(_nested(known)), {}
@@ -272,7 +273,7 @@ def _by_name(code: CodeType, modules: Iterable[ModuleType]) -> FunctionType | No
 
 
 def _file_of(function: FunctionType) -> str:
-    """Of the module whose function it is: for what a decorator made, that of what it was given."""
+    """Return the file of a function's module; for a decorator's result, that of the decorated function."""
     return str(getattr(sys.modules.get(function.__module__), "__file__", function.__code__.co_filename))
 
 
@@ -322,7 +323,7 @@ def _static(holder: Any, name: str) -> Any:
 
 
 def _inside(wrapper: Any) -> dict[str, Any]:
-    """What a decorator wrapped, by where it keeps it."""
+    """Return the functions that a decorator wrapped, by where it keeps them."""
     found: dict[str, Any] = {}
     for name in ("__wrapped__", "__func__", "fget", "func"):
         inner = getattr(wrapper, name, None)
@@ -339,13 +340,13 @@ def _inside(wrapper: Any) -> dict[str, Any]:
 
 
 class _Reader:
-    """Feeds what it is told of objects to a digest; what was met before is referred to by its number.
+    """Feeds the identity of objects to a digest; an object that was met before is referred to by its number.
 
     Parameters
     ----------
     kinds : set of type, optional
-        Where given, as `told` gives them, what a library's function reads that is noted by others of a library's
-        classes is left out: libraries note each as it is first used.
+        If given, as `told` returns them, a library's caches for other classes of libraries are left out: libraries add
+        an entry when a class is first used.
     """
 
     def __init__(self, kinds: frozenset[type | str] | None = None, *, in_library: bool = False) -> None:
@@ -376,7 +377,7 @@ class _Reader:
             self._say("again", self._numbers[id(value)])
             return
         self._numbers[id(value)] = len(self._numbers)
-        self.alive.append(value)  # so that no other comes to stand there
+        self.alive.append(value)  # keeps the object's id from being reused
         if len(self._numbers) > _MOST:
             raise UnknownError(f"it holds more than {_MOST:,} objects")
         self._say(f"{kind.__module__}.{kind.__qualname__}")
@@ -419,7 +420,7 @@ class _Reader:
         self._say(sorted(_Reader(self._kinds, in_library=self._in_library).digest(value) for value in kept))
 
     def _is_of_another(self, key: Any) -> bool:
-        """Return whether something is noted by a class of a library that the program is not made of."""
+        """Return whether a cache's key is a class of a library that the program is not made of."""
         if self._kinds is None or not self._in_library:
             return False
         if isinstance(key, type):
@@ -455,7 +456,7 @@ class _Reader:
         self._in_library = around
 
     def _contents(self, function: FunctionType, read: Mapping[str, Any]) -> None:
-        """What a function holds; of globals that are functions, classes and modules no more than which they are."""
+        """Digest a function's values; of global functions, classes and modules only their identity."""
         for name, value in read.items():
             self._say("global", name)
             if isinstance(value, FunctionType | type | ModuleType):
@@ -484,7 +485,7 @@ class _Reader:
         for kind in type(value).__mro__:
             if kind.__module__.split(".", 1)[0] in (*_VERSIONED, "builtins"):
                 continue
-            # What is set in a class's body and read by its methods.
+            # Constants that are set in a class's body and read by its methods.
             plain = {k: v for k, v in vars(kind).items() if isinstance(v, bool | int | float | str | tuple)}
             self._say(kind.__qualname__, {k: repr(v) for k, v in sorted(plain.items()) if not k.startswith("__")})
 
@@ -534,4 +535,4 @@ _READERS: tuple[tuple[Any, Callable[[_Reader, Any], None]], ...] = (
     (list | tuple | deque, _Reader._all),
     (set | frozenset, _Reader._set),
 )
-"""How what is of a kind is told; the first that fits."""
+"""Digest method per type; the first that fits."""

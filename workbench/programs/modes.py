@@ -52,7 +52,7 @@ def _restored(modes: Mapping[str, str]) -> Iterator[None]:
 
 
 class _OfProcess(NamedTuple):
-    """What PyTorch keeps once for all threads."""
+    """PyTorch settings that exist once for all threads."""
 
     dtype: torch.dtype
     deterministic: bool
@@ -85,7 +85,7 @@ def _unchanged() -> tuple[_OfProcess, _OfProcess]:
 
 
 class _Turns:
-    """Which threads go on: those that need the same of the process."""
+    """Turns of threads: only threads that need the same process settings run together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -173,7 +173,7 @@ def turn_given_up() -> Iterator[None]:
 
 
 def of_building(modes: Mapping[str, str]) -> dict[str, str]:
-    """Those of the modes that a factory is to be called under: they decide what it makes, and not how it is run."""
+    """Return the modes that a factory is called under: they decide what it makes, not how that runs."""
     return {name: mode for name, mode in modes.items() if name == "default_dtype"}
 
 

@@ -16,7 +16,7 @@ def _base() -> frozenset[str]:
 
 
 def _added(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """What PyTorch's way to copy leaves out; not what was put over a method, as a scheduler does with `step`."""
+    """Return attributes that PyTorch's copying leaves out; not replaced methods, such as a scheduler's `step`."""
     known = _base().union(optimizer.__getstate__())
     own = vars(optimizer).items()
     return {name: value for name, value in own if name not in known and not hasattr(type(optimizer), name)}
@@ -34,7 +34,7 @@ def _restore(optimizer: torch.optim.Optimizer, state: tuple[dict[str, Any], dict
 
 
 def reduced(obj: Any) -> Any:
-    """How pickle reduces an optimizer whose class adds something, which comes along; None for all other objects."""
+    """Return pickle's reduction of an optimizer with its additional attributes; None for all other objects."""
     if isinstance(obj, torch.optim.Optimizer) and (added := _added(obj)):
         return copyreg.__newobj__, (type(obj),), (obj.__getstate__(), added), None, None, _restore  # type: ignore[attr-defined]
     return None

@@ -23,7 +23,7 @@ def check_device(device: str) -> str:
     Raises
     ------
     DeviceError
-        If it is none, or ``cuda`` without an attached GPU.
+        If it is unknown, or ``cuda`` without an attached GPU.
     """
     if device not in DEVICES:
         raise DeviceError(f"there is no device {device!r}; legal: {', '.join(DEVICES)}")
@@ -41,7 +41,7 @@ def torch_device(device: str) -> str:
 
 
 def device_of(*objects: Any) -> str | None:
-    """``cuda`` or ``cpu``, after the first tensor in `objects`; None where there is none."""
+    """Return ``cuda`` or ``cpu``, after the first tensor in `objects`; None if there is none."""
     return next(("cuda" if tensor.is_cuda else "cpu" for tensor in held(objects).tensors.values()), None)
 
 

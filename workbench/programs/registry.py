@@ -48,7 +48,7 @@ def parallel[F: Factory](kind: str) -> Callable[[F], F]:
 
 
 def parallel_of(name: str) -> str:
-    """How ranks share a built-in program; empty for one that is for a single process."""
+    """Return how ranks share a built-in program; empty for one that is for a single process."""
     entry = catalogue.entries().get(name)
     return _PARALLEL.get(name, entry.parallel if entry is not None else "")
 
@@ -70,7 +70,7 @@ def find(name: str) -> Factory:
     Raises
     ------
     ProgramError
-        If there is none, naming those that exist.
+        If there is no such factory, with the names of the existing ones.
     """
     _stand_in(name)
     if name not in _FACTORIES:
@@ -97,7 +97,7 @@ def _stand_in(name: str) -> Callable[..., Any]:
 
 
 def _stand_ins() -> dict[str, Callable[..., Any]]:
-    """What has the parameters and the docstring of each factory, by name: those in files, and those of this process."""
+    """Return stand-ins with the parameters and docstring of each factory, by name: from files, and of this process."""
     written = {name: entry.stand_in for name, entry in catalogue.entries().items()}
     return dict(sorted({**_FACTORIES, **written}.items()))
 

@@ -68,13 +68,13 @@ class Program:
 
     @property
     def training(self) -> bool | None:
-        """Return whether the module is in training mode; None where the program is no module."""
+        """Return whether the module is in training mode; None where the program is not a module."""
         return self.callable.training if isinstance(self.callable, torch.nn.Module) else None
 
     def build(self, device: str | None = None) -> Parts:
-        """Make callable, args and kwargs anew, as `build` does, in this process.
+        """Make a new callable, args and kwargs, as `build` does, in this process.
 
-        Objects that a person gave are copied to `device` if they are elsewhere, and are the person's own otherwise.
+        Objects that a user gave are copied to `device` if they are on another one; if not, they are the user's own.
         """
         if self._objects is None:
             return build(self.spec, device=device)
@@ -123,7 +123,7 @@ def resolve(
     Raises
     ------
     ProgramError
-        If there is no such program, or it cannot be made: what was given, and what is legal.
+        If there is no such program, or it cannot be made; names the given value and the legal ones.
     DeviceError
         If there is no such device.
     """
@@ -260,7 +260,7 @@ def _placed(objects: Parts, device: str) -> Parts:
 
 
 def _checked(label: str, made: Any) -> Parts:
-    """What a factory returned, as callable, args and kwargs."""
+    """Return a factory's result as callable, args and kwargs."""
     legal = "legal: (callable, args) or (callable, args, kwargs)"
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         what = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__

@@ -1,8 +1,8 @@
-"""Objects pickled for another process: by cloudpickle, and what it cannot take in ways of their own.
+"""Pickling of objects for another process: by cloudpickle, with special handling of objects that it cannot pickle.
 
-Tensors that share memory share it there, too. An operator of PyTorch goes by its name, and an object that only a module
-of the same installation can have by that module's name for it. A lock or a context variable of the user's own is made
-anew.
+Tensors that share memory share it there, too. An operator of PyTorch is sent by name, and an object that only a module
+of the same installation can have is sent by that module's name for it. Locks and context variables of the user are
+created as new ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)
 """Types whose objects a module may have, where they are the same for all code that imports it."""
 _CACHED = type(functools.lru_cache(lambda: None))
 _DEPTH = 12
-"""How far an object that cannot be sent is looked for inside of others."""
+"""Maximum depth of the search for an object that cannot be sent."""
 
 _ADVICE: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
     (
@@ -91,7 +91,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # without types
 
 
 def _by_name(obj: Any) -> Any:
-    """How an object travels that pickle has no way for; None for all others."""
+    """Return the reduction of an object that pickle cannot handle; None for all others."""
     if obj is torch.ops:
         return _torch_ops, ()
     if isinstance(obj, OpOverload | OpOverloadPacket):
@@ -103,7 +103,7 @@ def _by_name(obj: Any) -> Any:
             return _operator, (obj.__name__.removeprefix("torch.ops."),)
     original = getattr(obj, "_torchdynamo_orig_callable", None) if isinstance(obj, types.FunctionType) else None
     if original is not None:
-        # What it computes, without what was compiled: opening a program takes it as that, too.
+        # The original of a compiled object: opening a program uses the original, too.
         return _itself, (original,)
     if isinstance(obj, weakref.ReferenceType) and type(obj) is weakref.ReferenceType:
         return _weak, (obj(),)
@@ -117,7 +117,7 @@ def _by_name(obj: Any) -> Any:
 def _found_in_a_module(obj: Any) -> Any:
     modules: dict[str, Any] = dict(sys.modules)
     for name, module in modules.items():
-        # What runs as a script or a notebook has another name there, and is not imported.
+        # A script or notebook has another name there, and is not imported.
         if isinstance(module, types.ModuleType) and module.__name__ == name and getattr(module, "__spec__", None):
             for attribute, value in list(vars(module).items()):
                 if value is obj:
@@ -259,7 +259,7 @@ def _can_be_sent(obj: Any) -> bool:
 
 
 def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
-    """What an object holds, by name."""
+    """Yield the contents of an object, by name."""
     if isinstance(obj, types.MethodType):
         yield from ((obj.__func__.__name__, obj.__self__), (obj.__func__.__name__, obj.__func__))
     elif isinstance(obj, types.FunctionType):
@@ -271,7 +271,7 @@ def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(obj, Mapping):
         yield from ((f"[{key!r}]", value) for key, value in list(obj.items()))
     elif isinstance(obj, list | tuple | set | frozenset):
-        # Of the callable, its inputs and keywords only what they hold has a name.
+        # Callable, inputs and keywords are unnamed themselves: only their contents get names.
         yield from (("" if isinstance(obj, tuple) else f"[{at}]", value) for at, value in enumerate(obj))
     else:
         yield from list(getattr(obj, "__dict__", {}).items())

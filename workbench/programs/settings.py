@@ -41,7 +41,7 @@ class Setting:
 
     @property
     def legal(self) -> str:
-        """What may be given, in words."""
+        """Legal values, in words."""
         if self.options:
             return "one of " + ", ".join(map(str, self.options))
         return {int: "a whole number", float: "a number", bool: "true or false", str: "a text", None: "any value"}[

@@ -1,4 +1,4 @@
-"""Where a program and its inputs hold tensors: one walk, for placing them, counting them and comparing them."""
+"""Search for the tensors of a program and its inputs: one walk, for placing, counting and comparing them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """What was found in some objects.
+    """Tensors and states found in some objects.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
     """
     state = held(original).tensors
     if isinstance(compiled, torch.nn.Module):
-        # A transform may replace parameters, so a compiled module is asked before the module it was made of; a wrapper
+        # A transform may replace parameters: search a compiled module before the module it was made of; a wrapper
         # has the same ones under names of its own.
         own = dict([*compiled.named_parameters(), *compiled.named_buffers()])
         same = {id(tensor) for tensor in own.values()}
@@ -88,7 +88,7 @@ class _Walk:
         self._inside: set[int] = set()
         """Ids of the containers that are being walked: one may hold itself."""
         self._known: dict[int, bool] = {}
-        """By the id of each object walked that is no container, whether it holds tensors."""
+        """By id of each walked object that is not a container, whether it holds tensors."""
         self._optimizers: list[tuple[str, torch.optim.Optimizer]] = []
 
     def visit(self, value: Any, path: str, *, numbers: bool) -> bool:
@@ -158,7 +158,7 @@ class _Walk:
         return holds
 
     def name_states(self) -> None:
-        """Note what the optimizers hold, their state by the names that the parameters have elsewhere."""
+        """Record the optimizers' state, by the names that the parameters have in their modules."""
         names = {id(tensor): name for name, tensor in self.found.tensors.items()}
         for path, optimizer in self._optimizers:
             self.found.optimizers.append(optimizer)
@@ -199,7 +199,7 @@ def globals_read(code: CodeType) -> tuple[str, ...]:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """What the fields of a dataclass hold, past what its class does when an attribute is asked for, and may refuse."""
+    """Return the values of a dataclass's fields without its class's attribute access, which may refuse."""
     found = {}
     for field in dataclasses.fields(value):
         with contextlib.suppress(AttributeError):  # not every field is set
@@ -208,7 +208,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def contents_of(function: FunctionType) -> dict[str, Any]:
-    """What a function holds on to, by name: in globals that it reads, in its closure, and as defaults."""
+    """Return the values that a function refers to, by name: in globals that it reads, its closure and defaults."""
     held = globals_of(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:

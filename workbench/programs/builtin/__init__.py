@@ -1,1 +1,1 @@
-"""The built-in programs, one file each; imported when they are asked for."""
+"""Built-in programs, one file each; imported on first use."""

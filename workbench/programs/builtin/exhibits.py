@@ -39,7 +39,7 @@ class CheckpointedDropout(nn.Module):
         self.checkpointed = checkpointed
 
     def inner(self, x: Tensor) -> Tensor:
-        """What is computed again."""
+        """Compute the part that the backward recomputes."""
         dropped: Tensor = self.down(nn.functional.dropout(torch.tanh(self.up(x)), p=self.p))
         return dropped
 

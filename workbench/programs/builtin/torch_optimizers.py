@@ -38,8 +38,8 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
     for tensor in tensors:
         tensor.grad = torch.zeros(2, 2)
     optimizer = cls(tensors, foreach=False, **hyper)
-    # The first step makes the state, which is an argument too. The step itself: the profiler and the switch of
-    # gradients around it are no part.
+    # The first step makes the state, which is an argument too. Take the step itself: the profiler and the gradient
+    # switch around it do not belong to it.
     optimizer.step()
     step = _fresh(inspect.unwrap(type(optimizer).step))
     # A second learning rate is a number as the first was, and no input.
@@ -79,7 +79,7 @@ def _fresh(function: Any) -> Any:
 
 
 def _index(name: str) -> int:
-    """Which parameter's gradient a placeholder of Dynamo is: ``l_self_param_groups_0_params_3_grad_`` is number 3's."""
+    """Return the number of the parameter in a Dynamo placeholder: 3 for ``l_self_param_groups_0_params_3_grad_``."""
     return int(name.partition("params_")[2].partition("_")[0])
 
 
