@@ -21,7 +21,7 @@ from workbench.runs.log import untrusted_files
 from workbench.runs.process.worker_process import die_with_parent
 
 AGAIN = 75
-"""Exit status: the device is no good to this process any more, and the next step needs a new one."""
+"""Exit status: this process can no longer use the device, and the next step needs a new process."""
 
 LEFT = 76
 """Exit status: all that the turn was for is done, and of the part there is more."""

@@ -36,7 +36,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
 }
 _REHEARSED = ("mlp",)
 _NOT_HELD = ("checkpoint_dropout", "lost_update", "swap", "return_source", "two_destinations")
-"""Programs that show what unmodified Thunder gets wrong: it is no measure there."""
+"""Programs that demonstrate errors of unmodified Thunder: it is not a reference there."""
 _MOST_AT_ONCE = 6
 _RANDOM_SHARE = 3
 """One set of so many is of a random program."""
@@ -66,7 +66,7 @@ def _built_in() -> Iterator[str]:
 
 
 def random_programs() -> Any:
-    """What draws random programs: the test suite's, in a checkout; None elsewhere."""
+    """Return the test suite's generator of random programs, in a checkout; None where there is no checkout."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("tests.strategies")
     return None
@@ -77,13 +77,13 @@ class Unusable(Exception):
 
 
 class Subject:
-    """A bench, and what unmodified Thunder gives.
+    """A bench, and the results of unmodified Thunder.
 
     Parameters
     ----------
     bench : Workbench
     build : callable
-        Makes the program anew on the bench's device.
+        Builds a new copy of the program on the bench's device.
     """
 
     def __init__(self, bench: Workbench, build: Callable[[], Parts]) -> None:
@@ -102,7 +102,7 @@ class Subject:
         self.unsteady = tensor_diff.other_bits(other, self.expected)
 
     def run(self) -> tuple[dict[str, Recorded], tuple[str, ...]]:
-        """What the choices in force give, taken away as a config, and the kernels that are not unmodified Thunder's."""
+        """Return the exported choices' results, and the kernels that differ from unmodified Thunder's."""
         function, args, kwargs = self.build()
         jitted = self.bench.config.jit(function)
         with self._fusions.shared():

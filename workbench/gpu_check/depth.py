@@ -48,7 +48,7 @@ def _point(conditions: Conditions, layers: int, choices: Mapping[str, str], _: K
     if planned is not None and not conditions.rehearse:
         bench = planned
     elif choices:
-        # On the CPU nothing is fused, and there is no cut to choose: what runs is stock.
+        # On the CPU nothing is fused, and there is no cut to choose: the stock plan runs.
         return fusions
     else:
         bench = runs.opened(conditions, "residual_chain", layers=layers, grad=True)

@@ -16,7 +16,7 @@ from workbench.gpu_check.part import WRONG, Conditions, Figures, Step
 
 
 def steps(conditions: Conditions) -> Iterator[Step]:
-    """What is installed, the GPUs, whether nvFuser's definitions build, whether a fusion runs."""
+    """Check installed packages, the GPUs, whether nvFuser's definitions build, and whether a fusion runs."""
     yield Step("installed", lambda _: _installed(), first=True)
     yield Step("devices", lambda _: _devices(conditions), first=True)
     yield Step("nvFuser builds", lambda _: _builds(conditions), first=True)

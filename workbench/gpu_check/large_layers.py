@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 LLAMA_7B: dict[str, Any] = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "dtype": "bfloat16"}
 _REHEARSED: dict[str, Any] = {"width": 64, "hidden": 128}
-"""Of `mlp`: a rehearsal has no minutes for attention."""
+"""Size of `mlp` in a rehearsal: attention would take minutes."""
 _AHEAD = ("0", "8")
 _OFFLOADED = 4
 _ABOUT_LAYERS = 6
 """The batch for the depth that fits is such that about so many layers do: planning a hundred takes minutes."""
 _KEPT_SHARE = 0.04
-"""Of the free memory, left to the allocator, libraries and kernels: no prediction has them."""
+"""Share of the free memory for the allocator, libraries and kernels, which no prediction includes."""
 
 
 def steps(conditions: Conditions) -> Iterator[Step]:
@@ -137,7 +137,7 @@ def _fits(conditions: Conditions, sequence: int, _: Known) -> Figures:
 
 def _free_bytes(conditions: Conditions, peaks: Mapping[tuple[int, int], int]) -> int:
     if conditions.rehearse:
-        # As if there were room for so many layers.
+        # Pretend to have memory for this many layers.
         return peaks[1, 1] + (peaks[2, 1] - peaks[1, 1]) * 2
     return int(torch.cuda.mem_get_info()[0] * (1 - _KEPT_SHARE))
 

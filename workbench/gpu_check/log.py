@@ -1,4 +1,4 @@
-"""What a check has found so far: a line for each step, and the folder's note of what it is a check of."""
+"""Results of a check so far: a line for each step, and the folder's note on what is checked."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Log:
         self._first = folder / f"{part}.first"
 
     def lines(self) -> list[dict[str, Any]]:
-        """Whole records, in order; a torn one is no record, and its step is carried out again."""
+        """Return the complete records, in order; an incomplete one is ignored, and its step runs again."""
         if not untrusted_files.exists(self.path):
             return []
         found: dict[str, dict[str, Any]] = {}
@@ -68,7 +68,7 @@ class Log:
             untrusted_files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def first_done(self) -> bool:
-        """Return whether it is noted that all steps that come first are done: to find out takes a process seconds."""
+        """Return whether the log says that all first steps are done: to check this takes a process seconds."""
         return untrusted_files.exists(self._first)
 
     def note_first_done(self) -> None:
@@ -80,7 +80,7 @@ class Log:
         untrusted_files.write(self._begun, step)
 
     def begun(self) -> str:
-        """The step that is being carried out, or was when the process ended; empty where there is none."""
+        """Return the step in progress, or that in progress when the process ended; empty if there is none."""
         try:
             return untrusted_files.read(self._begun).decode(errors="replace")
         except FileNotFoundError:
@@ -88,7 +88,7 @@ class Log:
             return ""
 
     def forget_begun(self) -> None:
-        """What a check that was killed had begun is begun again."""
+        """Forget the step that a killed check had begun, so that it begins again."""
         self._begun.unlink(missing_ok=True)
 
 

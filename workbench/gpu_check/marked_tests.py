@@ -20,7 +20,7 @@ _COLLECTED = 5
 
 
 def steps(conditions: Conditions) -> Iterator[Step]:
-    """Each test; in a rehearsal, and where there is no checkout, what there is is only listed."""
+    """Run each test; in a rehearsal, or without a checkout, only list them."""
     if not (_ROOT / "tests").is_dir():
         yield Step("tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"}, first=True)
         return

@@ -13,7 +13,7 @@ from workbench.runs.process.request import RunOptions
 POLICIES = ("always", "never", "direct_only", "alias_aware")
 FENCES = ("keep", "drop")
 _FIRST = (("always", "keep"), ("alias_aware", "drop"))
-"""As Thunder does it, and with all that is left out where it may be."""
+"""Thunder's default, and the option that leaves out as much as is legal."""
 _ALIASES = ("return_source", "two_destinations", "swap")
 _OPTIONS = RunOptions(samples=20, clocks=False)
 
@@ -50,7 +50,7 @@ def _optimizer(
     }
     same = {"compile_s": None, "step_s": None, "bitwise": None}
     if conditions.rehearse:
-        # On the CPU there are no sets: one run stands for all.
+        # The CPU has no sets: one run is enough.
         if known:
             return {**figures, **same}
         bench = runs.opened(conditions, program, size=size, parameters=parameters)
@@ -69,13 +69,13 @@ def _optimizer(
 
 
 def _aliases(conditions: Conditions, program: str, policy: str, _: Known) -> Figures:
-    """What is returned, or read, after it was written: a `set` too few shows here."""
+    """Check values that are returned or read after a write: a missing `set` shows here."""
     try:
         bench = runs.as_planned(conditions, program, _choices(policy, "drop"))
     except ChoiceError as error:
         return {"refused": str(error), "step_s": None, "bitwise": None}
     if conditions.rehearse:
-        # On the CPU there are no sets, and so nothing to run.
+        # The CPU has no sets, so there is nothing to run.
         return {"refused": "", "step_s": None, "bitwise": None}
     assert bench is not None, "it is a GPU's"
     run = runs.ran(bench, _OPTIONS)

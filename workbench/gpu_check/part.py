@@ -62,7 +62,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What of a part is carried out now.
+    """Steps of a part for one process.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """What is learned together, by processes of its own.
+    """A group of checks, run by processes of its own.
 
     Attributes
     ----------

@@ -78,4 +78,4 @@ PARTS = (
         module=f"{_MODULE}.on_ranks",
     ),
 )
-"""Those of `thunder-workbench gpu-check`."""
+"""Parts of `thunder-workbench gpu-check`."""

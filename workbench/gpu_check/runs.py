@@ -1,4 +1,4 @@
-"""What the parts have in common: a program run under choices, as figures."""
+"""Common code of the parts: run a program under choices and return figures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from workbench.runs.process.run_control import Run
 
 MOST_OFF_SHARE = 0.03
-"""How far a predicted peak may be from the measured one."""
+"""Maximum relative error of a predicted peak."""
 LEAST_ATTRIBUTED_SHARE = 0.95
-"""How much of the compile time has to be attributed."""
+"""Minimum share of the compile time that must be attributed."""
 
 QUICK = RunOptions(samples=10, sampling_s=5.0, clocks=False, check_accuracy=False)
 

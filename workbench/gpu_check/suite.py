@@ -56,7 +56,7 @@ class _Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a check is: the part at hand, its steps that are done, the step at hand, and the seconds left of all."""
+    """Progress of a check: the current part, its finished steps, the current step, and the seconds left of all."""
 
     part: Part
     done: int
@@ -65,12 +65,12 @@ class Progress:
 
 
 def chosen(only: Sequence[str], parts: Sequence[Part] = PARTS) -> tuple[Part, ...]:
-    """The parts that were asked for, all of them where none was.
+    """Return the requested parts; all of them if none is requested.
 
     Raises
     ------
     RunError
-        If there is none of that name.
+        If no part has that name.
     """
     known = {part.name: part for part in parts}
     for name in only:
@@ -80,11 +80,11 @@ def chosen(only: Sequence[str], parts: Sequence[Part] = PARTS) -> tuple[Part, ..
 
 
 def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
-    """What is checked here.
+    """Return the conditions of a check on this machine.
 
     Raises
     ------
-    DeviceError
+    If there is no GPU and the check is not a rehearsal.
         If there is no GPU and this is no rehearsal.
     """
     if rehearse:
@@ -104,7 +104,7 @@ def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
 
 
 def machine_of(conditions: Conditions) -> str:
-    """What the machine is called that is checked: its GPUs, or its processor."""
+    """Return the name of the checked machine: its GPUs, or its processor."""
     if conditions.device == "cpu":
         return f"{platform.machine()} CPU, {len(os.sched_getaffinity(0))} cores"
     import torch
@@ -114,7 +114,7 @@ def machine_of(conditions: Conditions) -> str:
 
 
 def versions_of() -> dict[str, str]:
-    """What takes part, by distribution."""
+    """Return the versions of the packages involved, by distribution."""
     names = ("torch", "lightning-thunder", "thunder-workbench")
     found = {}
     for distribution in importlib.metadata.distributions():
@@ -162,7 +162,7 @@ def check(
     Raises
     ------
     RunError
-        If the folder cannot be had, or there is no such part.
+        If the folder cannot be used, or there is no such part.
     DeviceError
         If there is no GPU.
     """
@@ -183,8 +183,8 @@ def check(
         result = _kept(folder, note, parts)
         missing = [part for part in wanted if retry or result["parts"][part.name]["state"] != "done"]
         keeping, stop = threading.Lock(), threading.Event()
-        # What is measured on a GPU is measured alone, the worthiest first; a rehearsal's figures mean nothing, so that
-        # it takes what took longest first, and no thread waits for the other's last part.
+        # Measurements on a GPU run alone, the most informative first. A rehearsal's figures mean nothing, so that it
+        # runs the longest parts first, and no thread waits for the other's last part.
         at_once = _REHEARSED_AT_ONCE if rehearse else 1
         order = longest_first(missing) if rehearse else missing
         left = {part.name: part for part in order}
@@ -236,10 +236,10 @@ def _turn(
 
 @contextlib.contextmanager
 def bytecode_apart() -> Iterator[dict[str, str]]:
-    """Inside, what one process has imported is not compiled anew by each other that has the environment given.
+    """Share compiled bytecode among the processes that run with the given environment.
 
-    Where nothing may be written beside the sources, each would spend 5 s on that: as long as all else that a small run
-    takes. So bytecode lies apart until the check is over.
+    Without it, where the source folder is not writable, each process would spend 5 s on compilation: as long as the
+    rest of a small run takes. The bytecode is kept in a folder of its own until the check is over.
     """
     if not sys.dont_write_bytecode:
         apart = {} if sys.pycache_prefix is None else {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}
@@ -256,7 +256,7 @@ def bytecode_apart() -> Iterator[dict[str, str]]:
 
 
 def progress_text(progress: Progress) -> str:
-    """How far a check is, in one line."""
+    """Describe the progress of a check in one line."""
     step = f": {progress.step}" if progress.step else ""
     return f"{progress.part.title}{step}, {progress.done} steps done, {progress.left_s / 60:.0f} minutes left"
 
@@ -268,14 +268,14 @@ def count_wrong(outcome: dict[str, Any]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Elsewhere:
-    """How long parts took on another machine: seconds by part's name, of those that were done."""
+    """Durations of finished parts on another machine: seconds by part's name."""
 
     machine: str
     seconds: dict[str, float]
 
 
 def elsewhere(*, rehearse: bool) -> Elsewhere | None:
-    """The latest kept check of the kind, of a GPU or a rehearsal; None where there is none."""
+    """Return the latest recorded check of the kind, of a GPU or a rehearsal; None if there is none."""
     kept = json.loads((Path(__file__).with_name(ELSEWHERE_FILE)).read_text())
     of_kind = [each for each in kept if each["rehearsal"] == rehearse]
     if not of_kind:
@@ -285,7 +285,7 @@ def elsewhere(*, rehearse: bool) -> Elsewhere | None:
 
 
 def longest_first(parts: Iterable[Part]) -> list[Part]:
-    """Parts by the seconds that a rehearsal of each took elsewhere; those of which none is known first."""
+    """Return parts by decreasing duration in a rehearsal on another machine; unknown durations come first."""
     known = elsewhere(rehearse=True)
     seconds = known.seconds if known is not None else {}
     return sorted(parts, key=lambda part: -seconds.get(part.name, float("inf")))
@@ -352,7 +352,7 @@ def _carried_out(
         if ended != AGAIN:
             reason = f"it took more than {part.step_limit_s:g} s" if ended is None else how_ended(ended, "in this step")
             at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            # Where no step was begun, the part itself is at fault, and would be again.
+            # If no step was begun, the part itself failed, and would fail again.
             log.append(line_of(step or "begin", seconds=took_s, at=at, error=reason))
             if not step:
                 return True
