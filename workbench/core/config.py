@@ -24,12 +24,13 @@ FORMAT_VERSION = 1
 
 DEVICES = ("cpu", "cuda", "planned")
 PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
-"""How ranks share a program: parameters sharded and gathered for use, once (Thunder's ZeRO-2) or in the backward again
-(ZeRO-3); parameters replicated; pairs of linears split."""
+"""Ways to share a program among ranks: parameters sharded and gathered for use, once (Thunder's ZeRO-2) or in the
+backward again (ZeRO-3); parameters replicated; pairs of linears split.
+"""
 CAPTURES = ("dynamo", "interpreter", "parts")
-"""How a program comes in: as one graph by Dynamo, by Thunder's interpreter, or by Dynamo as several graphs."""
+"""Capture methods: one graph by Dynamo, Thunder's interpreter, or several graphs by Dynamo."""
 THUNDER, EAGER = "thunder", "eager"
-"""What runs a part of a program of several graphs."""
+"""Compilers of the parts of a program of several graphs."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 MODES: Mapping[str, tuple[str, ...]] = {
     "grad": ("off", "inference"),
@@ -39,8 +40,9 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "deterministic": ("on", "warn"),
     "module": ("eval",),
 }
-"""Modes of PyTorch that a program may be opened under; what is not named is as PyTorch starts. That of a module is its
-own, as `train` and `eval` set it: it is noted, to say so where a module in another one is given."""
+"""Modes of PyTorch that a program may be opened under; an unnamed mode has PyTorch's default. A module's mode is its
+own, as `train` and `eval` set it: it is recorded for a warning if a module in the other mode is given.
+"""
 
 MOST_BYTES = 2 << 20
 """Size of a file that is read: ten thousand choices with a comment each."""
@@ -170,14 +172,14 @@ class Config:
         )
 
     def differences(self, fingerprint: str, training: bool | None = None) -> str:
-        """What differs here from where the choices were made, in a sentence; empty if nothing does.
+        """Describe the differences from the program of the choices, in a sentence; empty if there are none.
 
         Parameters
         ----------
         fingerprint : str
             Of the program here; a config without one fits any.
         training : bool, optional
-            Whether the module here is in training mode; None where it is no module.
+            Whether the module here is in training mode; None where the program is not a module.
         """
         here = installed_versions()
         found = [
@@ -203,7 +205,7 @@ class Config:
     def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:
         """``thunder.jit(fn, **options)`` with exactly these choices.
 
-        Where the program came in by Dynamo, it does so here: each way to call it, by shape or by mode, is captured and
+        If Dynamo captured the program, it does so here: each call form, by shape or mode, is captured and
         compiled when it is first seen.
 
         Parameters
@@ -277,12 +279,12 @@ class Config:
         notes : mapping of str to str, optional
             As `text` takes them.
         overwrite : bool
-            Replace a file that is no config, too.
+            Replace a file that is not a config, too.
 
         Raises
         ------
         ConfigError
-            If it cannot be written, and why: it is no regular file, or no config. What was there before is unchanged.
+            If it cannot be written, with the reason: not a regular file, or not a config. The old content is unchanged.
         """
 
         def may_replace(target: Path) -> str:
@@ -333,7 +335,7 @@ def load(path: str | os.PathLike[str]) -> Config:
     Raises
     ------
     ConfigError
-        If the file cannot be read, is no config, or holds anything but literals; with the line.
+        If the file cannot be read, is not a config, or holds anything but literals; with the line.
     """
     name = one_line(str(path))
     try:
@@ -376,7 +378,7 @@ def lever_of(site: str) -> str:
 
 
 def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
-    """Those of one part, by the ids that they have there."""
+    """Return the choices of one part, by the ids that they have there."""
     return {id.removeprefix(f"{name}:"): option for id, option in choices.items() if id.startswith(f"{name}:")}
 
 
@@ -433,7 +435,7 @@ def _find_call(text: str, name: str) -> ast.Call:
     _check_lexemes(text, name)
     try:
         with warnings.catch_warnings():
-            # Of odd escapes in strings. They are read as they stand.
+            # Warnings of invalid escapes in strings: they are read literally.
             warnings.simplefilter("ignore", SyntaxWarning)
             body = ast.parse(text).body
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""What an executor is: what fuses. A new executor is one new file in `workbench/executors/`.
+"""Executors: the compilers of fusions. A new executor is one new file in `workbench/executors/`.
 
 Thunder is imported only inside its methods, so that names can be checked without it.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """What fuses. Subclass in a new file and decorate with `register`.
+    """A compiler of fusions. Subclass in a new file and decorate with `register`.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Executor:
         return ""
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
-        """Thunder's executors, in the order in which they are asked.
+        """Return Thunder's executors, in the order in which they claim statements.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ FORWARD, BACKWARD = 0, 1
 
 
 class Kind(IntEnum):
-    """What a statement is, as far as the workbench treats it differently."""
+    """Kind of a statement, as far as the workbench treats it differently."""
 
     OP = 0
     FUSION = 1
@@ -83,7 +83,7 @@ class Origin:
     Attributes
     ----------
     id : str
-        Lasts across processes, batch sizes and edits elsewhere: scope, symbol and ordinal among equals.
+        Stable across processes, batch sizes and edits of other lines: scope, symbol and ordinal among equals.
     scope : str
         Module path (``layers.0.mlp``), or the function's name for a program without modules.
     symbol : str
@@ -180,7 +180,7 @@ class Statements:
     frees : Ragged
         Values whose last reference is dropped right after the statement.
     group : int32
-        Of a collective, index into `Graph.groups`; otherwise -1. By default -1 throughout.
+        Index into `Graph.groups` for a collective; -1 for all others. By default -1 throughout.
     computes : tuple of str
         What the statement computes of its inputs, as `workbench.compiler.trace.canonical_text` writes it: equal texts
         on equal inputs give equal outputs. By default empty throughout: then nothing can be proven of the graph.
@@ -227,7 +227,7 @@ class Values:
         Thunder's proxy name.
     shape : tuple of tuple of int
     dtype, device : tuple of str
-        Such as ``float32`` and ``cuda:0``; empty for values that are no tensors.
+        For example ``float32`` and ``cuda:0``; empty for values that are not tensors.
     storage : int32
         Index of the storage, or -1 for values without memory. Views share one.
     producer : int32
@@ -272,7 +272,7 @@ class Storages:
 
 @dataclasses.dataclass(frozen=True)
 class Ends:
-    """What goes into a step's two halves and comes out of them, in order; -1 stands for what is no value.
+    """Inputs and outputs of a step's two halves, in order; -1 stands for an entry that is not a value.
 
     Attributes
     ----------
@@ -361,7 +361,7 @@ class Graph:
 
     @property
     def first_backward(self) -> int:
-        """Index of the first backward statement; the number of statements where there is none."""
+        """Index of the first backward statement; the number of statements if there is none."""
         backward = np.flatnonzero(self.statements.side == BACKWARD)
         return int(backward[0]) if len(backward) else len(self.statements)
 
@@ -406,7 +406,7 @@ class Graph:
         Raises
         ------
         ValueError
-            If the text is no graph, or one of another format version.
+            If the text is not a graph, or has another format version.
         """
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:

@@ -1,9 +1,9 @@
-"""What a lever is: `Site`, `Effect`, `Lever` and the registry. A new lever is one new file in `workbench/levers/`.
+"""Levers' base classes: `Site`, `Effect`, `Lever`, the registry. A new lever is one file in `workbench/levers/`.
 
 A lever says where it can be set (`settings` for the whole program, `sites` for single places), what is legal there and
 why not otherwise, and acts at up to four points of Thunder's pipeline, all of them extension points of `thunder.jit`:
 on the joint trace before fusion, through the options of the fusion executor, on the joint trace after fusion, and on
-the forward and backward traces after the split. Where it knows how to spare a plan made anew, it says so: `quick` and
+on the forward and backward traces after the split. Where it can avoid a full plan, it says so: `quick` and
 `replanner` start from the traces after the split, `predict` is arithmetic alone. The compiler drives levers through
 this file and knows none of them by name.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What the whole plan would gain or lose under an option: differences against the current plan.
+    """Change of the whole plan under an option: differences against the current plan.
 
     Attributes
     ----------
@@ -240,7 +240,7 @@ class Lever:
         return ()
 
     def replanner(self, plan: Plan, stage: Stage, made: Made) -> Replanner:
-        """What puts `plan` under the choices that are `quick`; asked for once for each plan.
+        """Return the replanner that puts `plan` under the choices that are `quick`; called once for each plan.
 
         Parameters
         ----------
