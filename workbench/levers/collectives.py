@@ -1,4 +1,4 @@
-"""What choices about collectives come to: where each shall stand, and what is offered for it. See `waits.py`."""
+"""Effect of choices on collectives: their places in the schedule, and the options offered. See `waits.py`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _site_ids(place: str) -> tuple[str, str]:
 
 
 def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
-    """Where each statement of a schedule shall stand under `choices`.
+    """Return the sort key of each statement of a schedule under `choices`.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
 
 
 def _beside(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
-    """How many of the last collectives may be on their way beside this one."""
+    """Return how many of the last collectives may be in flight beside this one."""
     if not in_bytes:
         return min(limit - 1, len(in_flight))
     room = limit * bucketing.MIB - collective.nbytes
@@ -147,7 +147,7 @@ def left_to_order(choices: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
-    """The site's own choice, and what issue and wait come to under it and the settings."""
+    """Return the site's own choice, and the resulting issue and wait under it and the settings."""
     issue_id, wait_id = site_ids(collective)
     own = choices.get(issue_id, POLICY)
     issue = choices.get(_ISSUE if collective.read else _GRADIENTS, STOCK) if own == POLICY else own
@@ -244,7 +244,7 @@ def orders(id: str, choices: Mapping[str, str]) -> bool:
     """Return whether a choice at this site does nothing but order the statements that the other choices leave."""
     if id in ORDERING:
         return choices.get(STAGE) != BEFORE_FUSION
-    # What has a place of its own stays out of buckets.
+    # Collectives with a place of their own stay out of buckets.
     return id.startswith(f"{WAITS}:") and choices.get(BUCKET, NONE) == NONE
 
 

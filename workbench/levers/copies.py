@@ -34,7 +34,7 @@ IN, OUT = "in", "out"
 
 
 SETS, REGIONS = "sets", "regions"
-"""What can be chosen about a copy, as the executor says."""
+"""Kinds of choices about a copy, by executor."""
 
 
 def _about(stage: Stage) -> str:
@@ -115,7 +115,7 @@ def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class _Placed:
-    """What runs inside a region or outside: a copy, or one function of PyTorch that computes and writes.
+    """A statement inside or outside of a region: a copy, or one function of PyTorch that computes and writes.
 
     Attributes
     ----------
@@ -176,7 +176,7 @@ def _put_off(stage: Stage) -> set[str]:
 
 @register
 class Copies(Lever):
-    """Where in-place copies run, and what they cost."""
+    """Placement of in-place copies, and their cost."""
 
     name = "copies"
     title = "In-place copies"
@@ -309,7 +309,7 @@ class Copies(Lever):
         return edited
 
     def unfused(self, choices: Mapping[str, str], stage: Stage) -> set[str]:
-        """What copies outside of torch.compile's regions make.
+        """Return the values that copies outside of torch.compile's regions make.
 
         Raises
         ------

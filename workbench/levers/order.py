@@ -97,7 +97,7 @@ class Order(Lever):
         """One for what is recomputed of each layer."""
         graph = made.execution
         if graph is None:
-            # A config is replayed: there is no plan to look into.
+            # A replayed config has no plan to inspect.
             return [_site(id, choices, outcome) for id, outcome in made.ordered.items()]
         if not (graph.statements.flags & StatementFlag.CLONE).any():
             return []

@@ -2,7 +2,7 @@
 
 Acts on the forward and backward traces after the split, so no fusion changes; as an option the settings act on the
 joint trace before fusion, where what they put between two statements keeps these from being fused. Legal by
-construction: whatever is asked for, a statement never passes what it depends on, see
+construction: a statement never passes one that it depends on, whatever the option; see
 `workbench.compiler.pipeline.collective_order`.
 """
 
@@ -134,7 +134,7 @@ class Waits(Lever):
         return trace, made
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
-        """What does nothing but order the statements that the other choices leave."""
+        """Return the choices that only reorder the statements that the other choices leave."""
         return [id for id in choices if orders(id, choices)]
 
     def replanner(self, plan: Plan, stage: Stage, made: Made) -> Orders:
