@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Parameters
     ----------
     arguments : sequence of str, optional
-        In place of those that the process was started with. They are run in this process; otherwise a process of their
-        own runs them, so that a program that crashes is reported as any other error is.
+        In place of those that the process was started with, and run in this process. By default a process of their own
+        runs them, so that a program that crashes is reported as any other error is.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
 

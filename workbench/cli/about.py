@@ -75,7 +75,7 @@ def programs(as_json: JsonOption = False) -> int:
 
 
 def lab(context: typer.Context) -> int:
-    """Open JupyterLab on a copy of the quickstart notebook here. What follows is passed to JupyterLab."""
+    """Open JupyterLab on a copy of the quickstart notebook here. Further arguments are passed to JupyterLab."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise ConfigError("JupyterLab is not installed; pip install 'thunder-workbench[lab]' brings it")
     here = Path(NOTEBOOK)
@@ -86,7 +86,7 @@ def lab(context: typer.Context) -> int:
             raise ConfigError(f"no quickstart notebook can be written here: {paths.reason(error)}") from error
     # Jupyter refuses root without being told; in a container there is often nobody else.
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    # Who opens the address that is printed gets the notebook, too; what is asked for comes later and counts.
+    # The printed address opens the notebook, too; the user's own arguments come later and take precedence.
     address = f"--LabApp.default_url=/lab/tree/{NOTEBOOK}"
     command = [sys.executable, "-m", "jupyterlab", str(here), *root, address, *context.args]
     # Ctrl-C is Jupyter's to answer: it asks whether to stop. A handler, as what is ignored stays so in what is started.

@@ -58,7 +58,7 @@ def check(
             ),
         )
     with staying(), warnings.catch_warnings():
-        # What does not fit, or was made otherwise, is said below, with the figures.
+        # Misfits are reported below, with the figures.
         warnings.simplefilter("ignore", ConfigWarning)
         bench = wb.open(name, config=chosen, settings=chosen.settings)
     left_out = [f"{id} does not fit any more: {reason}" for id, reason in sorted(bench.unmatched.items())]

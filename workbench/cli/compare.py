@@ -34,7 +34,7 @@ def compare(
 ) -> int:
     """Put runs, saved plans and configs side by side: figures against one of them, sites and statements that differ.
 
-    Of runs each difference comes with its interval, and with whether it is noise.
+    Each difference between runs comes with its interval, and with whether it is noise.
     """
     from workbench.runs.process import run_store
 

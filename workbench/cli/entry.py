@@ -78,7 +78,7 @@ def _reported(given: list[str], as_json: bool) -> int:
         raise
     except WorkbenchError as error:
         output.report(error.on_command_line(), as_json)
-        # A plan that would be wrong, or a run that cannot be started, is no mistake in what was typed.
+        # A plan that would be wrong, or a run that cannot be started, is not an error in the command line.
         failed = isinstance(error, PlanError | RunError) and not isinstance(error, UnknownRunError)
         return FAILED if failed else BAD_USAGE
     except typer.TyperException as error:
@@ -102,7 +102,7 @@ def _invoked(given: list[str]) -> int:
     """Parse and run. Not by typer's own `main`, which makes another exit of Ctrl-C and of a broken pipe."""
     try:
         command = _command()
-        # A copy: what is parsed is taken out of the list, and what was given is asked for afterwards.
+        # A copy: parsing removes arguments from the list, and the original is needed afterwards.
         with command.make_context(NAME, list(given)) as context:
             return int(command.invoke(context) or DONE)
     except typer.Exit as stop:

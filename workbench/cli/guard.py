@@ -31,7 +31,7 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
     work : callable
         Reports its own errors, and gives an exit status.
     as_json : bool
-        Whether an end that `work` did not report is said in a JSON document.
+        Whether an end that `work` did not report is printed as a JSON document.
 
     Returns
     -------
@@ -115,14 +115,14 @@ def _pass_on(child: int) -> list[int]:
             os.kill(child, signum)
 
     for signum in _PASSED_ON:
-        # What is ignored from the start, as by nohup, stays so.
+        # Signals that are ignored from the start, as by nohup, stay ignored.
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, handle)
     return received
 
 
 def _reported(ended: int) -> int | None:
-    # What the child started may hold the other end open: what is not there now will not come.
+    # The child's own children may hold the other end open: read only what is there now.
     os.set_blocking(ended, False)
     try:
         status = os.read(ended, 1)
@@ -140,7 +140,7 @@ def _notify(code: int, received: list[int], as_json: bool) -> int:
     if -code == signal.SIGPIPE:
         return UNREAD
     if -code in (signal.SIGTERM, signal.SIGHUP) and -code in received:
-        # As if there had been no child.
+        # Behave as if there had been no child.
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     with contextlib.suppress(output.OutputError):

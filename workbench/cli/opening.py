@@ -60,7 +60,7 @@ def check_program(program: str, settings: list[str] | None) -> None:
 
 
 def check_named(program: str, all_given: Iterable[Mapping[str, str]]) -> None:
-    """As `check_program`, for settings of several kinds."""
+    """Check a program as `check_program` does, for settings of several kinds."""
     if is_file_name(program):
         files.check_file(program)
         return

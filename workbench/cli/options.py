@@ -12,7 +12,7 @@ from workbench.core.executor import executor_names
 
 
 class Device(enum.StrEnum):
-    """What a program is for."""
+    """Device of a program."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -20,14 +20,14 @@ class Device(enum.StrEnum):
 
 
 def executor_name(value: str) -> str:
-    """The name of any executor that there is when it is asked for."""
+    """Return the name of an executor that exists at the time of the call."""
     if value not in executor_names():
         raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, executor_names()))}.")
     return value
 
 
 class Capture(enum.StrEnum):
-    """As `workbench.open` takes them."""
+    """Capture methods, as `workbench.open` takes them."""
 
     auto = "auto"
     dynamo = "dynamo"

@@ -1,4 +1,4 @@
-"""What is printed: tables for people, one JSON document for programs, and one line for what is wrong."""
+"""Output: tables for people, one JSON document for programs, and one line for an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.errors import WorkbenchWarning, printable
 from workbench.util import paths
 
 _MOST_CHARACTERS = 2000
-"""Of a line that says what is wrong."""
+"""Maximum length of an error line."""
 _PIPE_COLUMNS = 200
 
 _json_descriptor: int | None = None
@@ -101,7 +101,7 @@ def _on_terminal() -> bool:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print the one document of ``--json``, with the warnings that were said meanwhile."""
+    """Print the one document of ``--json``, with the warnings issued meanwhile."""
     if _said:
         document = {**document, "warnings": [*document.get("warnings", ()), *_said]}
     text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
@@ -128,7 +128,7 @@ def complain(message: str) -> None:
     message = printable(" ".join(message.split()))
     if len(message) > _MOST_CHARACTERS:
         message = f"{message[: _MOST_CHARACTERS // 2]} … {message[-_MOST_CHARACTERS // 2 :]}"
-    # Where even that cannot be written, the exit status says it.
+    # If even that cannot be written, the exit status remains.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"thunder-workbench: {message}\n")
         sys.stderr.flush()
@@ -171,7 +171,7 @@ def own_output(as_json: bool) -> Iterator[None]:
     global _json_descriptor, _stream
     _stream = sys.stdout
     for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal's encoding lacks is no reason to stop.
+        # A character that the terminal's encoding lacks must not stop the command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     if not as_json:

@@ -131,7 +131,7 @@ def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
 
 
 def _ways(given: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
-    """What ``--against`` names, each under the name that it was given."""
+    """Return the variants of ``--against``, each under its given name."""
     import workbench as wb
 
     found: dict[str, dict[str, str] | Config | None] = {}
