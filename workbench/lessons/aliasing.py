@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
 
 NAMES = {"reshape": "r", "clone": "c", "permute": "t", "add": "s"}
-"""What the first program calls its values, by what makes them."""
+"""Names of the first program's values, by the operation that makes them."""
 
 
 def sees_the_write(bench: Workbench) -> Predict:
-    """Which values lie in the memory that is written."""
+    """Ask for the values stored in the memory that is written."""
 
     def answer() -> set[str]:
         graph = bench.plan.graph
@@ -44,7 +44,7 @@ def sees_the_write(bench: Workbench) -> Predict:
 
 
 def ends_with(bench: Workbench) -> Predict:
-    """What b holds after the swap, found by running it as Thunder compiles it."""
+    """Ask for the content of b after the swap, found by running it as Thunder compiles it."""
 
     def answer() -> set[str]:
         import torch
@@ -69,7 +69,7 @@ def ends_with(bench: Workbench) -> Predict:
 
 
 def inside(bench: Workbench) -> PredictNumber:
-    """How many copies may run inside torch.compile's region."""
+    """Ask how many copies may run inside torch.compile's region."""
     return PredictNumber(
         "The two copies could run in one compiled region with the sum. How many of the two does the workbench allow "
         "there?",

@@ -33,7 +33,7 @@ class Wrong(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What came of an answer.
+    """Outcome of an answer.
 
     Attributes
     ----------
@@ -62,14 +62,14 @@ class Exercise:
     Parameters
     ----------
     task : str
-        What is asked for; backticks mark code.
+        The question; backticks mark code.
     attempt : callable
-        Makes of an answer what the ways to be wrong look at, such as the plan under the choices given. What it raises
-        of `WorkbenchError` is shown as a hint: the workbench says what it refuses, and why.
+        Turns an answer into an object for the checks, such as the plan under the given choices. A `WorkbenchError` that
+        it raises is shown as a hint: its message says what the workbench refuses, and why.
     wrong : sequence of Wrong
-        Looked at in this order, the first that applies gives the hint; where none does the answer is right.
+        Checked in this order, the first that applies gives the hint; if none applies, the answer is right.
     solved : str or callable
-        What is said of a right answer; as a callable, of the answer and what was made of it.
+        Text for a right answer; as a callable, of the answer and the object made of it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The questions of `notebooks/lessons/3_fusion.ipynb`: what may run as one kernel, and which kernels are alike."""
+"""Questions of `notebooks/lessons/3_fusion.ipynb`: which statements may be one kernel, and equal kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def count(bench: Workbench) -> PredictNumber:
-    """How many fusions the program has."""
+    """Ask for the number of fusions of the program."""
     return PredictNumber(
         "How many fusions does Thunder make of this program?",
         lambda: bench.plan.census.count,
@@ -33,7 +33,7 @@ def count(bench: Workbench) -> PredictNumber:
 
 
 def second(bench: Workbench) -> Predict:
-    """Which operations run in the second fusion."""
+    """Ask for the operations of the second fusion."""
     return Predict(
         "Which operations run in the second fusion?",
         {
@@ -61,7 +61,7 @@ def second(bench: Workbench) -> Predict:
 
 
 def alike(bench: Workbench) -> PredictNumber:
-    """How many different fusions a program of equal blocks has."""
+    """Ask for the number of distinct fusions of a program of equal blocks."""
     return PredictNumber(
         "How many *different* fusions are there?",
         lambda: bench.plan.census.unique,

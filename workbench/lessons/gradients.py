@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from workbench.bench import Workbench
 
 NAMES = {"x": "x", "w": "w", "sin": "a", "tanh": "b", "add": "c"}
-"""What the lesson's program calls its values, by what makes them."""
+"""Names of the values in the lesson's program, by the operation that makes them."""
 
 
 def _kept(graph: Graph) -> list[str]:
-    """What makes each value that the forward hands to the backward, arguments included."""
+    """Return the producer of each value that the forward passes to the backward, arguments included."""
     return [made_by(graph, int(value)) for value in graph.saved()]
 
 
 def saved(bench: Workbench) -> Predict:
-    """What the forward hands to the backward."""
+    """Ask for the values that the forward passes to the backward."""
     return Predict(
         "Which of these does the forward keep for the backward?",
         {"x": "an argument", "w": "an argument", "a": "`torch.sin(x)`", "b": "`torch.tanh(a)`", "c": "`b + a`"},
@@ -43,7 +43,7 @@ def saved(bench: Workbench) -> Predict:
 
 
 def sums(bench: Workbench) -> PredictNumber:
-    """How many sums of two tensors the backward has."""
+    """Ask for the number of sums of two tensors in the backward."""
 
     def count() -> int:
         graph = bench.stock_plan.graph

@@ -44,7 +44,7 @@ def _taken(plan: Plan) -> set[str]:
 
 
 def handed_over(bench: Workbench) -> Predict:
-    """Which variables the second fusion reads in unmodified Thunder."""
+    """Ask for the variables that the second fusion reads in unmodified Thunder."""
     return Predict(
         "Which of these does the second fusion read, beside `m`?",
         _WHAT,
@@ -65,7 +65,7 @@ def handed_over(bench: Workbench) -> Predict:
 
 
 def cost_without(bench: Workbench) -> PredictNumber:
-    """What the cut through `a` and `b` costs in Thunder's measure."""
+    """Ask for the cost of the cut through `a` and `b` in Thunder's measure."""
 
     def cost() -> int:
         plan = bench.plan_under({"remat.preset": "off"})
@@ -98,7 +98,7 @@ def _numel(shape: tuple[int, ...]) -> int:
 
 
 def small_arguments(bench: Workbench) -> Predict:
-    """Which cut is taken where the arguments are a column and a row, and much smaller than their sum."""
+    """Ask which cut is taken where the arguments are a column and a row, and much smaller than their sum."""
     return Predict(
         "`x` is now a column of 64 numbers, `y` a row of 64, and `s` still a matrix of 4096. With `remat.weight` at "
         "0.6, what does the second fusion read?",

@@ -21,7 +21,7 @@ LAYERS = ("up", "mix", "down")
 EXPOSED = 1 / 3
 """The part of the stock plan's exposed communication that an exercise leaves."""
 SHORTER = 0.99
-"""A step is shorter if it takes less than this part of the time: simulated times are no better than that."""
+"""Ratio of times below which a step counts as shorter: simulated times are no more exact than that."""
 
 LATE, CONSUMER, EARLIEST = {"waits.wait": "late"}, {"waits.issue": "consumer"}, {"waits.gradients": "earliest"}
 _WAYS = {"late": LATE, "consumer": CONSUMER, "both": {**LATE, **CONSUMER}, "gradients": EARLIEST}
@@ -35,7 +35,7 @@ def _overlap(bench: Workbench, choices: Mapping[str, str]) -> Overlap:
 
 
 def issued_first(bench: Workbench) -> Predict:
-    """Which weight is gathered first in the stock plan."""
+    """Ask for the weight that is gathered first in the stock plan."""
 
     def answer() -> set[str]:
         graph = bench.stock_plan.graph
@@ -64,7 +64,7 @@ def issued_first(bench: Workbench) -> Predict:
 
 
 def what_helps(bench: Workbench) -> Predict:
-    """Which changes make the simulated step shorter."""
+    """Ask for the changes that make the simulated step shorter."""
 
     def answer() -> set[str]:
         stock = _overlap(bench, {}).simulation.step_s

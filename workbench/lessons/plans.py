@@ -1,4 +1,4 @@
-"""What lessons read off a plan: what its fusions read, give and hold, by the operations that make the values."""
+"""Inputs, outputs and members of a plan's fusions, by the operations that make the values; for lessons."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def planned(bench: Workbench, choices: Any) -> Plan:
     Raises
     ------
     LessonError
-        If they are no choices, or name a site that is not there.
+        If they are not choices, or name a site that does not exist.
     ChoiceError
         If one is refused.
     """
@@ -104,7 +104,7 @@ def rewritten(program: Any, example: tuple[Any, ...], executor: str = "torch") -
     Raises
     ------
     LessonError
-        If it is no function.
+        If it is not a function.
     ProgramError
         If it cannot be traced.
     """

@@ -22,7 +22,7 @@ class Prediction:
     answer : callable
         Finds the answer by the workbench; called once, and not before a prediction is locked in.
     why : str or callable
-        What is said beside the answer, right or wrong; as a callable, of the answer.
+        Text beside the answer, right or wrong; as a callable, of the answer.
     """
 
     def __init__(self, question: str, answer: Callable[[], Any], why: str | Callable[[Any], str] = "") -> None:
@@ -41,12 +41,12 @@ class Prediction:
 
     @property
     def given(self) -> list[Any]:
-        """What is locked in, as it was given; empty while nothing is."""
+        """Locked-in prediction, as it was given; empty before that."""
         return [] if self._locked is None else self._list(self._locked)
 
     @property
     def verdict(self) -> Verdict | None:
-        """What came of the prediction, once the answer was shown."""
+        """Outcome of the prediction, once the answer was shown."""
         return self._verdict
 
     def observe(self, callback: Callable[[], None]) -> None:
@@ -69,7 +69,7 @@ class Prediction:
         Raises
         ------
         LessonError
-            If what is given is no answer to the question, or another prediction is locked in.
+            If the given value is not an answer to the question, or another prediction is locked in.
         """
         wanted = self._read(given)
         with self._lock:
@@ -121,7 +121,7 @@ class Prediction:
         )
         return plain("\n".join([self.question, *self._lines(), state]))
 
-    # What a kind of question says of itself.
+    # Methods that each kind of question defines.
 
     def _read(self, given: tuple[Any, ...]) -> Any:
         raise NotImplementedError
@@ -136,7 +136,7 @@ class Prediction:
         raise NotImplementedError
 
     def form(self) -> dict[str, Any]:
-        """How it is answered on a page: ``kind``, and ``options`` or ``unit``."""
+        """Return the input form for a page: ``kind``, and ``options`` or ``unit``."""
         raise NotImplementedError
 
     def _lines(self) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.bench import Workbench
 
 NAMES = {"tanh": "h", "reshape": "r", "mul": "h * 2", "add": "z", "softmax": "softmax"}
-"""What the lesson's program calls the values that its operations make."""
+"""Names of the values in the lesson's program, by the operations that make them."""
 
 
 def _value(graph: Graph, made: str) -> int:
@@ -29,7 +29,7 @@ def _value(graph: Graph, made: str) -> int:
 
 
 def statements(bench: Workbench) -> PredictNumber:
-    """How many statements run."""
+    """Ask for the number of statements that run."""
     graph = bench.plan.graph
     lines = len({origin.line for origin in graph.origins})
     return PredictNumber(
@@ -55,7 +55,7 @@ def statements(bench: Workbench) -> PredictNumber:
 
 
 def shares_memory(bench: Workbench) -> Predict:
-    """Which values lie in the memory of h."""
+    """Ask for the values stored in the memory of h."""
 
     def answer() -> set[str]:
         graph = bench.plan.graph

@@ -26,7 +26,7 @@ def everything(bench: Workbench) -> dict[str, str]:
 
 
 def kept(bench: Workbench, layers: int) -> PredictNumber:
-    """How many tensors the forward keeps."""
+    """Ask for the number of tensors that the forward keeps."""
     return PredictNumber(
         "How many tensors of 256 × 64 does the forward keep for the backward, arguments not counted?",
         lambda: len(bench.stock_plan.graph.saved_storages()),
@@ -51,7 +51,7 @@ def kept(bench: Workbench, layers: int) -> PredictNumber:
 
 
 def expensive(bench: Workbench) -> Predict:
-    """Whose values take a matrix product to compute again, one at a time."""
+    """Ask for the operations whose values take a matrix product to recompute, one at a time."""
 
     def answer() -> set[str]:
         found = set()
@@ -74,7 +74,7 @@ def expensive(bench: Workbench) -> Predict:
 
 
 def peak_of_everything(bench: Workbench) -> Predict:
-    """What happens to the peak if nothing is kept."""
+    """Ask for the change of the peak if nothing is kept."""
 
     def answer() -> set[str]:
         part = bench.plan_under(everything(bench)).peak_bytes / bench.stock_plan.peak_bytes

@@ -86,7 +86,7 @@ class Picture:
         return str(trace(self._plan))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        # JupyterLab draws no SVG of a notebook from elsewhere that it was not told to trust.
+        # JupyterLab shows no SVG of an untrusted notebook.
         return {"text/plain": f"{self!r}\n\n# Run this cell, or trust the notebook, to see it as a picture."}
 
     def _repr_svg_(self) -> str:
@@ -96,7 +96,7 @@ class Picture:
 
 
 def picture(plan: Plan, title: str = "") -> Picture:
-    """A plan's graph as a picture, for a notebook that is read without a kernel; elsewhere, its trace.
+    """Return a plan's graph as a picture, for a notebook that is read without a kernel; its plain text is the trace.
 
     Parameters
     ----------
