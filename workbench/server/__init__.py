@@ -1,4 +1,4 @@
-"""What the runs panel asks of Jupyter Server, answered from run folders alone: no kernel is needed."""
+"""Server side of the runs panel, answered from run folders alone: no kernel is needed."""
 
 from __future__ import annotations
 

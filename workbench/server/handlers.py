@@ -1,4 +1,4 @@
-"""What the page asks of the server: the runs, a run's log, and the end of one. Jupyter's own token guards them."""
+"""HTTP handlers for the page: list the runs, read a run's log, and end a run. Jupyter's own token guards them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PATH = "thunder-workbench"
 """Under the server's address."""
 
 WAIT_S = 15.0
-"""How long a question waits for news before it is answered that there are none."""
+"""Maximum wait for news before a request is answered without any."""
 PAUSE_S = 0.05
 """Between looks for news: a readout moves 20 times a second."""
 
 
 def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
-    """What answers below `PATH`, as Tornado takes it."""
+    """Return Tornado's handlers below `PATH`."""
     given = {"listing": Listing(), "places": Places(Path(root).expanduser().absolute())}
     routes = {"runs": RunsHandler, "log": LogHandler, "cancel": CancelHandler}
     return [(url_path_join(base_url, PATH, name), handler, given) for name, handler in routes.items()]

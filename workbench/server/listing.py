@@ -118,7 +118,7 @@ class Listing:
         self._listed = self._version
 
     def since(self, version: int) -> dict[str, Any] | None:
-        """What changed after a version; None where nothing did.
+        """Return the changes after a version; None if there are none.
 
         Parameters
         ----------

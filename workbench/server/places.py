@@ -1,4 +1,4 @@
-"""Where runs are looked for: beside what the server shows, and in the working folders of its kernels."""
+"""Places of runs: beside the files that the server shows, and in the working folders of its kernels."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _STATES = {"finished": "done", "failed": "failed", "cancelled": "cancelled"}
 
 @dataclasses.dataclass
 class Readout:
-    """What is known of a run so far.
+    """State of a run so far.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Readout:
     name, program, place : str
         For people; `place` is the device and the executor.
     created_s : float
-        When the run was asked for, in seconds since 1970.
+        Time of the request for the run, in seconds since 1970.
     state : str
         ``starting``, ``running``; ``done``, ``failed`` or ``cancelled``.
     doing : str
@@ -67,7 +67,7 @@ class Readout:
 
     @classmethod
     def of(cls, run: Run) -> Readout:
-        """That of a run of which no event was taken yet."""
+        """Return the readout of a run before its first event."""
         asked = run.request
         place = [str(asked.program.get("device", "")), *([f"{asked.ranks} ranks"] if asked.parallel else [])]
         return cls(
@@ -110,7 +110,7 @@ class Readout:
                 self.error = untrusted_files.one_line(event.reason) if isinstance(event, events.Failed) else ""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is sent to the page."""
+        """Return the JSON data for the page."""
         found: dict[str, Any] = untrusted_files.finite({**dataclasses.asdict(self), "run_dir": str(self.run_dir)})
         return found
 
