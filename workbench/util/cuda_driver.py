@@ -28,7 +28,7 @@ class Gpu:
 
 
 def attached() -> tuple[Gpu, ...]:
-    """All GPUs, in the driver's order; none where there is no driver, or it finds no device or fails."""
+    """Return all GPUs, in the driver's order; empty if there is no driver, or it finds no device or fails."""
     try:
         driver = ctypes.CDLL(LIBRARY)
     except OSError:

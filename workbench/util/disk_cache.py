@@ -22,7 +22,7 @@ from workbench.util import paths
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What is in a folder.
+    """Contents of a folder.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class DiskCache:
     most_bytes: int
 
     def folder(self) -> Path | None:
-        """Where captured programs are kept; None where the environment says ``off``."""
+        """Return the folder of captured programs; None if the environment says ``off``."""
         given = os.environ.get(self.variable, "")
         if given.lower() == "off":
             return None
@@ -87,7 +87,7 @@ class DiskCache:
         return sorted(found)
 
     def contents(self) -> Contents:
-        """How much is kept, and where."""
+        """Return the number and size of the entries, and the folder."""
         sizes = [size for _, size, _ in self._files()]
         return Contents(self.folder(), len(sizes), sum(sizes))
 
@@ -96,7 +96,7 @@ class DiskCache:
         return (path for _, _, path in reversed(self._files()) if path.name.startswith(f"{key}-"))
 
     def read(self, path: Path) -> bytes:
-        """What is in a file, which has been used by that.
+        """Return the content of a file, and mark it as used.
 
         Raises
         ------

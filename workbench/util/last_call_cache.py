@@ -1,4 +1,4 @@
-"""What was worked out of parts that are still the same, so that a drawing after a choice takes much over."""
+"""Cache of the last result per function, so that a picture after a choice reuses the parts that did not change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 class Remembered:
     """The last result of each function that is given to `of`.
 
-    What is drawn does not depend on what is remembered, as long as those functions read nothing but their arguments.
+    The cache does not change a result, as long as those functions read nothing but their arguments.
     """
 
     def __init__(self) -> None:
         self._held: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
 
     def of[Result](self, make: Callable[..., Result], *parts: Any) -> Result:
-        """What a function makes of some parts; what it made of the same ones before.
+        """Return a function's result for some parts; the earlier result if they are the same as before.
 
         Parameters
         ----------
@@ -36,7 +36,7 @@ class Remembered:
         return result
 
     def each[Item, Result](self, make: Callable[..., Result], items: Sequence[Item], *parts: Any) -> list[Result]:
-        """What a function makes of each item and some parts, as `of`: anew of items that were not there before."""
+        """Return a function's result for each item and some parts, as `of`; only new items are computed."""
         held = self._held.get(make)
         known: dict[int, Result] = {}
         if held is not None and all(map(_same, parts, held[0][1:])):

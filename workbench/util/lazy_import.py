@@ -1,4 +1,4 @@
-"""What a package names, imported when it is first asked for: names are known without what they need."""
+"""Lazy imports of a package's public names: the names are known without their dependencies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Files that a person names: read up to a limit, and written whole or not at all; only regular files are touched.
+"""Files that a user names: read up to a limit, and written completely or not at all; only regular files are touched.
 
-What cannot be done is an `OSError`, as from Python itself, whose `strerror` says why; `reason` puts it in words.
+Failures raise `OSError`, as Python itself does, whose `strerror` says why; `reason` puts it in words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 UNFINISHED = ".tmp"
-"""How the name of a file ends that is being written, or was when its writer was killed."""
+"""Suffix of a file while it is written, or after its writer was killed."""
 _ODD = "~ names a user that this machine does not have"
 
 
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     Raises
     ------
     OSError
-        If it cannot be read, is no regular file, or is larger than `most_bytes`.
+        If it cannot be read, is not a regular file, or is larger than `most_bytes`.
     """
     target = expanded(path)
     # Looked at before it is opened: opening alone already does something to some devices, and waits for a pipe.
@@ -101,7 +101,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     OSError
-        If it is there and no regular file, or cannot be written, or there is no folder to hold it.
+        If it exists and is not a regular file, or cannot be written, or its folder does not exist.
     """
     given = expanded(path)
     target = Path(os.path.realpath(given)) if given.is_symlink() else given
