@@ -53,7 +53,7 @@ class Seam:
 
     @property
     def found(self) -> str:
-        """The installed version; empty where there is none."""
+        """Installed version; empty if it is not installed."""
         for distribution in self.distributions:
             try:
                 return importlib.metadata.version(distribution)
@@ -62,7 +62,7 @@ class Seam:
         return ""
 
     def get(self, name: str) -> Any:
-        """What a name of the table stands for, with the attributes that are used of it.
+        """Return the object of a name in the table, with the attributes that are used of it.
 
         Raises
         ------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.interop.private_api import Seam
 
 if TYPE_CHECKING:
-    # Of these a type checker knows what they are; all others are Any to it.
+    # Types that a type checker knows; all others are Any to it.
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
