@@ -84,8 +84,8 @@ def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
 
     Raises
     ------
-    If there is no GPU and the check is not a rehearsal.
-        If there is no GPU and this is no rehearsal.
+    DeviceError
+        If there is no GPU and the check is not a rehearsal.
     """
     if rehearse:
         return Conditions(device="cpu", executor="torch", rehearse=True, folder=folder)
