@@ -48,33 +48,33 @@ def open(
     *args, **inputs
         Example inputs; for a name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
-        By default where the inputs are.
+        By default the device of the inputs.
     executor : {'torch', 'torchcompile', 'torchcompile_aten', 'nvfuser'}, optional
-        What fuses. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
+        Compiler of fusions. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
     config : Config or path, optional
-        Choices to begin with. What does not fit is left out, with a `ConfigWarning`. There is one, too, if the config
-        was made with other versions, or for a program of other statements.
+        Initial choices. Choices that do not fit are left out, with a `ConfigWarning`. There is a warning, too, if the
+        config was made with other versions, or for a program with other statements.
     ranks : int, optional
-        Processes that share the program. A plan is that of rank 0, the others not being there; a run has them all.
-        By default `DEFAULT_RANKS` for a program that is shared, and one otherwise.
+        Processes that share the program. A plan is that of rank 0, without the others; a run has them all. By default
+        `DEFAULT_RANKS` for a shared program, and one for all others.
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
-        How they share it: parameters sharded and gathered for use, once or in the backward again; replicated; or
-        pairs of linears split. By default as the config says, or as a built-in program is made for.
+        Way to share it: parameters sharded and gathered for use, once or in the backward again; replicated; or pairs of
+        linears split. By default that of the config, or of the built-in program.
     machine : str or Machine, optional
-        What ranks are simulated on, by default ``H100``: ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
-        `workbench.analysis.cost.machines.Machine` of one's own.
+        Machine on which ranks are simulated, by default ``H100``: ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
+        `workbench.analysis.cost.machines.Machine` of your own.
     capture : {'auto', 'dynamo', 'interpreter', 'parts'}, optional
-        How the program comes in: as one graph by Dynamo, which most models need; by Thunder's bytecode interpreter; or
-        by Dynamo in parts, cut where Dynamo breaks the graph or Thunder does not know an operator. ``auto`` takes them
-        in the order dynamo, parts, interpreter, and `Workbench.capture_reason` says why. By default as the config
-        says, else ``auto``. Ids and sites of a program of one graph are the same either way; those of parts begin with
+        Capture method: as one graph by Dynamo, which most models need; by Thunder's bytecode interpreter; or by Dynamo
+        in parts, cut where Dynamo breaks the graph or Thunder does not know an operator. ``auto`` tries them in the
+        order dynamo, parts, interpreter, and `Workbench.capture_reason` says why. By default that of the config, else
+        ``auto``. Ids and sites of a program of one graph do not depend on the method; those of parts begin with
         ``part1:``, ``part2:``, and `Workbench.parts` has them.
     seed : int, optional
-        Under which a factory draws parameters and inputs; 0 by default.
+        Seed of a factory's parameters and inputs; 0 by default.
     settings : mapping, optional
         More settings for a factory.
     kwargs : mapping, optional
-        Example inputs whose names are among these: ``kwargs={"seed": 3}`` for ``forward(self, x, seed=0)``.
+        Example inputs with the names of parameters above: ``kwargs={"seed": 3}`` for ``forward(self, x, seed=0)``.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How the program of a bench came in, and what was spared by that."""
+"""Capture method and cache status of a bench."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class WayIn:
 
     @property
     def capture(self) -> str:
-        """How the program came in: ``dynamo``, ``interpreter`` or ``parts``."""
+        """Capture method: ``dynamo``, ``interpreter`` or ``parts``."""
         return self._captured.way
 
     @property

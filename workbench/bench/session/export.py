@@ -1,4 +1,4 @@
-"""What a bench writes as files: its choices, its plan, and a report of both."""
+"""Export of a bench to files: its choices, its plan, and a report of both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Files:
         ----------
         path : path
         overwrite : bool
-            Replace a file that is no config, too; a config is always replaced.
+            Replace a file that is not a config, too; a config is always replaced.
 
         Raises
         ------
@@ -36,7 +36,7 @@ class Files:
         ----------
         path : path
         overwrite : bool
-            Replace a file that is no saved plan, too; a saved plan is always replaced.
+            Replace a file that is not a saved plan, too; a saved plan is always replaced.
 
         Raises
         ------
@@ -54,7 +54,7 @@ class Files:
         ----------
         path : path
         overwrite : bool
-            Replace a file that is no report, too; a report is always replaced.
+            Replace a file that is not a report, too; a report is always replaced.
 
         Raises
         ------

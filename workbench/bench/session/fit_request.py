@@ -1,4 +1,4 @@
-"""What a fit can be asked for: a peak, a step, points of a curve, and what it may use. Checked without PyTorch."""
+"""Validation of a fit's arguments: a peak, a step, points of a curve, and kinds of choices. Runs without PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUTS, ORDER, WAITS = "cuts", "order", "waits"
 USING = (RECOMPUTE, OFFLOAD, CUTS, ORDER, WAITS)
 """All that a fit may use, in the order in which a curve adds one to the others."""
 STORAGES = (RECOMPUTE, OFFLOAD)
-"""What happens to storages; see `used_on`."""
+"""Options of storages; see `used_on`."""
 _UNITS = {"": 1, "b": 1, **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
 _UNITS |= {f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
 """In small letters, however they are given: nobody means bits by a small b."""
@@ -28,7 +28,7 @@ def checked_peak(given: int | str) -> int | str:
     Raises
     ------
     ChoiceError
-        If it is no size above zero, and no share above zero of stock's peak.
+        If it is neither a size above zero nor a share above zero of stock's peak.
     """
     if _percent(given) is None:
         size_bytes(given)
@@ -71,7 +71,7 @@ def size_bytes(given: int | str) -> int:
     Raises
     ------
     ChoiceError
-        If it is no size above zero.
+        If it is not a size above zero.
     """
     found = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
     if found is not None and found[2].lower() in _UNITS:
@@ -90,7 +90,7 @@ def seconds(given: object) -> float:
     Raises
     ------
     ChoiceError
-        If it is no time above zero.
+        If it is not a time above zero.
     """
     number: object = given
     if isinstance(given, str):
@@ -120,7 +120,7 @@ def compilations_of(given: object) -> int:
     Raises
     ------
     ChoiceError
-        If they are no whole number above zero.
+        If it is not an integer above zero.
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise ChoiceError(f"compilations is a whole number above zero; given {shown(given)}")
@@ -128,12 +128,12 @@ def compilations_of(given: object) -> int:
 
 
 def used_on(device: str) -> tuple[str, ...]:
-    """What a fit uses unless told: on a CPU, offloading is a stand-in that frees no memory of the machine."""
+    """Return the default kinds of choices: on a CPU, offloading is a stand-in that frees no memory of the machine."""
     return (RECOMPUTE,) if device == "cpu" else STORAGES
 
 
 def uses(using: Sequence[str]) -> tuple[str, ...]:
-    """What a fit is to use, each once, in the order of `USING`.
+    """Return the kinds of choices that a fit may use, each once, in the order of `USING`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What was chosen, step by step: undo and redo."""
+"""History of choices: undo and redo."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class History:
 
     @property
     def choices(self) -> dict[str, str]:
-        """Those in force."""
+        """Choices in force."""
         return dict(self._made[self.at])
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Those in force that a person made."""
+        """Choices in force that the user made."""
         return {id: option for id, option in self.choices.items() if (id, option) not in self._found}
 
     def found(self, choices: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Whose rates a bench's times rest on."""
+"""Selection of the machine model for time estimates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def machine_of(machine: str | Machine, ranks: int) -> Machine:
     Raises
     ------
     ConfigError
-        If there is none of that name.
+        If no machine has that name.
     """
     if isinstance(machine, Machine):
         return machine
@@ -26,12 +26,12 @@ def machine_of(machine: str | Machine, ranks: int) -> Machine:
 
 
 def of_device(bench: Workbench, machine: str | Machine | None = None) -> Machine:
-    """What a bench's statements run on: a machine given, else `Workbench.machine`, on the CPU the one that runs this.
+    """Return the machine model: the given one, else this machine on the CPU, and `Workbench.machine` on other devices.
 
     Raises
     ------
     ConfigError
-        If there is none of that name.
+        If no machine has that name.
     """
     if machine is None:
         machine = "this CPU" if bench.program.device == "cpu" else bench.machine

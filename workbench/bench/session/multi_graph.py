@@ -70,7 +70,7 @@ class Part(Workbench):
 
     @property
     def inside(self) -> Inside:
-        """What it holds inside, under the choices in force, to be joined with other parts."""
+        """Memory inside the part under the choices in force, to be combined with other parts."""
         plan = self.plan
         if self._inside is None or self._inside[0] is not plan:
             self._inside = plan, inside_of(plan.graph, plan.timeline, self._arguments)
@@ -118,7 +118,7 @@ class OpaquePart:
 
     @property
     def words(self) -> str:
-        """What it is."""
+        """Description of the part."""
         if self.operators == 1:
             return "1 operator, run by PyTorch as it is"
         return f"{self.operators} operators, run by PyTorch as they are"
@@ -141,8 +141,8 @@ class OpaquePart:
 class PartsBench(Workbench):
     """A program of several graphs. Made by `workbench.open`.
 
-    Ids of sites and choices begin with their part's name: ``part2:saved:…``. What is of one plan, such as `plan`, `fit`
-    and `save`, each part has; `run` and `export` are of the whole program.
+    Ids of sites and choices begin with their part's name: ``part2:saved:…``. Each part has the members for one plan,
+    such as `plan`, `fit` and `save`; `run` and `export` apply to the whole program.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ class PartsBench(Workbench):
 
     @property
     def capture(self) -> str:
-        """How the program came in: ``parts``."""
+        """Capture method: ``parts``."""
         return "parts"
 
     @property
@@ -231,12 +231,12 @@ class PartsBench(Workbench):
 
     @property
     def on_disk(self) -> str:
-        """That programs in parts are traced each time."""
+        """Cache status: programs in parts are traced each time."""
         return "not kept on disk: it comes in as parts"
 
     @property
     def machine(self) -> Machine:
-        """What overlap is simulated on, in each part; see `Workbench.machine`."""
+        """Machine on which overlap is simulated, in each part; see `Workbench.machine`."""
         return self._machine
 
     @machine.setter
@@ -404,12 +404,12 @@ class PartsBench(Workbench):
         return part.predict(own)
 
     def effects(self, id: str) -> dict[str, Effect]:
-        """What its part's plan would gain or lose under each other legal option of a site."""
+        """Return the effect on its part's plan of each other legal option of a site."""
         part, own = self._of(id)
         return part.effects(own)
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
-        """What the plan of the one part that `choices` are of would gain or lose."""
+        """Return the effect of `choices` on the plan of the one part that they belong to."""
         by_part = self._by_part(choices)
         if len(by_part) != 1:
             self._refuse("effect")
@@ -467,7 +467,7 @@ class PartsBench(Workbench):
             part.check_choices(own)
 
     def notes(self) -> dict[str, str]:
-        """What each site is, and the person's own line, as exported configs have them."""
+        """Return the description of each site and the user's line, as exported configs have them."""
         return {f"{part.name}:{id}": note for part in self.benches for id, note in part.notes().items()}
 
     def to_json(self, lever: str | None = None) -> dict[str, Any]:

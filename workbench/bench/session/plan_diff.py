@@ -1,4 +1,4 @@
-"""What a change of choices did to the plan: after minus before."""
+"""Effect of a change of choices on the plan: after minus before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanDiff:
-    """What a change of choices did to the plan: after minus before.
+    """Effect of a change of choices on the plan: after minus before.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Effects(dict[str, Effect]):
 
 
 def rows_of(change: PlanDiff | Effect) -> list[tuple[str, str]]:
-    """What changes, by name, in words: only what does, and that nothing does where nothing does."""
+    """Describe changes by name: only the figures that change, or that nothing does."""
     named = (
         ("predicted peak", change.peak_bytes, human_bytes),
         ("saved", change.saved_bytes, human_bytes),
@@ -87,7 +87,7 @@ def _signed(by: float, write: Callable[[Any], str]) -> str:
 
 
 def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
-    """What changed from one plan to another; what is simulated, on that machine."""
+    """Return the change from one plan to another; times are simulated on `machine`."""
     return PlanDiff(
         peak_bytes=after.peak_bytes - before.peak_bytes,
         saved_bytes=after.saved_bytes - before.saved_bytes,
@@ -103,15 +103,15 @@ def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
 
 
 def effect_of(now: Prediction | Plan, then: Prediction | Plan, chosen: Collection[str], machine: Machine) -> Effect:
-    """What the whole plan gains or loses: then minus now, beyond bytes only where both are plans.
+    """Return the change of the whole plan: then minus now; figures other than bytes only where both are plans.
 
     Parameters
     ----------
     now, then : Prediction or Plan
     chosen : collection of str
-        Ids of the sites that are set otherwise, which are not named among those that move along.
+        Ids of the changed sites, which are left out of the sites that change along.
     machine : Machine
-        What collectives are simulated on.
+        Machine on which collectives are simulated.
     """
     from workbench.compiler.api import Plan
 

@@ -34,7 +34,7 @@ class Request:
 
     @property
     def result(self) -> PlanDiff:
-        """What the choices did to the plan.
+        """Effect of the choices on the plan.
 
         Raises
         ------

@@ -27,7 +27,7 @@ def prepare(
     from workbench.runs.process import request, run_store
 
     plan, config = None if bench.parts else bench.plan, bench.config
-    # Of a program in parts a bound is no prediction to be held to.
+    # For a program in parts a bound is not a prediction to check against.
     memory: Joined | None = getattr(bench, "memory", None)
     peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
     options = options or request.RunOptions()

@@ -1,4 +1,4 @@
-"""Variants of how to run a program, given by name to be timed beside the choices in force: what each comes to."""
+"""Variants of a program's run, given by name to be timed beside the choices in force: their configs."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Workbench(WayIn, Files):
 
         show(self, tab=tab)
 
-    # What is chosen.
+    # Choices.
 
     @property
     def choices(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class Workbench(WayIn, Files):
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Those of them that a person made; the others were found by `fit`."""
+        """Choices of the user; the others were found by `fit`."""
         with self._lock:
             return self._history.pinned
 
@@ -130,7 +130,7 @@ class Workbench(WayIn, Files):
         self._notify()
 
     def overlap(self, plan: Plan | None = None) -> Overlap | None:
-        """Collectives beside compute, simulated on `machine`; None if there are none.
+        """Overlap of collectives with compute, simulated on `machine`; None if there are no collectives.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class Workbench(WayIn, Files):
 
     @property
     def plan(self) -> Plan:
-        """What Thunder would execute under the choices in force."""
+        """Plan that Thunder would execute under the choices in force."""
         return self._planner.plan(self.choices)
 
     @property
@@ -168,11 +168,11 @@ class Workbench(WayIn, Files):
 
     @property
     def stock_plan(self) -> Plan:
-        """What unmodified Thunder would execute."""
+        """Plan that unmodified Thunder would execute."""
         return self._planner.plan({})
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """What Thunder would execute under other choices, all of them; those in force stay. `keep` it for later calls.
+        """Return Thunder's plan under other choices, all of them; those in force stay. `keep` it for later calls.
 
         Raises
         ------
@@ -312,7 +312,7 @@ class Workbench(WayIn, Files):
         -------
         Prediction or Plan
             Both have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. Arithmetic alone
-            where nothing is fused; otherwise the plan is made.
+            where nothing is fused; if something is, the plan is made.
         """
         from workbench.compiler import api
 
@@ -325,13 +325,13 @@ class Workbench(WayIn, Files):
         return quick if quick is not None else self._settle(wanted, choices, self._planner.plan)
 
     def effects(self, id: str) -> dict[str, Effect]:
-        """What the whole plan would gain or lose under each other legal option of a site."""
+        """Return the effect on the whole plan of each other legal option of a site."""
         site = self.site(id)
         options = (option for option in site.options if option != site.choice and option not in site.illegal)
         return Effects({option: self.effect({id: option}) for option in options})
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
-        """What the whole plan would gain or lose if `choices` were made on top of those in force."""
+        """Return the effect on the whole plan of `choices` on top of those in force."""
         from workbench.compiler.api import Plan
 
         now, then = self.predict({}), self.predict(choices)
@@ -340,7 +340,7 @@ class Workbench(WayIn, Files):
         return effect_of(now, then, choices, self.machine)
 
     def worth(self) -> Worth:
-        """What weighs further choices on top of those in force; shown as the best ten. Times by the device's rates."""
+        """Weigh further choices on top of those in force; shown as the best ten. Times by the device's rates."""
         from workbench.bench.fit.choice_ranking import Worth
 
         machine = of_device(self)
@@ -350,8 +350,8 @@ class Workbench(WayIn, Files):
     def cuts(self, *, machine: str | Machine | None = None) -> Cuts:
         """Weigh cuts between fusions: compilations against peak, saved bytes and step; a table, and nothing is changed.
 
-        What fusions hand to each other is made again, or the reverse, the same in all layers; and the presets of cuts.
-        Plans are predicted with identical fusions compiled once, beside what was chosen by hand.
+        Values that pass between fusions are recomputed, or the reverse, the same in all layers; presets of cuts are
+        tried, too. Plans are predicted with identical fusions compiled once, beside the choices made by hand.
 
         Parameters
         ----------
@@ -428,7 +428,7 @@ class Workbench(WayIn, Files):
     ) -> Fit:
         """Choose what to save, recompute, offload and move: the least time under a peak, or the least peak in a time.
 
-        What was chosen by hand stays; what an earlier `fit` chose does not. One `undo` takes it back.
+        Choices made by hand stay; those of an earlier `fit` do not. One `undo` takes it back.
 
         Parameters
         ----------
@@ -495,7 +495,7 @@ class Workbench(WayIn, Files):
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
             return None
-        # Before anyone is told of them.
+        # Before observers are notified.
         self._history.found(choices)
         return self._chosen({**gone, **choices})
 
@@ -524,12 +524,12 @@ class Workbench(WayIn, Files):
             self._history.go(by)
         self._notify()
 
-    # Who is told.
+    # Observers.
 
     def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after every change of choices or runs; returns what ends that.
 
-        What a callback raises goes to the log: the change is made, and other callbacks are called all the same.
+        An exception of a callback goes to the log: the change is made, and other callbacks are called all the same.
         """
         self._observers.append(callback)
 
@@ -545,7 +545,7 @@ class Workbench(WayIn, Files):
         for callback in tuple(self._observers):
             callbacks.call(callback, of=self.program.name)
 
-    # What is run and taken away.
+    # Running and exporting.
 
     def run(
         self,
@@ -561,7 +561,7 @@ class Workbench(WayIn, Files):
         Parameters
         ----------
         wait : bool
-            Return when it has ended; otherwise at once.
+            Return when it has ended; by default at once.
         name : str
             For people.
         folder : path, optional
@@ -634,7 +634,7 @@ class Workbench(WayIn, Files):
         return prepare(self, name=name, folder=folder, options=options, against=against)
 
     def notes(self) -> dict[str, str]:
-        """What each site is, and the person's own line, as exported configs have them."""
+        """Return the description of each site and the user's line, as exported configs have them."""
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
 
     def app(self) -> Any:
