@@ -1,6 +1,6 @@
 """Thunder Workbench: see a Thunder program as one graph, change what the compiler decides, run it, keep the choices.
 
-Nothing is imported until it is asked for: ``import workbench`` needs no GPU, no Jupyter and no Thunder.
+All imports are lazy: ``import workbench`` needs no GPU, no Jupyter and no Thunder.
 """
 
 from typing import TYPE_CHECKING

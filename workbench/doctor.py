@@ -1,4 +1,4 @@
-"""What is installed and attached here, what is missing, and what that means: `thunder-workbench doctor`."""
+"""Installed packages and attached devices, missing ones, and their consequences: `thunder-workbench doctor`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Check:
 
 
 def examine() -> tuple[Check, ...]:
-    """Look for everything that the workbench uses. Imports neither PyTorch nor Thunder: the driver is asked itself.
+    """Look for everything that the workbench uses. Imports neither PyTorch nor Thunder: the driver is queried directly.
 
     An nvFuser of another PyTorch is imported by a process of its own.
     """
@@ -136,7 +136,7 @@ def _nvfuser() -> Check:
 
 
 def _why_it_does_not_load() -> str:
-    """What nvFuser says when a process of its own imports it; empty where it can be."""
+    """Return nvFuser's import error in a process of its own; empty if the import works."""
     done = subprocess.run(
         [sys.executable, "-c", "import torch, nvfuser_direct"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path)},

@@ -15,7 +15,7 @@ _COMPARED = 200
 
 
 class Advice(NamedTuple):
-    """What to do next, in the syntax of whoever is told."""
+    """Next steps for the user, in the syntax of the front end that shows them."""
 
     python: str
     command_line: str
@@ -26,7 +26,7 @@ class Advice(NamedTuple):
 class WorkbenchError(Exception):
     """Base of all errors that the workbench raises on purpose.
 
-    What was given is part of the message, and a message reaches terminals: it shows what cannot be printed escaped.
+    The message quotes the input. Messages reach terminals: unprintable characters are shown escaped.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class PlanError(WorkbenchError):
 
 
 class GradientError(WorkbenchError):
-    """A second derivative is asked for through what Thunder compiled, which would lack terms."""
+    """A second derivative is requested through code that Thunder compiled, which would lack terms."""
 
 
 class DeviceError(WorkbenchError):

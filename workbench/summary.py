@@ -22,7 +22,7 @@ PHASES = {
     "clocks": "Timing statements",
     "accuracy": "Checking against unmodified Thunder",
 }
-"""What a worker is at, in words; see `workbench.runs.log.events.Phase`."""
+"""Phases of a worker, in words; see `workbench.runs.log.events.Phase`."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -46,7 +46,7 @@ def human_bytes(size: float, *, signed: bool = False) -> str:
 
 
 def human_shape(shape: Sequence[int]) -> str:
-    """A shape as drawn: ``2×128×256``; ``scalar`` where there are no dimensions."""
+    """Format a shape: ``2×128×256``; ``scalar`` where there are no dimensions."""
     return "×".join(map(str, shape)) if shape else "scalar"
 
 
@@ -73,7 +73,7 @@ def human_seconds(seconds: float) -> str:
 
 
 def human_share(share: float) -> str:
-    """How far something is off, as a share of it with its sign.
+    """Format a relative error, with its sign.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def count_name(name: str) -> str:
 
 
 def human_change(name: str, by: int) -> str:
-    """How far a plan's count moved, with its sign, in the unit that its name ends with.
+    """Format the change of a plan's count, with its sign, in the unit that its name ends with.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) 
         f"{by} {name}" for name in ("compilations", "copies", "sets", "fences", "buckets") if (by := plan.counts[name])
     ]:
         rows.append(("counts", f"{', '.join(counted)}, predicted"))
-    # A setting of a whole lever is no place in the program.
+    # A setting of a whole lever is not a place in the program.
     counts = Counter(site.lever for site in plan.sites if not site.id.startswith(f"{site.lever}."))
     rows.append(("sites", ", ".join(f"{count} {lever}" for lever, count in sorted(counts.items())) or "none"))
     rows.append(("choices", chosen_text(chosen)))
@@ -204,7 +204,7 @@ def html_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def place_text(source: str, calls: int) -> str:
-    """Where a part of a program stands, by its file's name alone, and how often it runs where that is not once.
+    """Format the place of a part of a program: its file's name without the folder, and its number of calls if not one.
 
     Examples
     --------
