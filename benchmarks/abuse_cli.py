@@ -33,7 +33,7 @@ from workbench.core.config import Config, load, parse
 from workbench.errors import WorkbenchError
 
 MOST_S = 20.0
-"""Of processor time that one case may take; most take milliseconds, a plan a second, and importing PyTorch a few."""
+"""Maximum processor time of one case; most take milliseconds, a plan a second, and importing PyTorch a few."""
 CANARY = "canary"
 """The file that whatever is executed would write."""
 EXECUTED = f"__import__('pathlib').Path({CANARY!r}).touch()"
@@ -286,7 +286,7 @@ def abuse_config(seed: int, folder: Path) -> str:
         assert "choices.py" in message, message
     else:
         what = "read"
-        # What was read is written and read again as the same.
+        # A config that was read must survive writing and reading.
         text = config.text()
         assert parse(text) == config
         config.write(folder / "again.py", overwrite=True)
@@ -373,7 +373,7 @@ IDS = [
 
 
 def _line(draw: random.Random) -> list[str]:
-    name = lambda: draw.choice(NAMES)  # noqa: E731  # drawn anew each time
+    name = lambda: draw.choice(NAMES)  # noqa: E731  # a new random name each time
     program = lambda: draw.choice([*PROGRAMS, name(), f"{name()}:f", f"{name()}.py:f"])  # noqa: E731
     number = lambda: draw.choice(["0", "1", "2", "-1", "x", "9" * 30, "", "1.5", "nan", "0x1"])  # noqa: E731
     options: dict[str, Callable[[], list[str]]] = {
@@ -442,7 +442,7 @@ def furnish(folder: Path) -> None:
 
 
 def _state(folder: Path) -> dict[str, tuple[int, int, str]]:
-    """What must not change: kinds and modes of all, contents of what is precious; devices too."""
+    """Return the state that must not change: kinds and modes of all files, contents of protected ones; devices."""
     found = {}
     for name in (*PRECIOUS, "crash.py", "loop.py", "folder", "pipe.py"):
         if name == "trace.json":
@@ -492,7 +492,7 @@ def _check(line: list[str], status: int, out: str, err: str) -> None:
     assert "a defect of the workbench" not in out + err, f"{out[-1000:]}{err[-1000:]}"
     assert status in (0, 1, 2, 130), f"status {status}"
     steering = [c for c in out + err if not c.isprintable() and c not in "\n\t"]
-    # What programs print themselves is theirs.
+    # Output of the programs themselves is not checked.
     assert not steering, f"steers a terminal: {steering[:5]!r} in {(out + err)[:500]!r}"
     if "--json" in line and "-h" not in line and "--help" not in line:
         document = json.loads(out)
@@ -583,7 +583,7 @@ def abuse_process(at: int, seed: int, folder: Path) -> int:
 def main() -> int:
     """Run the abuse that the command line asks for."""
     options = argparse.ArgumentParser(description=__doc__)
-    # Where a case hangs, that ends it, after twice the hours that all of them take on two busy cores.
+    # If a case hangs, this ends the run, after twice the hours that all cases take on two busy cores.
     signal.alarm(2 * 3600)
     for name, count in (("configs", 2000), ("lines", 500), ("processes", 40), ("seed", 0)):
         options.add_argument(f"--{name}", type=int, default=count)

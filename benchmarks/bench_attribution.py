@@ -1,4 +1,4 @@
-"""How much of the compile time is told apart, and how far the predicted peak is from the measured one, by program.
+"""Share of the compile time that is attributed, and error of the predicted peak against the measured one, by program.
 
 `python -m pytest benchmarks/bench_attribution.py -s` prints `runs_attribution.csv`; `-k torch-` takes a minute or
 two, `-k torchcompile-` as long as Inductor takes for all of them.
@@ -29,7 +29,7 @@ MOST_OFF = {"torch": 0.01, "torchcompile": 0.05}
 
 
 def run(program: str, executor: str, folder: Path) -> dict[str, Any]:
-    """What the command line tells of a run."""
+    """Return the command line's report of a run."""
     command = [sys.executable, "-m", "workbench.cli", "run", program, *SETTINGS.get(program, [])]
     done = subprocess.run(
         [*command, "--device", "cpu", "--executor", executor, "--samples", "3", "--json"],

@@ -1,4 +1,4 @@
-"""How well the step time of a re-planned program is predicted from one measured run, torch executor on the CPU."""
+"""Accuracy of a re-planned program's step time, predicted from one measured run, torch executor on the CPU."""
 
 from __future__ import annotations
 

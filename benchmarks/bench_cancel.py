@@ -1,8 +1,8 @@
 """Cancel, pressed in the app of a real kernel, a hundred times in a row: how long until nothing of the run is left.
 
-Of ipykernel versions that route the messages of widgets differently, with the kernel's main shell idle and busy with
-a cell that computes. From the press, as JupyterLab sends it, until the run's processes and temporary files are gone and
-its log tells why. `WORKBENCH_CANCELS` says how many times, for a quick look.
+Covers ipykernel versions that route the messages of widgets differently, with the kernel's main shell idle and busy
+with a cell that computes. Measures from the press, as JupyterLab sends it, until the run's processes and temporary
+files are gone and its log has the reason. `WORKBENCH_CANCELS` sets the number of repetitions, for a quick look.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How compile time grows with depth: `residual_chain` with gradients, torch.compile regions on the CPU, cold processes.
+"""Growth of compile time with depth: `residual_chain` with gradients, torch.compile on the CPU, cold processes.
 
 Four ways to cut and compile it. Prints a table, with the stages that take the most, and writes the points to a folder
-that a second call goes on from (``WORKBENCH_DEPTH``; a temporary one otherwise). Some 20 minutes on 2 idle cores.
+that a second call continues (``WORKBENCH_DEPTH``; by default a temporary one). Some 20 minutes on 2 idle cores.
 
 ``python -m pytest benchmarks/bench_depth.py -s``
 """

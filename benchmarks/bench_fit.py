@@ -1,4 +1,4 @@
-"""What `fit` finds under many budgets, planned for a GPU: a Llama of 7B shapes, a GPT-2 and a ViT, nothing fused.
+"""Results of `fit` under many budgets, planned for a GPU: a Llama of 7B shapes, a GPT-2 and a ViT, nothing fused.
 
 For each budget from the least peak to the stock one: the peak of the plan against the budget, what the step gains over
 the quickest of all budgets, the certified gap and CPU seconds: of the first plan within 1 % of the bound, of what is
@@ -120,7 +120,7 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
     weighed = [known for known, _ in chooser._known.values()]
     for row, point in zip(rows, points, strict=True):
         limit = row["limit_bytes"]
-        # As quick at a higher peak would be beaten; what is quicker there has to have been found.
+        # An equal time at a higher peak would be beaten; a quicker point there must have been found.
         row["closer"] = sum(
             (1 - CLOSE) * limit <= known.peak_bytes <= limit and known.added_s < point.added_s * (1 - SOLVED_TO)
             for known in weighed

@@ -30,7 +30,7 @@ FOLDS = {"folded": (), "unfolded": ("layers",)}
 
 _VIEW = 'document.getElementById("view").__workbench.view'
 _PAINTED = "await new Promise(requestAnimationFrame); await new Promise((done) => setTimeout(done));"
-"""After the frame that was asked for is on the screen."""
+"""Resolves after the requested frame is on the screen."""
 
 _FIRST_PAINT = f"""
 async (rounds) => {{

@@ -27,7 +27,7 @@ from workbench.runs.measure import memory_meter
 from workbench.runs.measure.accuracy import Stepper
 
 FLOOR_BYTES = 512
-"""What is less is bookkeeping of a kernel: some hold a few numbers."""
+"""Smaller differences are bookkeeping of a kernel: some hold a few numbers."""
 SHARE = 0.01
 
 
@@ -220,7 +220,7 @@ def by_op() -> dict[str, list[tuple[str, Callable[..., Any], list[torch.Tensor]]
 
 
 def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off]]:
-    """How many statements were held to a run of their own, and those that were off."""
+    """Return how many statements were compared with a run of their own, and those that differed."""
     count, off, before = 0, [], None
     for trace in filter(None, (plan.split.forward, plan.split.backward)):
         found = op_effects.facts(trace, before=before, arguments=None if before else captured.stage.arguments)

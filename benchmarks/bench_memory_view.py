@@ -45,7 +45,7 @@ async ([axis, from, span, by, zoom]) => {
 
 
 def sent_bytes(content: dict[str, Any]) -> int:
-    """Of what goes to the page: its text, and beside it the columns that are bytes."""
+    """Return the size of a message to the page: its text and its binary columns."""
     columns: list[bytes] = []
 
     def beside(column: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What the order of statements is worth: peak of a step, stock against least peak, predicted and measured on the CPU.
+"""Effect of statement order on the peak of a step: stock against least peak, predicted and measured on the CPU.
 
 Each model of ``tests/models/zoo.py`` asked for, and the built-in ``llama`` and ``torch_adam``, nothing fused. Twice for
 each: as it is, and with all recomputed that may be, which leaves more to be ordered. Exits with 1 where a plan peaks

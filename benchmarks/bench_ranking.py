@@ -1,4 +1,5 @@
-"""Whether the simulation ranks orders of collectives as measurement does, on gloo ranks with an artificially slow link.
+"""Check that simulation and measurement rank orders of collectives equally, on gloo ranks with an artificially slow
+link.
 
 `python -m pytest benchmarks/bench_ranking.py -s` prints the table of `waits_ranking.csv`.
 """

@@ -1,4 +1,4 @@
-"""What `fit` promises, measured on the CPU: a Llama, a GPT-2 and a ViT under stated peaks.
+"""Predictions of `fit`, measured on the CPU: a Llama, a GPT-2 and a ViT under stated peaks.
 
 For each budget from the least peak to the stock one: the peak stated, predicted and measured, the step, and whether
 outputs and gradients are right. Each plan is measured in a process that has run nothing before. PyTorch's own ops run.
@@ -31,7 +31,7 @@ from workbench.runs.measure import interleaved_timing, memory_meter
 from workbench.runs.measure.accuracy import Stepper, first_step
 
 WITHIN = 0.02
-"""How far a measured peak may be from the stated one."""
+"""Maximum relative difference of a measured peak from the stated one."""
 TOLERANCE = 1e-4
 """Largest relative error of an output or a gradient against eager PyTorch, by norm, in float32."""
 AS_EAGER = 2.0
@@ -174,7 +174,7 @@ def measure(name: str, config: str | None, budget: float, scale: int, connection
 def measured(
     name: str, config: str | None, budget: float = 1.0, limit_s: float = LIMIT_S, scale: int = 1
 ) -> dict[str, Any]:
-    """What `measure` found in a process that has run nothing before; `error` alone, if it ended or took too long."""
+    """Return the result of `measure` in a new process; only `error` if the process crashed or took too long."""
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=measure, args=(name, config, budget, scale, theirs))

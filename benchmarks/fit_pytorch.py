@@ -73,7 +73,7 @@ class Rows:
             os.fsync(file.fileno())
 
     def of(self, **wanted: Any) -> list[dict[str, Any]]:
-        """Those with these entries."""
+        """Return the rows with these entries."""
         return [row for row in self.all if all(row.get(key) == value for key, value in wanted.items())]
 
 
@@ -118,7 +118,7 @@ def _split(given: tuple[Any, tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def candidates(plans: Iterable[Mapping[str, Any]], budgets: int) -> Iterator[dict[str, Any]]:
-    """What is measured of one model."""
+    """Yield the candidates to measure for one model."""
     for plan in plans:
         yield {"side": OURS, "number": plan["number"], "config": plan["config"], "budget": 1.0}
     for number in range(budgets):

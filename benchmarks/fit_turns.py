@@ -1,11 +1,10 @@
-"""Steps of what `fit_pytorch` measured, in turns in one process: what else a machine does meets all of them alike.
+"""Step times of the candidates of `fit_pytorch`, interleaved in one process: other load affects all of them equally.
 
-Peaks are those that `fit_pytorch` measured, each in a process of its own; a process of its own for each step, too,
-would measure a busy machine more than the step. Every plan and every budget of a model is compiled, and all take one
-step in turn, so many times, in an order drawn anew for each turn: one that always comes after others of its kind
-may find their code in the processor's caches. What is told of each
-is the median CPU time of its step, and how it compares with each of the others is the median over the turns of the
-quotient of the two, with its quartiles.
+Peaks are those that `fit_pytorch` measured, each in a process of its own; a process of its own for each step would
+measure a busy machine more than the step. Every plan and every budget of a model is compiled, and all take one step in
+turn, several times, in a new random order for each turn: one that always follows others of its kind may find their code
+in the processor's caches. The report of each candidate is the median CPU time of its step. The comparison with each
+other candidate is the median over the turns of the quotient of the two, with its quartiles.
 
 ``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--plot FILE.svg]``, with the folder that `fit_pytorch`
 filled. All steps are written to its ``turns.json``; the plot is of all models that are in there.

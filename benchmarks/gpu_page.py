@@ -96,7 +96,7 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def elsewhere() -> str:
-    """How long each part took, as the package carries it."""
+    """Return the duration of each part, as recorded in the package."""
     told = [
         {
             "machine": result["machine"],

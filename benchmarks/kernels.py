@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 ANSWER_S = 600.0
 
 NUDGE_S = 5.0
-"""How long a cell may lie in the kernel."""
+"""Time limit for a cell to begin in the kernel."""
 
 
 def install(folder: Path, version: str) -> Path:
@@ -128,7 +128,7 @@ class Kernel:
         return self.finish(self.start(code))
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What the kernel has published since the last look, of which a page would draw something."""
+        """Yield the messages since the last call that a page would show."""
         with contextlib.suppress(queue.Empty):
             while True:
                 yield self.client.get_iopub_msg(timeout=0)

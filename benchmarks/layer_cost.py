@@ -1,4 +1,4 @@
-"""What each stage of opening costs for one more layer: the Llama of `size_point` at two depths, sampled.
+"""Time of each stage of opening for one more layer: the Llama of `size_point` at two depths, sampled.
 
 ``python -m benchmarks.layer_cost [LAYERS MORE]`` (32 and 128) prints CPU seconds at both and CPU milliseconds for each
 layer, by stage, with what none of the stages is last. Each depth is opened in a process of its own.

@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Mixtral": ("ForCausalLM", {**_GROUPED, "num_local_experts": 4, "experts_implementation": "batched_mm"}),
 }
-"""What a class of a model is called behind its kind, and what its configuration is given."""
+"""Suffix of a model's class name behind its kind, and the arguments of its configuration."""
 
 
 def model_of(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
@@ -56,7 +56,7 @@ def model_of(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 
 
 def opened(kind: str, way: str) -> dict[str, Any]:
-    """What opening costs once everything is imported that every process imports."""
+    """Measure opening, after the imports that every process needs."""
     import workbench
     import workbench.bench
     import workbench.compiler.api

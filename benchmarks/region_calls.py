@@ -1,4 +1,4 @@
-"""Where the CPU time of a step of fused regions goes: regions, PyTorch's ops between them, the rest.
+"""CPU time of a step of fused regions, divided into regions, PyTorch's ops between them, and the rest.
 
 For a model of `fit_measured` under the stock plan of an executor with regions, on one thread: the step, PyTorch's own
 `torch.compile` in turn with it, and the statements of the step by their clocks.

@@ -26,7 +26,7 @@ SHAPES: dict[str, Any] = {
     "dtype": "bfloat16",
 }
 RANKS = 64
-"""Of `of_ranks`."""
+"""Number of ranks in `of_ranks`."""
 
 
 def peak_rss_bytes() -> int:
@@ -101,7 +101,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "GPTNeoXForCausalLM": {},
     "FalconForCausalLM": {},
 }
-"""Of Hugging Face, with their dropout, where they have it: in training mode, in bfloat16."""
+"""Models of Hugging Face, with their dropout, where they have it: in training mode, in bfloat16."""
 
 
 def of_model(kind: str, layers: int) -> Callable[[], Any]:
@@ -146,7 +146,7 @@ OPENERS: dict[str, Callable[[int], Callable[[], Any]]] = {
     "huggingface": of_huggingface,
 }
 OPENERS |= {kind: functools.partial(of_model, kind) for kind in MODELS}
-"""What opens a program, planned for a GPU with nvFuser, by name."""
+"""Functions that open a program, planned for a GPU with nvFuser, by name."""
 
 
 def point(layers: int, what: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Hundreds of random toggles, undos and redos in one page: what kernel and page grow by, and how long a click takes.
 
 ``python -m benchmarks.soak_app --steps 500 --layers 4`` prints one JSON document. Growth is from a fifth of the way to
-the end, so that what is filled once (caches, compiled code) is not counted. At the end the plan is compared with that
-of a program opened anew with the same choices.
+the end, so that one-time costs (caches, compiled code) do not count. At the end the plan is compared with that of a
+newly opened program with the same choices.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def soak(lab: Lab, cdp: CDPSession, steps: int, seed: int) -> dict[str, Any]:
 
 
 def memory(cdp: CDPSession, kernel: psutil.Process) -> dict[str, float]:
-    """What kernel and page hold, when nothing is going on and what is garbage was collected."""
+    """Return the memory of kernel and page, when both are idle and garbage was collected."""
     time.sleep(2)
     cdp.send("HeapProfiler.collectGarbage")
     metrics = {one["name"]: one["value"] for one in cdp.send("Performance.getMetrics")["metrics"]}
@@ -114,7 +114,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def same_as_fresh(lab: Lab, program: str) -> bool:
-    """Return whether the plan is that of the program opened anew with the same choices."""
+    """Return whether the plan equals that of a newly opened program with the same choices."""
     code = (
         f"fresh = wb.open({program})\nfresh.choose(dict(bench.choices)) if bench.choices else None\n"
         "a, b = bench.plan, fresh.plan\n"

@@ -1,7 +1,7 @@
-"""From a click to new figures, in the kernel: when the page is told what was asked for, and when that is planned.
+"""Time from a click to new figures, in the kernel: until the page gets the choice, and until it gets the plan.
 
 CPU seconds of the process, of clicks one after the other on sites that were not chosen yet, beside the same choices
-planned with nothing kept of earlier plans. What is held are ratios, which a busy machine does not change.
+planned without caches of earlier plans. The assertions are on ratios, which a busy machine does not change.
 
 ``python -m pytest benchmarks/test_click.py -s``
 """
@@ -62,7 +62,7 @@ class Clicked:
         self.drawing_s = time.thread_time() - begun
 
     def choose(self, id: str, option: str) -> tuple[float, float, float]:
-        """Until the page is told what was asked for, what drawing the plan took, and until all of that is sent."""
+        """Return the seconds until the page gets the choice, for rendering the plan, and until all of that is sent."""
         begun = time.process_time()
         self.app._on_message({"type": "choose", "id": id, "option": option})
         asked = time.process_time() - begun

@@ -1,11 +1,11 @@
-"""What clocks add to a step: `llama` at its default size, executor torch on the CPU.
+"""Overhead of clocks in a step: `llama` at its default size, executor torch on the CPU.
 
 Steps with a clock at every statement of the forward, of the backward, and steps without any, as a run takes them, are
-taken interleaved, in an order drawn anew for each turn, by one process with one thread:
-its CPU seconds are then what a step takes, and a busy machine adds nothing to them but what is shared within a core.
-That is more for a tick, which is nearly all a read of the machine's counter, than for a step: where other processes
-keep both threads of a core busy, a tick takes twice as long, a step a fifth longer. So the share is the median over
-turns, and what a tick takes is told from the steps that were disturbed least.
+interleaved in a new random order for each turn, by one process with one thread. Its CPU seconds are then those of a
+step, and a busy machine affects them only through resources shared within a core. These affect a tick, which is nearly
+all a read of the machine's counter, more than a step: where other processes keep both threads of a core busy, a tick
+takes twice as long, a step a fifth longer. The share is therefore the median over turns, and the time of a tick comes
+from the steps that were disturbed least.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BUDGET_S = 120.0
 WARM_TICKS = 1_000_000
 
 MOST_SHARE = 0.02
-"""Of a step."""
+"""Maximum overhead as a share of a step."""
 
 MOST_STATEMENT_S = 0.3e-6
 
@@ -87,7 +87,7 @@ def test_clocks_add_less_than_two_percent_to_a_step(benchmark: Any) -> None:
     found = benchmark.pedantic(measure, rounds=1)
     bare = np.asarray(found["without"])
     clocked = np.asarray([found[way] for way in ways])
-    # Turn by turn: a machine that slows down and up again slows all ways of a turn alike.
+    # By turn: a change of the machine's speed affects all variants of a turn equally.
     shares = clocked / bare - 1
     overhead = interleaved_timing.estimate(shares.mean(axis=0).tolist())
     a_statement_s = float((fastest(clocked) - fastest(bare)).sum()) / len(clocks.statements)

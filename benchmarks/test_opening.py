@@ -1,6 +1,6 @@
-"""What it costs to open models of Hugging Face with two layers, Dynamo included, beside Thunder's interpreter.
+"""Time to open models of Hugging Face with two layers, Dynamo included, beside Thunder's interpreter.
 
-CPU seconds, each point in a process of its own. What is held is a ratio, which a busy machine does not change.
+CPU seconds, each point in a process of its own. The assertion is on a ratio, which a busy machine does not change.
 
 ``python -m pytest benchmarks/test_opening.py -s`` (with the extra ``[models]``)
 """

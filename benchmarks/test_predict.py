@@ -1,4 +1,4 @@
-"""What a toggle costs: arithmetic against planning again."""
+"""Time of a toggle: arithmetic against a new plan."""
 
 from __future__ import annotations
 

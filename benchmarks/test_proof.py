@@ -1,4 +1,4 @@
-"""What the proof of a plan takes, for graphs of the sizes that are worked with.
+"""Time to prove a plan, for graphs of realistic sizes.
 
 ``python -m pytest benchmarks/test_proof.py`` prints a table. A plan after a toggle has to be proven within 20 ms for
 1,000 statements, the stock plan being numbered already, and two graphs of 10,000 within 1 s from nothing. CPU time.

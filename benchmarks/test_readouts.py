@@ -1,11 +1,11 @@
-"""What live readouts cost a compilation: the app in a real notebook kernel, memory sampled and shown 20 times a second.
+"""Cost of live readouts for a compilation: the app in a real kernel, memory sampled and shown 20 times a second.
 
-Runs that the app shows and runs that nobody looks at, whose memory is not sampled either, are taken interleaved, in an
-order drawn anew for each turn. What counts is the CPU seconds that readouts take, in the kernel and in the worker's
-threads beside the one that compiles, of each second that a compilation takes: by so much they slow one that has to
-share a core with them. As a share of time and not of the compilation's own CPU seconds, for readouts go on while a busy
-machine lets a compilation wait. The compiling thread's own CPU seconds, and the wall time, vary from one compilation to
-the next by more than readouts could add; their ratios are told beside it.
+Runs that the app shows and runs without an observer or memory samples are interleaved, in a new random order for each
+turn. The figure is the CPU seconds of readouts, in the kernel and in the worker's threads beside the compiling one, per
+second of compilation: by this they slow a compilation that shares a core with them. It is a share of wall time and not
+of the compilation's own CPU seconds, because readouts continue while a busy machine lets a compilation wait. The
+compiling thread's own CPU seconds, and the wall time, vary from one compilation to the next by more than readouts could
+add; their ratios are reported as well.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Watched:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """Of a process and the children that it has waited for."""
+    """Return the CPU seconds of a process and the children that it has waited for."""
     return sum(process.cpu_times()[:4])
 
 
 def beside_seconds(process: psutil.Process) -> float:
-    """Of a process's threads but its first."""
+    """Return the CPU seconds of a process's threads except the first."""
     return sum(thread.user_time + thread.system_time for thread in process.threads() if thread.id != process.pid)
 
 

@@ -39,7 +39,7 @@ def cost_bytes(trace: TraceCtx) -> int:
 
 
 def compare(bench: workbench.Workbench, weight: float) -> tuple[list[float], list[float]]:
-    """CPU seconds of Thunder's pass and of ours; their results are held to be the same."""
+    """Return the CPU seconds of Thunder's pass and of ours; checks that their results are equal."""
     theirs_s: list[float] = []
     ours_s: list[float] = []
 

@@ -1,9 +1,9 @@
-"""What compiling identical fusions once saves: cold compilation of the residual chain with gradients, on the CPU.
+"""Time saved by compiling identical fusions once: cold compilation of the residual chain with gradients, on the CPU.
 
-Every figure is a fresh process with empty caches. What Inductor does once per machine, probing the compiler and
-precompiling its headers (some 20 CPU seconds), comes with an unrelated function before the clock starts. CPU seconds,
-compilers included, so that a busy machine tells the same. `separate` is what Thunder does with the same regions: each
-is compiled for itself.
+Every figure is a new process with empty caches. Inductor's one-time work per machine, probing the compiler and
+precompiling its headers (some 20 CPU seconds), is done with an unrelated function before the clock starts. CPU seconds
+include compilers, so that a busy machine gives the same result. `separate` is Thunder's own behavior with the same
+regions: each is compiled for itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How planning grows to real size: Llama with the shapes of a 7B model, planned for a GPU with nvFuser.
+"""Growth of planning time to real size: Llama with the shapes of a 7B model, planned for a GPU with nvFuser.
 
 CPU seconds, each point in a process of its own, beside what ``thunder.jit`` as shipped takes for the same program on
-the same machine. What is held are ratios, which a busy machine does not change.
+the same machine. The assertions are on ratios, which a busy machine does not change.
 
 ``python -m pytest benchmarks/test_size.py -s``
 """
