@@ -17,7 +17,7 @@ from typing import Any
 
 
 def command(*given: str) -> dict[str, Any]:
-    """What a command prints: one document, also where it refuses."""
+    """Return a command's output: one document, also where it refuses."""
     line = [sys.executable, "-m", "workbench.cli", *given, "--json"]
     return json.loads(subprocess.run(line, stdout=subprocess.PIPE, check=False, text=True).stdout)
 
@@ -39,7 +39,7 @@ def proposal(
 
 
 def verdict(run: dict[str, Any], kept_bytes: int) -> tuple[bool, str]:
-    """Whether to keep what was run, and why: ``against`` has what was kept; a peak is lower by a thousandth or more."""
+    """Return whether to keep the run, and why: ``against`` has the kept one; a peak is lower by 0.1 % or more."""
     if not run["ok"] or not run["accuracy"]["bitwise"]:
         return False, run["error"] or "other bits than unmodified Thunder's"
     kept = next(iter(run["against"].values()))["verdict"]

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def saved_bytes(run: Callable[..., torch.Tensor], parameters: list[torch.Tensor]) -> int:
-    """What one forward keeps for the backward: storages that are neither parameters nor inputs."""
+    """Return what one forward keeps for the backward: storages that are neither parameters nor inputs."""
     inputs = batch(0)
     known = {tensor.untyped_storage().data_ptr() for tensor in (*parameters, *inputs)}
     found: dict[int, int] = {}
