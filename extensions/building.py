@@ -1,4 +1,4 @@
-"""How widgets and extensions are built: `make extensions`. Needs Node and npm; who uses them needs neither.
+"""Build of widgets and extensions: `make extensions`. Needs Node and npm; users need neither.
 
 TypeScript and the bundler do the work, and ``built.json`` says of which sources a bundle was made, so that a test finds
 out when it was not made again.
@@ -28,7 +28,7 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def record(sources: Mapping[str, bytes], bundle: Path) -> dict[str, str]:
-    """What the ``built.json`` of a bundle has to say: the digest of its sources, and of its other files."""
+    """Return the content of a bundle's ``built.json``: the digest of its sources, and of its other files."""
     files = {
         path.relative_to(bundle).as_posix(): path.read_bytes()
         for path in bundle.rglob("*")
@@ -43,7 +43,7 @@ def write_record(path: Path, content: Mapping[str, str]) -> None:
 
 
 def installed(folder: Path) -> str:
-    """Install the packages of `folder` unless they are there; ends the program where there is no Node.
+    """Install the packages of `folder` if they are missing; exit if Node is not installed.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def installed(folder: Path) -> str:
     if npm is None:
         sys.exit("build.py: needs Node with npm on the PATH to build; using what is built needs neither")
     if not (folder / "node_modules").is_dir():
-        # As the lock file says. `npm ci` refuses one without the other platforms' parts of the bundler.
+        # Follow the lock file. `npm ci` refuses one without the other platforms' parts of the bundler.
         subprocess.run([npm, "install", "--no-save"], cwd=folder, check=True)
     return npm
 
@@ -68,7 +68,7 @@ class Extension:
     folder : Path
         With ``package.json``, ``src`` and ``style``.
     also : sequence of Path
-        Sources that ``src`` imports from elsewhere in the repository.
+        Sources that ``src`` imports from other folders of the repository.
     """
 
     folder: Path
@@ -76,16 +76,16 @@ class Extension:
 
     @property
     def bundle(self) -> Path:
-        """What is built and shipped."""
+        """Folder of the shipped build."""
         return self.folder / "labextension"
 
     @property
     def record_path(self) -> Path:
-        """Where the bundle says of what it is made."""
+        """File of the bundle's record."""
         return self.bundle / "built.json"
 
     def record(self) -> dict[str, str]:
-        """What the bundle's record has to say: of which sources it is made, and of which files it consists."""
+        """Return the bundle's record: digests of its sources and of its files."""
         names = ["package.json", "package-lock.json", "tsconfig.json", "bundler.config.js", "build.py"]
         paths = [self.folder / name for name in names]
         paths += [path for part in ("src", "style") for path in (self.folder / part).iterdir()]
@@ -95,7 +95,7 @@ class Extension:
         return record(sources, self.bundle)
 
     def build(self) -> None:
-        """Build; ends the program where there is no Node."""
+        """Build; exit if Node is not installed."""
         npm = installed(self.folder)
         shutil.rmtree(self.folder / "lib", ignore_errors=True)
         shutil.rmtree(self.bundle, ignore_errors=True)

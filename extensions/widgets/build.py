@@ -31,14 +31,14 @@ class Widgets:
         return sorted(path for path in PAGE.rglob("*.js") if Widgets.bundle not in path.parents)
 
     def record(self) -> dict[str, str]:
-        """What the bundles' record has to say: of which sources they are made, and of which files they consist."""
+        """Return the bundles' record: digests of their sources and of their files."""
         tools = [TOOLS / "package-lock.json", HERE.parent / "building.py"]
         tools += [path for path in HERE.iterdir() if path.is_file()]
         files = [*self.sources(), PAGE / "package.json", *tools]
         return record({path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files}, self.bundle)
 
     def build(self) -> None:
-        """Build; ends the program where there is no Node, or where a type is wrong."""
+        """Build; exit if Node is not installed or a type is wrong."""
         installed(TOOLS)
         node = str(shutil.which("node"))
         compiler = TOOLS / "node_modules" / "typescript" / "bin" / "tsc"
