@@ -31,7 +31,7 @@ def busy(cores: int) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("cores", [0, CORES], ids=["idle", "busy"])
+@pytest.mark.parametrize("cores", [0, pytest.param(CORES, marks=pytest.mark.long)], ids=["idle", "busy"])
 @pytest.mark.parametrize("time", range(TIMES))
 def test_run_all_of_the_quickstart_fails_in_no_cell(lab: Lab, cores: int, time: int) -> None:
     with busy(cores):

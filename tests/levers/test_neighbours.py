@@ -195,6 +195,7 @@ def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_predicted_peak_of_merged_regions_equals_the_measured_one() -> None:
     program = resolve("llama", device="cpu", layers=1)
     plan = assert_arithmetic_equals_stepper(api.capture(program, EXECUTOR), {})

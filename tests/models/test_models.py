@@ -49,6 +49,7 @@ def test_a_model_is_planned_for_an_absent_gpu(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_experts_with_an_operator_of_their_own_are_statements(tmp_path: Path) -> None:
     tried = trial.run("mixtral_grouped", tmp_path, CHOICES)
     assert tried.capture == "dynamo"

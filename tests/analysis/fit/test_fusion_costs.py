@@ -154,6 +154,7 @@ def test_a_faster_plan_is_found_even_under_the_stock_peak(fitter: Fitter) -> Non
     assert plan.peak_bytes <= stock
 
 
+@pytest.mark.long
 def test_recomputed_llama_activations_are_faster_and_smaller_than_saved_ones() -> None:
     """For SiLU, nvFuser writes a value that the backward reads, although the backward reads the gate too."""
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=2)
@@ -235,6 +236,7 @@ def test_the_corrected_guide_adds_the_same_bytes_for_any_choices(large: Fitter) 
     assert corrected.bound(large.before.peak_bytes).added_s <= 0
 
 
+@pytest.mark.long
 def test_the_least_peak_is_not_above_the_least_of_any_guide() -> None:
     """A guide's live bytes do not bound plans: for GPT-2 the fit's least was 3.48 MB, though 2.77 MB was known."""
     model, args = built("gpt2")

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from torch import nn
 
 import workbench
+from tests.amount import beyond
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.fit import lp_bound
 from workbench.analysis.fit.budget_solver import Chooser
@@ -158,7 +159,7 @@ def chooser(program: Tower) -> Chooser:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", beyond(2, PROGRAMS))
 def test_folded_answers_are_as_good_as_those_of_all_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     once = chooser(PROGRAMS[name])
     limits = np.linspace(once.least().peak_bytes, once.stock.peak_bytes, 3).astype(int).tolist()[:-1]

@@ -52,6 +52,7 @@ def fitter_of(bench: Workbench, *using: str) -> Fitter:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_more_kinds_of_choices_never_make_a_step_longer_or_the_least_peak_higher(bench: Workbench) -> None:
     stock, before, least = bench.plan.peak_bytes, dict[int, float](), []
     for using in (STORAGES, ORDERED, USING):
@@ -67,6 +68,7 @@ def test_more_kinds_of_choices_never_make_a_step_longer_or_the_least_peak_higher
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_fit_with_orders_finds_the_lowest_and_most_faster_plans(wide: Workbench) -> None:
     fitter = fitter_of(wide, *ORDERED)
     legal: dict[int, list[str]] = {}

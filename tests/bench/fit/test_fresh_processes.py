@@ -41,6 +41,7 @@ def asked(shares: tuple[float, ...], seed: str) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_fresh_benches_agree_and_a_higher_limit_never_makes_a_longer_step() -> None:
     # In another order, and with another hash seed.
     once, again = asked(SHARES, "1"), asked(SHARES[::-1], "2")

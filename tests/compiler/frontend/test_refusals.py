@@ -278,6 +278,7 @@ def test_experts_with_value_dependent_rows_are_refused_by_line(capture: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_mask_that_a_transformer_reads_is_refused_with_a_remedy() -> None:
     network = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
 

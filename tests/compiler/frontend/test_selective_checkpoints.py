@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import workbench
+from tests.amount import beyond
 from workbench.errors import ProgramError
 
 ATEN = torch.ops.aten
@@ -102,7 +103,7 @@ def eager_bytes(model: nn.Module, x: torch.Tensor) -> int:
 
 
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", beyond(3, POLICIES, pytest.mark.slow))
 def test_the_plan_saves_what_the_policy_saves(name: str, executor: str) -> None:
     x = torch.randn(16, 32)
     model = Model(POLICIES[name])
@@ -115,7 +116,7 @@ def test_the_plan_saves_what_the_policy_saves(name: str, executor: str) -> None:
     assert eager - unread <= bench.plan.saved_bytes <= eager
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", beyond(3, POLICIES, pytest.mark.slow))
 def test_gradients_equal_those_of_eager_pytorch(name: str) -> None:
     x, model = torch.randn(16, 32), Model(POLICIES[name])
     compiled = workbench.open(model, x, device="cpu", executor="torch").config.jit(model)

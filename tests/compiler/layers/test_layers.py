@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import workbench
-from tests.amount import amount
+from tests.amount import amount, beyond
 from tests.compiler.driver.test_capture_cache import workbench_process
 from tests.compiler.fastpath.test_call_memo import as_text, told
 from tests.compiler.frontend import test_module_reuse as stacks
@@ -251,7 +251,7 @@ STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("name", beyond(5, STACKS))
 def test_what_is_written_is_what_thunder_makes(name: str) -> None:
     make, expected = STACKS[name]
     torch.manual_seed(0)
@@ -505,7 +505,7 @@ MODELS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [
-        ("FalconForCausalLM", torch.bfloat16),
+        pytest.param("FalconForCausalLM", torch.bfloat16, marks=pytest.mark.long),
         *(
             pytest.param(kind, dtype, marks=pytest.mark.long)
             for kind, dtype in (

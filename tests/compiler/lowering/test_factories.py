@@ -95,6 +95,7 @@ def test_contractions_are_the_same_in_each_process() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_factories_are_read_from_disk(tmp_path: Path) -> None:
     # A module of its own: this one imports test dependencies.
     (tmp_path / "of_pairs.py").write_text(f"import torch\n\n\n{inspect.getsource(pairs)}")

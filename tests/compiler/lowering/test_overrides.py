@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from tests.amount import beyond
 from workbench.errors import ProgramError
 
 pytestmark = [
@@ -52,7 +53,7 @@ def summed_over_places(x: torch.Tensor) -> torch.Tensor:
     return functional.nll_loss(functional.log_softmax(x.reshape(2, 4, 2), 1), CLASSES.reshape(2, 2), reduction="sum")
 
 
-@pytest.mark.parametrize("shape", [(4, 6), (6,), (2, 6, 5), (2, 6, 3, 4), (2, 6, 2, 3, 2)], ids=len)
+@pytest.mark.parametrize("shape", beyond(2, [(4, 6), (6,), (2, 6, 5), (2, 6, 3, 4), (2, 6, 2, 3, 2)]), ids=len)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighed", [False, True])

@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import workbench
+from tests.amount import beyond
 from workbench.bench import Workbench
 from workbench.compiler.interop.thunder_api import prims
 from workbench.compiler.lowering.call_normalization import draws, draws_inside
@@ -143,7 +144,7 @@ def legal_choices(bench: Workbench) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("made", [noisy, checkpointed])
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", beyond(3, DRAWS, pytest.mark.slow))
 def test_a_plan_draws_once(name: str, made: Callable[[str], Any], executor: str) -> None:
     for part in parts_of(workbench.open(made(name), *arguments(), device="cpu", executor=executor)):
         assert part.plan.proof.proven
@@ -152,7 +153,7 @@ def test_a_plan_draws_once(name: str, made: Callable[[str], Any], executor: str)
 
 @needs_nvfuser
 @pytest.mark.parametrize("made", [noisy, checkpointed])
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", beyond(3, DRAWS, pytest.mark.slow))
 def test_a_plan_for_nvfuser_draws_once(name: str, made: Callable[[str], Any]) -> None:
     for part in parts_of(workbench.open(made(name), *arguments(torch.float32), device="planned", executor="nvfuser")):
         assert part.plan.proof.proven
@@ -162,7 +163,7 @@ def test_a_plan_for_nvfuser_draws_once(name: str, made: Callable[[str], Any]) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("made", [noisy, checkpointed])
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", beyond(4, DRAWS))
 def test_gradients_are_those_of_the_numbers_that_were_drawn(
     name: str, made: Callable[[str], Any], executor: str
 ) -> None:
@@ -172,7 +173,7 @@ def test_gradients_are_those_of_the_numbers_that_were_drawn(
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name", ["randn_like", "randint", "rrelu", "dropout"])
+@pytest.mark.parametrize("name", beyond(1, ["randn_like", "randint", "rrelu", "dropout"], pytest.mark.slow))
 def test_every_legal_choice_is_proven_and_draws_once(name: str, executor: str) -> None:
     bench = workbench.open(noisy(name), *arguments(), device="cpu", executor=executor)
     choices = legal_choices(bench)
