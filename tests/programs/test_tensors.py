@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from torch import nn
 import workbench
 from workbench.analysis.memory.allocator import allocated_bytes
 from workbench.analysis.memory.liveness import Prediction
+from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import placement
 from workbench.programs.tensors import held
 from workbench.runs.measure import memory_meter
@@ -194,3 +196,28 @@ def test_the_peak_with_unread_tensors_equals_the_measured_one(capture: str) -> N
     peak = memory_meter.measure_peak(stepper)
     assert peak.baseline_bytes == bench.plan.baseline_bytes
     assert peak.measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=1e-3)
+
+
+@pytest.mark.parametrize("fake", [False, True])
+def test_what_shares_memory_shares_it_where_it_is_placed(fake: bool) -> None:
+    x = torch.arange(24.0).reshape(4, 6)
+    pairs = torch.view_as_complex(x.view(4, 3, 2))
+    alone = torch.ones(100)[3:5]
+    given = {"x": x, "row": x[1], "turned": x.t(), "whole": x.view(torch.int32), "complex": pairs, "alone": alone}
+    weight = nn.Parameter(torch.ones(3))
+    given |= {"weight": weight, "of the weight": weight.detach()[1:], "conjugate": pairs.conj()}
+    with FakeTensorMode() if fake else contextlib.nullcontext():
+        placed = placement.placed(given, "cpu" if fake else "meta")
+    assert all(placed[name].shape == tensor.shape for name, tensor in given.items())
+    assert all(placed[name].dtype == tensor.dtype for name, tensor in given.items())
+    assert all(placed[name].stride() == given[name].stride() for name in ("x", "row", "turned", "complex"))
+    groups: dict[int, set[str]] = {}
+    for name, tensor in placed.items():
+        groups.setdefault(tensor.untyped_storage()._cdata, set()).add(name)
+    shared = {"x", "row", "turned", "whole", "complex"}
+    assert sorted(map(sorted, groups.values())) == sorted(
+        [sorted(shared), ["alone"], ["conjugate"], ["of the weight", "weight"]]
+    )
+    assert placed["alone"].untyped_storage().nbytes() == 8, "what lies beside it stays"
+    assert placed["weight"].requires_grad
+    assert placed["weight"].is_leaf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import CellType, FunctionType
 from typing import Any
@@ -71,6 +72,8 @@ def placed(objects: Any, device: str) -> Any:
     if not fake and all(_same(tensor.device, target) for tensor in tensors):
         return objects
     memo: dict[int, Any] = {}
+    shared = Counter(_storage(tensor) for tensor in {id(tensor): tensor for tensor in tensors}.values())
+    storages: dict[int, torch.Tensor] = {}
     for tensor in tensors:
         if tensor.is_meta and not fake:
             raise ProgramError(
@@ -78,7 +81,13 @@ def placed(objects: Any, device: str) -> Any:
                 "another; a factory in file.py:factory makes what is only planned without taking memory"
             )
         if id(tensor) not in memo:
-            memo[id(tensor)] = _moved(tensor, target, fake)
+            place = _storage(tensor)
+            if place is None or shared[place] < 2:
+                memo[id(tensor)] = _like(tensor, _moved(tensor, target, fake))
+                continue
+            if place not in storages:
+                storages[place] = _moved_storage(tensor.untyped_storage(), target, fake)
+            memo[id(tensor)] = _like(tensor, _in(storages[place], tensor))
     _copies(found.functions, memo)
     made = copy.deepcopy(objects, memo)
     for optimizer in found.optimizers:
@@ -122,11 +131,35 @@ def _same(one: torch.device, other: torch.device) -> bool:
     return one.type == other.type and (one.index or 0) == (other.index or 0)
 
 
+def _storage(tensor: torch.Tensor) -> int | None:
+    """What a tensor shares its memory by; None of one that lies in none, or does not show what lies there."""
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        return None
+    return tensor.untyped_storage()._cdata
+
+
 def _moved(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tensor:
     if fake:
-        moved = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-    else:
-        moved = tensor.detach().to(device, copy=True)
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    return tensor.detach().to(device, copy=True)
+
+
+def _moved_storage(storage: torch.UntypedStorage, device: torch.device, fake: bool) -> torch.Tensor:
+    """The bytes of a storage on another device; without their values if they are to be fake."""
+    if fake:
+        return torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
+    given = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)  # type: ignore[call-overload]  # it takes a storage alone
+    moved: torch.Tensor = given.to(device, copy=True)
+    return moved
+
+
+def _in(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as another one, in bytes that others lie in, too."""
+    whole = storage[: storage.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
+    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
+
+
+def _like(tensor: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(moved, tensor.requires_grad)
     return moved.requires_grad_(tensor.requires_grad)
