@@ -123,6 +123,11 @@ _CAUSES = (
     ),
     (r"builtin operator `(print|input|open)`", "take it out of the program, or open it in parts: capture='parts'"),
     (
+        r"checkpoint_sequential",
+        "Dynamo does not follow checkpoint_sequential: call torch.utils.checkpoint.checkpoint(part, x, "
+        "use_reentrant=False) for each part of the sequence",
+    ),
+    (
         r"use_reentrant=True",
         "checkpoint without reentrant autograd: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False); "
         "with Hugging Face model.gradient_checkpointing_enable({'use_reentrant': False})",
