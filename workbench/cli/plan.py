@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -206,11 +207,16 @@ def _overlap_rows(document: dict[str, Any]) -> dict[str, str]:
 def _sites_table(sites: list[dict[str, Any]]) -> Table:
     from workbench.summary import human_bytes
 
-    table = new_table("site", "what", "size", "choice", "legal", "refused", "source")
+    table = new_table("site", "what", "size", "choice", "legal", "refused", "notes", "source")
     for site in sites:
         legal = " ".join(option for option in site["options"] if option not in site["illegal"])
-        refused = "; ".join(f"{option}: {reason}" for option, reason in site["illegal"].items())
+        refused = _by_option(site["illegal"])
+        notes = _by_option(site["notes"])
         label = site["label"] if site["label"] not in site["id"] else ""
         size = human_bytes(site["bytes"]) if site["bytes"] else ""
-        add_row(table, site["id"], label, size, site["choice"], legal, refused, site["source"])
+        add_row(table, site["id"], label, size, site["choice"], legal, refused, notes, site["source"])
     return table
+
+
+def _by_option(told: Mapping[str, str]) -> str:
+    return "; ".join(f"{option}: {text}" for option, text in told.items())

@@ -80,6 +80,8 @@ class Site:
         What the plan makes of it. Differs from `choice` for ``auto``, or where other choices move the site.
     illegal : mapping of str to str
         Option to the reason why it is refused.
+    notes : mapping of str to str
+        Option to what it is here, where that is not what its name says.
     values : tuple of str
         Names of the values that the site is about, in the plan's graph.
     range : str
@@ -99,6 +101,7 @@ class Site:
     outcome: str = ""
     source: str = ""
     illegal: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     values: tuple[str, ...] = ()
     range: str = ""
     bytes: int = 0

@@ -40,6 +40,7 @@ from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refuse
 ALONG, CUT = "along", "cut"
 BEFORE, AFTER = "before_fusion", "after_fusion"
 AHEAD = "4"
+STAND_IN = "on a CPU this is a stand-in for a GPU: it runs as there, and frees no memory"
 
 
 def site_id(stage: Stage, storage: int) -> str:
@@ -56,6 +57,8 @@ def default_option(stage: Stage, storage: int) -> str:
 def _of_storages(stage: Stage) -> list[Site]:
     """What is the same of each storage's site under all choices."""
     graph, work = stage.graph, stage.recomputer
+    on_cpu = all(tensor.device.type == "cpu" for tensor in stage.arguments.values())
+    notes = {"offload": STAND_IN} if on_cpu else {}
     found = []
     for storage in map(int, work.storages()):
         label, source = stage.describe(graph.values.name[graph.storages.root[storage]])
@@ -70,6 +73,7 @@ def _of_storages(stage: Stage) -> list[Site]:
             choice=default,
             default=default,
             illegal={option: reason for option, reason in reasons.items() if reason},
+            notes={option: note for option, note in notes.items() if not reasons[option]},
             values=tuple(graph.values.name[v] for v in work.values_on(storage)),
             bytes=int(graph.storages.bytes[storage]),
         )

@@ -32,7 +32,8 @@ from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.session.fit_request import STORAGES, size_bytes
 from workbench.errors import ChoiceError, PlanError
-from workbench.ui.controls.help import OPTIONS, meaning
+from workbench.ui.controls.help import OPTIONS
+from workbench.ui.controls.inspector import site_content
 
 
 def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -509,10 +510,18 @@ def test_offloading_on_a_cpu_is_left_out_unless_requested(device: str, used: tup
     assert set(asked.choices.values()) == {"offload"}
 
 
-def test_the_inspector_calls_offloading_on_a_cpu_a_stand_in() -> None:
-    texts = {device: meaning("saved", "offload", device) for device in ("cpu", "cuda", "planned")}
-    assert "stand-in for a GPU" in texts["cpu"]
-    assert texts["cuda"] == texts["planned"] == OPTIONS["saved", "offload"]
+def test_sites_and_the_inspector_say_that_offloading_on_a_cpu_is_a_stand_in() -> None:
+    sites = {
+        device: workbench.open("mlp", device=device, executor="torch").sites("saved") for device in ("cpu", "planned")
+    }
+    (noted, *_) = (site for site in sites["cpu"] if site.notes)
+    assert "stand-in for a GPU" in noted.notes["offload"]
+    assert all(site.notes.keys() == {"offload"} - site.illegal.keys() for site in sites["cpu"] if site.bytes)
+    assert "stand-in for a GPU" in repr(sites["cpu"])
+    assert not any(site.notes for site in sites["planned"])
+    shown = [site_content([site], {}, {})["sites"][0]["options"][-1]["means"] for site in (noted, sites["planned"][-1])]
+    assert "stand-in for a GPU" in shown[0]
+    assert shown[1] == OPTIONS["saved", "offload"]
 
 
 def test_a_curve_can_be_cancelled(tall: Workbench) -> None:

@@ -59,13 +59,13 @@ def test_sites_are_a_tuple_shown_as_a_table(bench: wb.Workbench) -> None:
     sites = bench.sites("saved")
     assert isinstance(sites, tuple)
     head, *rows = repr(sites).splitlines()
-    assert head.split() == ["site", "size", "choice", "legal", "source", "refused"]
+    assert head.split() == ["site", "size", "choice", "legal", "source", "refused", "notes"]
     assert [row.split()[0] for row in rows] == [site.id for site in sites]
     html = sites._repr_html_()
     assert html.count("<tr>") == len(sites) + 1
     free = Sites(site for site in sites if not site.illegal)
     assert len(free) < len(sites)
-    assert repr(free).splitlines()[0].split() == ["site", "size", "choice", "legal", "source"]
+    assert repr(free).splitlines()[0].split() == ["site", "size", "choice", "legal", "source", "notes"]
     many = Sites(sites * 20)
     assert len(repr(many).splitlines()) == MOST_SHOWN + 2
     assert repr(many).endswith(f"and {len(many) - MOST_SHOWN} more")

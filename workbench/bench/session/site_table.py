@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from workbench.core.lever import Site
 from workbench.summary import html_columns, human_bytes, text_columns
 
 MOST_SHOWN = 60
 """Rows of a table; of more sites the rest is counted."""
-_HEADS = ("site", "size", "choice", "legal", "source", "refused")
-_WIDEST = {"source": 60, "refused": 70}
+_HEADS = ("site", "size", "choice", "legal", "source", "refused", "notes")
+_WIDEST = {"source": 60, "refused": 70, "notes": 80}
 
 
 class Sites(tuple[Site, ...]):
@@ -34,13 +36,18 @@ class Sites(tuple[Site, ...]):
                 site.choice + (f" (now {site.outcome})" if site.outcome not in ("", site.choice) else ""),
                 " ".join(option for option in site.options if option not in site.illegal),
                 " ".join(site.source.split()),
-                "; ".join(f"{option}: {reason}" for option, reason in site.illegal.items()),
+                _by_option(site.illegal),
+                _by_option(site.notes),
             )
             for site in self[:MOST_SHOWN]
         ]
 
     def _more(self) -> str:
         return f"\nand {len(self) - MOST_SHOWN} more" if len(self) > MOST_SHOWN else ""
+
+
+def _by_option(told: Mapping[str, str]) -> str:
+    return "; ".join(f"{option}: {text}" for option, text in told.items())
 
 
 def _cut(row: tuple[str, ...]) -> tuple[str, ...]:

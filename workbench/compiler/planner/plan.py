@@ -294,6 +294,7 @@ class Plan:
                     "choice": site.choice,
                     "bytes": site.bytes,
                     "illegal": dict(site.illegal),
+                    "notes": dict(site.notes),
                     "effect": {option: dataclasses.asdict(effect) for option, effect in site.effect.items()},
                 }
                 for site in self.sites

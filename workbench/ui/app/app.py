@@ -564,7 +564,6 @@ class App:
             count,
             self.bench.machine.name,
             peers,
-            device=self.bench.program.device,
             alone=self.graph.alone,
         )
 

@@ -24,18 +24,11 @@ OPTIONS = {
 }
 """One sentence for an option, by its lever."""
 
-_ON_CPU = {
-    (
-        "saved",
-        "offload",
-    ): " On a CPU this is a stand-in for a GPU: it runs as there, and frees no memory.",
-}
 
-
-def meaning(lever: str, option: str, device: str) -> str:
-    """What an option of a lever means on a device, in a sentence or two; empty where nothing is to be said."""
-    more = _ON_CPU.get((lever, option), "") if device == "cpu" else ""
-    return OPTIONS.get((lever, option), "") + more
+def meaning(lever: str, option: str, note: str = "") -> str:
+    """What an option of a lever means, in a sentence or two; empty where nothing is to be said."""
+    told = f" {note[:1].upper()}{note[1:]}." if note else ""
+    return OPTIONS.get((lever, option), "") + told
 
 
 FUSION = "A fusion: its statements are compiled together, so that what only they read need not be written to memory."

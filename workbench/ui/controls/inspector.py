@@ -63,7 +63,6 @@ def site_content(
     peers: str = "layers",
     *,
     alone: bool = False,
-    device: str = "",
 ) -> dict[str, Any]:
     """An arc: its sites, and per option what it does.
 
@@ -83,8 +82,6 @@ def site_content(
         What these are: identical ``layers`` or ``repeats``, or ``waits`` of one moment.
     alone : bool
         Whether it is set alone, and not together with them.
-    device : str
-        The program's, by which an option may mean something else.
     """
     first = sites[0]
     place, _, text = first.source.partition(" ")
@@ -109,7 +106,7 @@ def site_content(
                 "id": site.id,
                 "lever": _LEVERS.get(site.lever, site.lever),
                 "note": _note(site),
-                "options": [_option(site, option, effects, labels, machine, device) for option in site.options],
+                "options": [_option(site, option, effects, labels, machine) for option in site.options],
             }
             for site in sites
         ],
@@ -128,11 +125,10 @@ def _option(
     effects: Mapping[str, Mapping[str, Effect]],
     labels: Mapping[str, str],
     machine: str,
-    device: str,
 ) -> dict[str, Any]:
     current = option == site.choice
     reason = "" if current else site.illegal.get(option, "")
-    means = meaning(site.lever, option, device)
+    means = meaning(site.lever, option, site.notes.get(option, ""))
     shown: dict[str, Any] = {"name": option, "current": current, "reason": reason, "means": means}
     if current or reason:
         return shown
