@@ -6,6 +6,7 @@ eager PyTorch draws other numbers for some of these operators.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import workbench
-from tests.amount import beyond
+from workbench.analysis.equivalence.prove import fault
 from workbench.bench import Workbench
 from workbench.compiler.interop.thunder_api import prims
 from workbench.compiler.lowering.call_normalization import draws, draws_inside
@@ -268,3 +269,28 @@ def test_a_region_inside_of_another_draws_once() -> None:
     bench = workbench.open(program, *arguments(), device="cpu", executor="torch")
     assert drawn_in_backward(bench) == []
     check_gradients(bench.config.jit(program), arguments())
+
+
+@needs_nvfuser
+def test_a_stock_plan_that_draws_more_or_less_than_the_program_inside_of_nvfusers_fusions_is_told() -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return (functional.dropout(x.sin(), 0.5) * functional.dropout(x, 0.3)).sum()
+
+    def once(x: torch.Tensor) -> torch.Tensor:
+        return (functional.dropout(x.sin(), 0.5) * x).sum()
+
+    two, one = (
+        workbench.open(program, arguments(torch.float32)[1], device="planned", executor="nvfuser")
+        for program in (twice, once)
+    )
+    assert fault(two.stage.graph, two.stock_plan.graph) == ""
+    assert "2 times, and 1 times" in fault(two.stage.graph, one.stock_plan.graph)
+    assert "1 times, and 2 times" in fault(one.stage.graph, two.stock_plan.graph)
+    # Two draws by one state of the generator are one draw.
+    graph = two.stock_plan.graph
+    names, inputs = list(graph.values.name), graph.statements.inputs
+    rows = [row for row, name in enumerate(graph.statements.name) if "philox" in name]
+    first, second = dict.fromkeys(tuple(names[value] for value in inputs[row].tolist()) for row in rows)
+    merged = dict(zip(second, first, strict=True))
+    values = dataclasses.replace(graph.values, name=[merged.get(name, name) for name in names])
+    assert "2 times, and 1 times" in fault(two.stage.graph, dataclasses.replace(graph, values=values))

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from workbench.analysis.equivalence.first_difference import first_difference
 from workbench.analysis.equivalence.rewrite_rules import RULES
 from workbench.analysis.equivalence.terms import Terms, may_write
 from workbench.analysis.equivalence.value_numbering import Numbered, Walk
-from workbench.core.graph import Graph
+from workbench.core.graph import Graph, StatementFlag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,8 @@ def fault(joint: Graph, stock: Graph) -> str:
     """Describe, in one line, how a stock plan differs from the joint graph that it was made of; empty if it does not.
 
     nvFuser's fusions are made of primitives and draw with a generator of their own: of theirs it is only found whether
-    the same is written into, and when.
+    as many random numbers are drawn, each by a state of the generator of its own, and whether the same is written into,
+    and when.
 
     Parameters
     ----------
@@ -87,6 +90,9 @@ def fault(joint: Graph, stock: Graph) -> str:
     """
     if not any("nvfuser" in name.lower() for name in stock.statements.executor):
         return prove(joint, stock).message
+    drawn, drawn_by_stock = _draws(joint), _draws(stock)
+    if drawn != drawn_by_stock:
+        return f"random numbers are drawn {drawn} times, and {drawn_by_stock} times in the stock plan"
     terms = Terms()
     if not may_write(joint, terms):
         return ""
@@ -99,6 +105,18 @@ def fault(joint: Graph, stock: Graph) -> str:
             if name not in other:
                 return f"{name} is written into by the program, and {when} by nothing in the stock plan"
     return ""
+
+
+def _draws(graph: Graph) -> int:
+    """How often random numbers are drawn: what a state of the generator gives again is no further draw."""
+    statements, values, states, others = graph.statements, graph.values.name, set(), 0
+    inside = set(statements.parent.tolist())
+    for row in np.flatnonzero(statements.flags & StatementFlag.RANDOM).tolist():
+        if "philox" in statements.name[row]:
+            states.add(tuple(values[value] for value in statements.inputs[row].tolist()))
+        elif row not in inside:
+            others += 1
+    return len(states) + others
 
 
 class Prover:
