@@ -21,7 +21,7 @@ from workbench.compiler.driver.capture import Capture
 from workbench.compiler.interop.thunder_api import TraceCtx
 from workbench.compiler.pipeline import collective_order
 from workbench.compiler.pipeline.collective_order import Schedule
-from workbench.compiler.pipeline.compilation import StageTime
+from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.planner.plan import UNPROVEN, Plan, Split, unmatched
 from workbench.compiler.planner.planner import base_of
 from workbench.compiler.trace.stable_ids import is_statement

@@ -34,8 +34,9 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.layers.detect import OtherwiseError, Reduced
 from workbench.compiler.lowering import custom_ops, installed
-from workbench.compiler.pipeline.compilation import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
+from workbench.compiler.pipeline.compilation import Claimed, Executed, Hooks, executed, fingerprint
 from workbench.compiler.pipeline.lever_context import Stage
+from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.trace.bsym_memo import Kept
 from workbench.compiler.trace.lazy_value import Later
 from workbench.compiler.trace.planning_lock import one_at_a_time, planned_property

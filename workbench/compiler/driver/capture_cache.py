@@ -42,8 +42,8 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.lowering import custom_ops as operators
 from workbench.compiler.lowering import factories, grouped_mm, thunder_fixes
 from workbench.compiler.memory.op_effects import settings
-from workbench.compiler.pipeline.compilation import StageTime
 from workbench.compiler.pipeline.lever_context import Made
+from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.planner.plan import Plan, Split
 from workbench.compiler.trace.bsym_memo import STRUCTURE, Structure, structure_of
 from workbench.compiler.trace.lazy_value import Later

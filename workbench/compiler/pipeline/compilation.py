@@ -45,7 +45,6 @@ from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline.lever_context import Made, Stage
 from workbench.compiler.trace.bsym_memo import Kept
 from workbench.compiler.trace.lazy_value import Later
-from workbench.compiler.trace.planning_lock import PLANNING, Superseded
 from workbench.compiler.trace.stable_ids import tag_origins
 from workbench.compiler.trace.validate import unequal
 from workbench.core.config import Config
@@ -53,49 +52,6 @@ from workbench.core.executor import executor_named
 from workbench.core.graph import Origin
 from workbench.core.lever import Site, all_levers, widened
 from workbench.errors import ConfigWarning, PlanError
-
-
-@dataclasses.dataclass(frozen=True)
-class StageTime:
-    """Wall time of one stage of planning or compilation."""
-
-    name: str
-    seconds: float
-
-
-class StageLog:
-    """An `Observer` that keeps stage times, and ends planning after any stage.
-
-    Parameters
-    ----------
-    newer : callable, optional
-        Says whether something newer is to be planned.
-    """
-
-    def __init__(self, newer: Callable[[], bool] | None = None) -> None:
-        self.times: list[StageTime] = []
-        self._newer = newer
-
-    def stage(self, name: str, seconds: float) -> None:
-        """Keep the time.
-
-        Raises
-        ------
-        Superseded
-            If something newer is to be planned.
-        """
-        PLANNING.give_way()
-        if self._newer is not None and self._newer():
-            raise Superseded
-        self.times.append(StageTime(name, seconds))
-
-    def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Planning compiles no fusion."""
-
-    def fusion_end(
-        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
-    ) -> None:
-        """Planning compiles no fusion."""
 
 
 class Claimed(Exception):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from workbench.compiler.interop.thunder_api import TraceCtx
-from workbench.compiler.pipeline.compilation import StageTime
+from workbench.compiler.pipeline.stage_log import StageTime
 
 _PROVENANCE = "# Constructed by"
 

@@ -20,8 +20,8 @@ from workbench.compiler.fusion.fusion_source import FusionCode, code_of
 from workbench.compiler.interop.thunder_api import (
     TraceCtx,
 )
-from workbench.compiler.pipeline.compilation import StageTime
 from workbench.compiler.pipeline.pass_log import Pass, passes_of, printed
+from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.trace.corrections import Correction
 from workbench.compiler.trace.lazy_value import Later
 from workbench.compiler.trace.planning_lock import PLANNING, planned_property

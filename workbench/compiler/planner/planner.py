@@ -22,8 +22,9 @@ from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline import plan_corrections
 from workbench.compiler.pipeline.collective_order import UNPACK
-from workbench.compiler.pipeline.compilation import Executed, Hooks, StageLog, StageTime, executed, sites_under
+from workbench.compiler.pipeline.compilation import Executed, Hooks, executed, sites_under
 from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.pipeline.value_check import lost_in_tracing
 from workbench.compiler.planner.plan import UNPROVEN, Plan, Split, unmatched
 from workbench.compiler.trace import inplace_copies

@@ -1,0 +1,51 @@
+"""Wall times of the stages of a planning or compilation; a newer choice ends planning between two stages."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from workbench.compiler.trace.planning_lock import PLANNING, Superseded
+
+
+@dataclasses.dataclass(frozen=True)
+class StageTime:
+    """Wall time of one stage of planning or compilation."""
+
+    name: str
+    seconds: float
+
+
+class StageLog:
+    """An `Observer` that keeps stage times, and ends planning after any stage.
+
+    Parameters
+    ----------
+    newer : callable, optional
+        Says whether something newer is to be planned.
+    """
+
+    def __init__(self, newer: Callable[[], bool] | None = None) -> None:
+        self.times: list[StageTime] = []
+        self._newer = newer
+
+    def stage(self, name: str, seconds: float) -> None:
+        """Keep the time.
+
+        Raises
+        ------
+        Superseded
+            If something newer is to be planned.
+        """
+        PLANNING.give_way()
+        if self._newer is not None and self._newer():
+            raise Superseded
+        self.times.append(StageTime(name, seconds))
+
+    def fusion_begin(self, name: str, index: int, count: int) -> None:
+        """Planning compiles no fusion."""
+
+    def fusion_end(
+        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
+    ) -> None:
+        """Planning compiles no fusion."""
