@@ -79,7 +79,7 @@ def test_files_named_in_pages_and_docstrings_exist() -> None:
         for name in NAMED.findall((ROOT / page).read_text())
         if not any(f"/{path}".endswith(f"/{name.removeprefix('../')}") for path in listed)
     ]
-    of_thunder = "workbench/compiler/interop/patches.py: torch_autograd.py"
+    of_thunder = "workbench/compiler/interop/dynamo_patches.py: torch_autograd.py"
     assert [each for each in missing if each != of_thunder] == []
 
 

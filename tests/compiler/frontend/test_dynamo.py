@@ -29,7 +29,7 @@ from tests.strategies import NAMESPACE, RandomProgram, programs
 from workbench.bench import Workbench
 from workbench.compiler.driver.jit import proofs_of
 from workbench.compiler.frontend import dynamo, dynamo_session, fx_to_thunder
-from workbench.compiler.interop import dynamo_stance, patches
+from workbench.compiler.interop import dynamo_stance, thunder_patches
 from workbench.compiler.trace.stable_ids import is_statement
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.interop.torch_private import dynamo_config
@@ -536,7 +536,7 @@ def test_the_trace_for_a_plan_equals_that_of_thunders_interpreter(monkeypatch: p
     monkeypatch.setattr(fx_to_thunder, "_results", noted)
     given = {"bias": torch.zeros(3)}
     workbench.open(_Held(), torch.ones(2, 3), **given)
-    monkeypatch.setattr(patches, "for_a_plan", contextlib.nullcontext)
+    monkeypatch.setattr(thunder_patches, "for_a_plan", contextlib.nullcontext)
     workbench.open(_Held(), torch.ones(2, 3), **given)
     planned, interpreted = told
     assert planned == interpreted

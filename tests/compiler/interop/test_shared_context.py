@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler.frontend import dynamo_session
-from workbench.compiler.interop import dynamo_stance, patches
+from workbench.compiler.interop import dynamo_patches, dynamo_stance, fake_gpu
 from workbench.compiler.interop.thunder_api import sdpaex, thunder
 from workbench.interop.torch_private import (
     InliningInstructionTranslator,
@@ -30,11 +30,11 @@ CONTEXTS: dict[str, Context] = {
     "stance": dynamo_stance.usual,
     "layers": dynamo_session.layers_read_through,
     "collections": dynamo_session.no_collections,
-    "meta": patches.found_on_meta,
-    "a gpu": patches.says_there_is_a_gpu,
-    "a recent gpu": patches.recent_gpu,
-    "loops": patches.graph_breaks_in_loops,
-    "names": patches.global_names_of_functions,
+    "meta": fake_gpu.found_on_meta,
+    "a gpu": fake_gpu.says_there_is_a_gpu,
+    "a recent gpu": fake_gpu.recent_gpu,
+    "loops": dynamo_patches.graph_breaks_in_loops,
+    "names": dynamo_patches.global_names_of_functions,
 }
 
 
@@ -123,7 +123,7 @@ open_one()
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "planned"])
 def test_a_program_opens_first_in_a_thread_that_has_ended(device: str) -> None:
-    """Without `patches._keep_missing_gpu` the process crashes with a CUDA build of PyTorch and no GPU."""
+    """Without `fake_gpu._keep_missing_gpu` the process crashes with a CUDA build of PyTorch and no GPU."""
     command = [sys.executable, "-c", IN_A_THREAD, device]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr[-2000:]

@@ -23,7 +23,7 @@ from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_
 from workbench.compiler.frontend import graph_breaks as parts
 from workbench.compiler.frontend.fx_to_thunder import checkpointed
 from workbench.compiler.frontend.trace_errors import FAILS, is_final, remedy
-from workbench.compiler.interop import devices, patches, thunder_api
+from workbench.compiler.interop import devices, fake_gpu, source_file, thunder_api, thunder_patches
 from workbench.compiler.interop.gc_pause import few_collections
 from workbench.compiler.interop.thunder_api import (
     PrimIDs,
@@ -157,7 +157,7 @@ class Capture:
         with (
             installed.installed(),
             modes.restored(self.program.modes),
-            patches.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
+            fake_gpu.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
             _thunder(self._compile_data, self._compile_stats, self._cache_info),
         ):
             yield
@@ -462,7 +462,7 @@ def _captured(
             if way == "interpreter":
                 inside.enter_context(interpreter_checks.policies_refused())
             drawn = interpreter_checks.nothing_drawn() if way == "interpreter" else nullcontext()
-            with drawn, suppress(Claimed), patches.functions_run() as functions, patches.for_a_plan():
+            with drawn, suppress(Claimed), thunder_patches.functions_run() as functions, thunder_patches.for_a_plan():
                 jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
             with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
@@ -539,7 +539,7 @@ def _own_line(error: BaseException) -> str:
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not patches.is_library(frame.filename)
+        if not source_file.is_library(frame.filename)
         and not frame.filename.startswith(_COMPILER)
         and ("site-packages" in frame.filename or not frame.filename.startswith(_STDLIB))
     ]

@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from workbench.compiler.fastpath.call_memo import OF_TRACING
 from workbench.compiler.fastpath.own_executors import executor_by_name
-from workbench.compiler.interop.patches import SourceFile
+from workbench.compiler.interop.source_file import SourceFile
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     Proxy,

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.interop.patches import SourceFile
+from workbench.compiler.interop.source_file import SourceFile
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     PrimIDs,

@@ -37,7 +37,7 @@ from workbench.compiler.frontend.module_reuse import Written, traced_once
 from workbench.compiler.frontend.sharded_graphs import AmongRanks, handed_back, handed_on, module_of
 from workbench.compiler.frontend.source_frames import Frame, frames_of
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, remedy
-from workbench.compiler.interop import dynamo_stance, patches
+from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
 from workbench.compiler.interop.thunder_api import Transform
 from workbench.compiler.trace.stable_ids import told_place
@@ -506,7 +506,7 @@ def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
     own_error = _own_error(parts) if raises else _known_error(lines[0], explained)
     raises = bool(own_error) or raises
     reason, detail = (RAISES, own_error) if raises else (lines[0], explained)
-    own = [frame for frame in frames if not patches.is_library(frame.file)]
+    own = [frame for frame in frames if not source_file.is_library(frame.file)]
     where = told_place(own[-1].file, own[-1].line) if own else ""
     advice = (
         remedy(" ".join((reason, detail, *(f"{frame.file} in {frame.function}" for frame in frames)))) if intro else ""

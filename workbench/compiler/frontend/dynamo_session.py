@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.interop import dynamo_stance, patches
+from workbench.compiler.interop import dynamo_patches, dynamo_stance
 from workbench.compiler.interop.dynamo_cleanup import noted
 from workbench.compiler.interop.shared_context import together
 from workbench.compiler.lowering import without_value_checks
@@ -133,8 +133,8 @@ def _ours() -> Iterator[None]:
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
-        told = patches.settings_told_without_functions()
-        with dynamo_stance.usual(), layers_read_through(), patches.global_names_of_functions(), told:
+        told = dynamo_patches.settings_told_without_functions()
+        with dynamo_stance.usual(), layers_read_through(), dynamo_patches.global_names_of_functions(), told:
             yield
     finally:
         for name, value in before.items():

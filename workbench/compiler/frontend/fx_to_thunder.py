@@ -30,7 +30,7 @@ from workbench.compiler.frontend.module_reuse import Block
 from workbench.compiler.frontend.selective_checkpoints import saved_nodes
 from workbench.compiler.frontend.source_frames import Frame, place_of
 from workbench.compiler.frontend.trace_errors import ASSERTED, DRAWS_AGAIN, FLEXIBLE, remedy
-from workbench.compiler.interop import default_dtype_device, patches
+from workbench.compiler.interop import default_dtype_device, source_file, thunder_patches
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     Proxy,
@@ -218,9 +218,9 @@ def trace_as(
     program : callable
     source : GraphSource
     of_arguments : callable, optional
-        See `patches.Makes`.
+        See `thunder_patches.Makes`.
     """
-    patches.trace_with(program, patches.Makes(functools.partial(_results, source), of_arguments))
+    thunder_patches.trace_with(program, thunder_patches.Makes(functools.partial(_results, source), of_arguments))
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -390,7 +390,7 @@ class _Tracer(fx.Interpreter):
 
     def _place(self, n: fx.Node) -> tuple[Place, Frame]:
         scope, frame = place_of(n, self.source.paths)
-        file = patches.SourceFile(frame.file, scope, frame.file, frame.line)
+        file = source_file.SourceFile(frame.file, scope, frame.file, frame.line)
         return (file, Positions(lineno=frame.line or None)), frame
 
     def _run_block(self, block: Block, first: Block) -> Any:

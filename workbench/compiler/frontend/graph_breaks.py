@@ -25,7 +25,7 @@ from workbench.compiler.frontend.dynamo_session import compiled_by, no_collectio
 from workbench.compiler.frontend.fake_step import Rehearsal
 from workbench.compiler.frontend.fx_to_thunder import constants_of, name_of, refused
 from workbench.compiler.frontend.source_frames import place_of
-from workbench.compiler.interop import patches
+from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, noted
 from workbench.compiler.lowering.call_normalization import named_in_place
 from workbench.compiler.trace.stable_ids import known_file
@@ -213,10 +213,10 @@ def _pieces_of(
     # What the program makes anew between its graphs is real.
     optimizers = held(program).optimizers
     for optimizer in optimizers:
-        patches.make_state_fake(optimizer, mode)
-    loops = patches.graph_breaks_in_loops() if optimizers else nullcontext()
-    real = patches.takes_real_tensors(mode)
-    with settings(LIMIT), no_collections(), loops, real, patches.backward_without_gpu(mode):
+        fake_gpu.make_state_fake(optimizer, mode)
+    loops = dynamo_patches.graph_breaks_in_loops() if optimizers else nullcontext()
+    real = fake_gpu.takes_real_tensors(mode)
+    with settings(LIMIT), no_collections(), loops, real, fake_gpu.backward_without_gpu(mode):
         call = compiled_by(program, Backend(ref(act)), whole=False)
         call(*args, **kwargs)
         first = found
@@ -333,7 +333,7 @@ class CompiledParts(Compiled):
     ) -> None:
         self.jitted: list[Any] = []
         self._compiler_of = compiler_of
-        patches.run_backward_outside_dynamo()
+        dynamo_patches.run_backward_outside_dynamo()
         self._cutter = Cutter(program)
         self._takes_steps = bool(held(program).optimizers)
         self._runs: list[Run] = []
@@ -341,7 +341,7 @@ class CompiledParts(Compiled):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program, compiled; where nothing compiled fits the call, compile it first."""
-        with patches.graph_breaks_in_loops() if self._takes_steps else nullcontext():
+        with dynamo_patches.graph_breaks_in_loops() if self._takes_steps else nullcontext():
             return super().__call__(*args, **kwargs)
 
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:

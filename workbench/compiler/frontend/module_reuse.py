@@ -21,7 +21,7 @@ from torch import fx
 
 from workbench.compiler.frontend.module_equality import Call, NotAlikeError, call_of, differing, reads
 from workbench.compiler.frontend.module_template import EXISTING, Before, Sample, sample_of, told, write
-from workbench.compiler.interop import patches
+from workbench.compiler.interop import dynamo_patches
 from workbench.compiler.lowering.alias_writes import writes
 from workbench.interop.torch_private import tree_iter
 
@@ -106,7 +106,7 @@ def traced_once(program: Any) -> Iterator[Written]:
     if not repeated:
         yield written
         return
-    with patches.dynamo_watched(_Tracing(repeated, written)):
+    with dynamo_patches.dynamo_watched(_Tracing(repeated, written)):
         yield written
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from torch import fx
 
-from workbench.compiler.interop import patches
+from workbench.compiler.interop import source_file
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
@@ -42,7 +42,7 @@ def frames_of(text: str) -> list[Frame]:
 @functools.lru_cache(maxsize=1 << 10)  # the layers of a model have their stacks in common
 def _own_frame(text: str) -> Frame:
     """The innermost frame of a stack that is a person's own."""
-    own = [frame for frame in frames_of(text) if not patches.is_library(frame.file)]
+    own = [frame for frame in frames_of(text) if not source_file.is_library(frame.file)]
     return own[-1] if own else Frame("", 0, "")
 
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from workbench.compiler.interop import patches
+from workbench.compiler.interop import thunder_patches
 from workbench.compiler.interop.devices import nvfuser_module
 from workbench.compiler.trace import inplace_copies
 from workbench.compiler.trace.fingerprints import structure_key
@@ -46,7 +46,7 @@ class Definitions:
                 self._new.append(_Defined(made, asked))
             return made
 
-        with patches.defined_by(nvfuser_module(), created):
+        with thunder_patches.defined_by(nvfuser_module(), created):
             yield
 
     @contextlib.contextmanager
@@ -67,7 +67,7 @@ class Definitions:
         for defined in self._new:
             self._known.setdefault(_key(*defined.asked), defined)
         self._new.clear()
-        with patches.defined_by(nvfuser_module(), created):
+        with thunder_patches.defined_by(nvfuser_module(), created):
             yield
 
 

@@ -22,7 +22,7 @@ from workbench.compiler.fusion.fusion_passes import KeptPasses, Parts, Regions, 
 from workbench.compiler.fusion.inductor_write_hazards import seen_twice
 from workbench.compiler.fusion.merge_regions import made_one
 from workbench.compiler.fusion.rematerialize import RematOptions, Report, rematerialize
-from workbench.compiler.interop import dynamo_stance, patches
+from workbench.compiler.interop import dynamo_stance, inductor_patches
 from workbench.compiler.interop.devices import nvfuser_module
 from workbench.compiler.interop.inductor_timings import RegionTimes
 from workbench.compiler.interop.thunder_api import (
@@ -237,7 +237,7 @@ class LazyRegion:
             return self.compiled(*args)
         members, inputs, outputs = list(bsym.subsymbols), list(bsym.args), list(bsym.output)
         with FirstCall(compilation, self.name) as first:
-            with patches.inductor_options(compiles=not seen_twice(members, inputs)):
+            with inductor_patches.inductor_options(compiles=not seen_twice(members, inputs)):
                 made = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
             compiled = dynamo_stance.ignored(made)
             first.defined()

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import torch
 
-from workbench.compiler.interop import patches
+from workbench.compiler.interop import fake_gpu
 from workbench.core.config import DEVICES
 from workbench.core.executor import executor_named, executor_names, why_no_nvfuser
 from workbench.errors import Advice, DeviceError, shown
@@ -87,7 +87,7 @@ def nvfuser_module() -> ModuleType:
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
 
         return impl
-    with patches.says_there_is_a_gpu():
+    with fake_gpu.says_there_is_a_gpu():
         from workbench.compiler.interop.nvfuser_api import nvfuserex
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
 
@@ -100,5 +100,5 @@ def nvfuser_module() -> ModuleType:
 @contextlib.contextmanager
 def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
     """Inside, Thunder plans for a GPU whose tensors are the fake ones of `mode`."""
-    with mode, patches.found_on_meta(), patches.recent_gpu():
+    with mode, fake_gpu.found_on_meta(), fake_gpu.recent_gpu():
         yield

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.compiler.fastpath import install
 from workbench.compiler.fastpath.own_executors import gradient_rule
-from workbench.compiler.interop import double_backward, patches, thunder_api
+from workbench.compiler.interop import double_backward, thunder_api, thunder_patches
 from workbench.compiler.interop.thread_patches import Place, ThreadPatches, wrapped
 from workbench.compiler.interop.thunder_api import cell_of, transforms
 from workbench.compiler.lowering import thunder_fixes
@@ -22,7 +22,7 @@ from workbench.programs.modes import turn_given_up
 
 def _places() -> list[Place]:
     rule = wrapped(transforms, "_get_gradfn_and_executor", gradient_rule, everywhere=True)
-    return [*patches.PLACES, *thunder_fixes.PLACES, rule]
+    return [*thunder_patches.PLACES, *thunder_fixes.PLACES, rule]
 
 
 _compilation = ThreadPatches("compilation", _places)
@@ -67,7 +67,7 @@ def _traced(stock: Callable[..., Any]) -> Callable[..., Any]:
             with compiled_alone(), installed():
                 return stock(*args, **kwargs)
         except BaseException:
-            patches.forget_layouts()
+            thunder_patches.forget_layouts()
             raise
 
     return acquire_initial_trace
@@ -79,6 +79,6 @@ def _built(stock: Callable[..., Any]) -> Callable[..., Any]:
             with compiled_alone(), installed():
                 return stock(*args, **kwargs)
         finally:
-            patches.forget_layouts()
+            thunder_patches.forget_layouts()
 
     return apply_transforms_and_build_cache_entry

@@ -24,7 +24,7 @@ from workbench.compiler.fusion.executors import (
     Observer,
 )
 from workbench.compiler.fusion.fusion_passes import own_names
-from workbench.compiler.interop import patches, thunder_api
+from workbench.compiler.interop import thunder_api, thunder_patches
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
@@ -236,7 +236,7 @@ class Hooks:
         self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         if not self.parallel:
             # Where it is to run; for a plan they are known once it is captured.
-            self.stage = self.stage.of_tensors(patches.laid_out(), {}, frozenset())
+            self.stage = self.stage.of_tensors(thunder_patches.laid_out(), {}, frozenset())
         return self.stage
 
     def _stage(self, gradients: Later[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> Stage:

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from workbench.compiler.interop.patches import SourceFile
+from workbench.compiler.interop.source_file import SourceFile
 from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, from_trace, prims
 from workbench.compiler.trace.bsym_memo import STRUCTURE, made_names, read_names, structure_of
 from workbench.core.graph import Origin

@@ -1,0 +1,260 @@
+"""Patches of Thunder where it has no extension point, each with its reason and how to see when it can go.
+
+Importing this module replaces nothing. `PLACES` is in force while we trace or compile, see `installed`. Patches hold
+for the threads that are inside alone, and are taken back after: see `thread_patches`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import FunctionType, MappingProxyType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import opt_einsum
+import torch
+
+from workbench.compiler.interop.source_file import SourceFile, user_position
+from workbench.compiler.interop.thread_patches import Place, ThreadPatches, inside_module, wrapped
+from workbench.compiler.interop.thunder_api import (
+    Proxy,
+    PseudoInst,
+    TraceCtx,
+    TraceResults,
+    get_interpreterruntimectx,
+    get_tracectx,
+    interpreter,
+    jit_ext,
+    opcode_handlers,
+    thunder,
+    unwrap,
+)
+from workbench.interop.torch_private import FakeTensorMode
+
+
+def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, positions: Any) -> None:
+    """Let each traced statement know its module path and the user's own line.
+
+    Thunder records the innermost frame only, which lies inside PyTorch for most modules, and no module path. It calls
+    `set_current_source_location` with the interpreter's frames at hand, so the file name handed on can carry both.
+    It can go once `BoundSymbol` has a module path of its own.
+    """
+    if filename is not None and not isinstance(filename, SourceFile):
+        filename = SourceFile(filename, *user_position())
+    stock(self, filename, positions)
+
+
+def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -> Any:
+    """A comparison, recorded where it stands: Thunder runs its operator itself, with the place of the call before.
+
+    It can go once Thunder interprets comparisons as it does arithmetic.
+    """
+    trace = get_tracectx()
+    if trace is not None and any(isinstance(unwrap(operand), Proxy) for operand in (stack[-1], stack[-2])):
+        trace.set_current_source_location(*get_interpreterruntimectx().get_current_user_source_location())
+    return stock(inst, stack=stack, **kwargs)
+
+
+def _rename_but_parameters(stock: Any, orig_value: Any, name: str, is_internal: bool | None = None) -> None:
+    """Let each parameter and buffer of a program be called by its path, which sites of collectives are called by.
+
+    Thunder does so, and then renames the first that a function calls its local ``weight``, as PyTorch's convolutions
+    do: which that is changes with the program. It can go once Thunder leaves them their names.
+    """
+    if not _is_held(getattr(unwrap(orig_value), "history", None)):
+        stock(orig_value, name, is_internal)
+
+
+def _is_held(history: Any) -> bool:
+    """Whether a value is read off a module's parameters or buffers."""
+    read = history.inputs[0] if history is not None and history.inst is PseudoInst.BINARY_SUBSCR else None
+    return read is not None and len(read.inputs) > 1 and read.inputs[1].value in ("_parameters", "_buffers")
+
+
+class _Running(threading.local):
+    functions: set[FunctionType] | None = None
+
+
+_running = _Running()
+
+
+@contextlib.contextmanager
+def functions_run() -> Iterator[set[FunctionType]]:
+    """Inside, the functions that Thunder's interpreter goes through in this thread, while we trace, are gathered.
+
+    It asks each for its code, by a name that is replaced. It can go once the interpreter tells.
+    """
+    before, found = _running.functions, set[FunctionType]()
+    _running.functions = found
+    try:
+        yield found
+    finally:
+        _running.functions = before
+
+
+def _extract_code(stock: Any, function: Any) -> Any:
+    if _running.functions is not None and isinstance(function, FunctionType):
+        _running.functions.add(function)
+    return stock(function)
+
+
+_made: WeakKeyDictionary[Callable[..., Any], Makes] = WeakKeyDictionary()
+_for_a_plan: ContextVar[bool] = ContextVar("_for_a_plan", default=False)
+_laid_out: ContextVar[Mapping[str, torch.Tensor]] = ContextVar("_laid_out", default=MappingProxyType({}))
+
+
+@dataclasses.dataclass(frozen=True)
+class Makes:
+    """How the traces of a function come about.
+
+    Attributes
+    ----------
+    of_found : callable
+        Makes them of what Thunder's interpreter found.
+    of_arguments : callable, optional
+        Makes what the interpreter would find, without checks of arguments, of the function and its arguments; gives
+        None where it cannot.
+    """
+
+    of_found: Callable[[TraceResults], TraceResults]
+    of_arguments: Callable[[Callable[..., Any], Sequence[Any]], TraceResults | None] | None = None
+
+
+def trace_with(function: Callable[..., Any], makes: Makes) -> None:
+    """Let `thunder.jit` have the traces of `function` made otherwise, while we trace it.
+
+    Thunder has one way from a function to its first traces, its bytecode interpreter, and calls it by a name that is
+    replaced; all other functions go through it as ever. It can go once `thunder.jit` takes traces, or FX graphs as they
+    are.
+    """
+    _made[function] = makes
+
+
+@contextlib.contextmanager
+def for_a_plan() -> Iterator[None]:
+    """Inside, what is traced is not called: its prologue may hand arguments on unchecked, which saves interpreting."""
+    before = _for_a_plan.set(True)
+    try:
+        yield
+    finally:
+        _for_a_plan.reset(before)
+
+
+def laid_out() -> Mapping[str, torch.Tensor]:
+    """Tensors without values that lie as those for which a graph is being compiled, by name; none where all are plain.
+
+    What a kernel allocates hangs on how its arguments lie, which Thunder's proxies do not say.
+    """
+    return _laid_out.get()
+
+
+def forget_layouts() -> None:
+    """Let go of those tensors, once a graph is compiled."""
+    _laid_out.set(MappingProxyType({}))
+
+
+def _layouts(function: Callable[..., Any], args: Sequence[Any]) -> Mapping[str, torch.Tensor]:
+    given = {name: x for name, x in zip(inspect.signature(function).parameters, args, strict=False) if type(x) in _HELD}
+    if any(x.layout is not torch.strided for x in given.values()):
+        return {}
+    storages = [x.untyped_storage() for x in given.values()]
+    whole = all(x.is_contiguous() and x.nbytes == s.nbytes() for x, s in zip(given.values(), storages, strict=True))
+    if whole and len({s._cdata for s in storages}) == len(storages):
+        return {}
+    mode = FakeTensorMode()
+    return {name: mode.from_tensor(x) for name, x in given.items()}
+
+
+_HELD = (torch.Tensor, torch.nn.Parameter)
+
+
+def _interpret_or_make(
+    interpret: Any, fn: Callable[..., Any], args: Sequence[Any], /, *more: Any, **options: Any
+) -> TraceResults:
+    makes = _made.get(fn) if isinstance(fn, FunctionType | torch.nn.Module) else None
+    found = None
+    _laid_out.set({} if makes is None or _for_a_plan.get() else _layouts(fn, args))
+    if makes is not None and makes.of_arguments is not None and _for_a_plan.get():
+        found = makes.of_arguments(fn, args)
+    if found is None:
+        found = interpret(fn, args, *more, **options)
+    return found if makes is None else makes.of_found(found)
+
+
+@contextlib.contextmanager
+def defined_by(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
+    """Inside, Thunder gets nvFuser's definitions from `define`, called with Thunder's own function before the rest.
+
+    In all threads: autograd runs a backward on a GPU in one of its own. It is for the process of a run.
+    """
+    stock = nvfuser.create_fd
+    nvfuser.create_fd = functools.partial(define, stock)
+    try:
+        yield
+    finally:
+        nvfuser.create_fd = stock
+
+
+class _InOrder(frozenset[str]):
+    """Labels that are gone through in their order: that of a set hangs on hashes that Python draws for each process."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(super().__iter__()))
+
+
+def _in_order(name: str) -> Any:
+    of_sets = getattr(frozenset, name)
+
+    def method(*args: Any) -> Any:
+        made = of_sets(*args)
+        return made if made is NotImplemented else _InOrder(made)
+
+    return method
+
+
+for _name in (
+    *("__and__", "__rand__", "__or__", "__ror__", "__sub__", "__rsub__", "__xor__", "__rxor__"),
+    *("copy", "difference", "intersection", "symmetric_difference", "union"),
+):
+    setattr(_InOrder, _name, _in_order(_name))
+
+
+def _contract_path(*args: Any, **options: Any) -> Any:
+    path, found = opt_einsum.contract_path(*args, **options)
+    found.contraction_list = [(each[0], _InOrder(each[1]), *each[2:]) for each in found.contraction_list]
+    return path, found
+
+
+def _contract_in_order() -> list[Place]:
+    """Let ``einsum`` take the dimensions that it contracts, and those that are left, in the order of their labels.
+
+    Thunder goes through sets of them, so that statements, sites and memory were others in each process, and a config
+    that one exported had sites that another did not know. It can go once ``torch.einsum("ibh,hnd->ibnd", x, w)`` is
+    traced alike under all of Python's hash seeds. Its module makes sets of labels nowhere else.
+    """
+
+    def labels(_: Any, patches: ThreadPatches) -> Any:
+        here = patches.here
+        return lambda *given: frozenset(*given) if here.value is None else _InOrder(*given)
+
+    return [
+        Place(thunder.torch, "frozenset", labels),
+        inside_module(thunder.torch, "opt_einsum", contract_path=_contract_path),
+    ]
+
+
+PLACES: tuple[Place, ...] = (
+    wrapped(TraceCtx, "set_current_source_location", _set_location_and_scope),
+    wrapped(opcode_handlers, "COMPARE_OP", _compare_in_its_place),
+    wrapped(jit_ext, "_maybe_update_proxy_name", _rename_but_parameters),
+    wrapped(interpreter, "extract_code", _extract_code),
+    wrapped(thunder, "thunder_general_jit", _interpret_or_make),
+    *_contract_in_order(),
+)
+"""What is replaced while we trace and compile."""
