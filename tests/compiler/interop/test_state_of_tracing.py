@@ -14,7 +14,7 @@ import torch
 
 import workbench
 from workbench.compiler.fastpath import call_memo, install
-from workbench.compiler.interop import patches
+from workbench.compiler.interop import fake_gpu, thunder_patches
 from workbench.compiler.interop.devices import planned_gpu
 from workbench.compiler.interop.thunder_api import (
     TensorProxy,
@@ -121,7 +121,7 @@ def test_another_thread_sees_no_gpu_while_one_is_planned_for() -> None:
     found: list[Any] = []
 
     def plan(let_go: Callable[[], None]) -> None:
-        with planned_gpu(FakeTensorMode()), patches.says_there_is_a_gpu():
+        with planned_gpu(FakeTensorMode()), fake_gpu.says_there_is_a_gpu():
             assert torch.cuda.get_device_capability() == (9, 0)
             assert torch.cuda.is_available()
             let_go()
@@ -151,7 +151,7 @@ def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) ->
             raise NotImplementedError
         return found
 
-    patches.trace_with(program, patches.Makes(noted))
+    thunder_patches.trace_with(program, thunder_patches.Makes(noted))
     compiled = installed.jit(program)
     with pytest.raises(NotImplementedError) if fails else torch.no_grad():
         compiled(torch.randn(4, 3).t())

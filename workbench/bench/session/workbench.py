@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.cost.collective_overlap import Overlap
 from workbench.analysis.cost.machines import H100, Machine
-from workbench.bench.session.capture_info import WayIn
-from workbench.bench.session.export import Files
 from workbench.bench.session.fit_request import used_on
 from workbench.bench.session.history import History
 from workbench.bench.session.machine_choice import machine_of, of_device
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from workbench.runs.process.run_control import Run
 
 
-class Workbench(WayIn, Files):
+class Workbench:
     """A program with its choices, plan and runs. Made by `workbench.open`.
 
     Parameters
@@ -88,7 +86,24 @@ class Workbench(WayIn, Files):
 
         show(self, tab=tab)
 
-    # Choices.
+    # How the program was captured.
+
+    @property
+    def capture(self) -> str:
+        """How the program came in: ``dynamo``, ``interpreter`` or ``parts``."""
+        return self._captured.way
+
+    @property
+    def capture_reason(self) -> str:
+        """Why it came in that way."""
+        return self._captured.why
+
+    @property
+    def on_disk(self) -> str:
+        """``from disk`` where tracing was spared; else whether it is kept there for the next opening, or why not."""
+        return self._captured.on_disk
+
+    # What is chosen.
 
     @property
     def choices(self) -> dict[str, str]:
@@ -98,7 +113,7 @@ class Workbench(WayIn, Files):
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Choices of the user; the others were found by `fit`."""
+        """Those of them that a person made; the others were found by `fit`."""
         with self._lock:
             return self._history.pinned
 
@@ -130,7 +145,7 @@ class Workbench(WayIn, Files):
         self._notify()
 
     def overlap(self, plan: Plan | None = None) -> Overlap | None:
-        """Overlap of collectives with compute, simulated on `machine`; None if there are no collectives.
+        """Collectives beside compute, simulated on `machine`; None if there are none.
 
         Parameters
         ----------
@@ -158,7 +173,7 @@ class Workbench(WayIn, Files):
 
     @property
     def plan(self) -> Plan:
-        """Plan that Thunder would execute under the choices in force."""
+        """What Thunder would execute under the choices in force."""
         return self._planner.plan(self.choices)
 
     @property
@@ -168,11 +183,11 @@ class Workbench(WayIn, Files):
 
     @property
     def stock_plan(self) -> Plan:
-        """Plan that unmodified Thunder would execute."""
+        """What unmodified Thunder would execute."""
         return self._planner.plan({})
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Return Thunder's plan under other choices, all of them; those in force stay. `keep` it for later calls.
+        """What Thunder would execute under other choices, all of them; those in force stay. `keep` it for later calls.
 
         Raises
         ------
@@ -312,7 +327,7 @@ class Workbench(WayIn, Files):
         -------
         Prediction or Plan
             Both have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. Arithmetic alone
-            where nothing is fused; if something is, the plan is made.
+            where nothing is fused; otherwise the plan is made.
         """
         from workbench.compiler import api
 
@@ -325,13 +340,13 @@ class Workbench(WayIn, Files):
         return quick if quick is not None else self._settle(wanted, choices, self._planner.plan)
 
     def effects(self, id: str) -> dict[str, Effect]:
-        """Return the effect on the whole plan of each other legal option of a site."""
+        """What the whole plan would gain or lose under each other legal option of a site."""
         site = self.site(id)
         options = (option for option in site.options if option != site.choice and option not in site.illegal)
         return Effects({option: self.effect({id: option}) for option in options})
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
-        """Return the effect on the whole plan of `choices` on top of those in force."""
+        """What the whole plan would gain or lose if `choices` were made on top of those in force."""
         from workbench.compiler.api import Plan
 
         now, then = self.predict({}), self.predict(choices)
@@ -340,7 +355,7 @@ class Workbench(WayIn, Files):
         return effect_of(now, then, choices, self.machine)
 
     def worth(self) -> Worth:
-        """Weigh further choices on top of those in force; shown as the best ten. Times by the device's rates."""
+        """What weighs further choices on top of those in force; shown as the best ten. Times by the device's rates."""
         from workbench.bench.fit.choice_ranking import Worth
 
         machine = of_device(self)
@@ -350,8 +365,8 @@ class Workbench(WayIn, Files):
     def cuts(self, *, machine: str | Machine | None = None) -> Cuts:
         """Weigh cuts between fusions: compilations against peak, saved bytes and step; a table, and nothing is changed.
 
-        Values that pass between fusions are recomputed, or the reverse, the same in all layers; presets of cuts are
-        tried, too. Plans are predicted with identical fusions compiled once, beside the choices made by hand.
+        What fusions hand to each other is made again, or the reverse, the same in all layers; and the presets of cuts.
+        Plans are predicted with identical fusions compiled once, beside what was chosen by hand.
 
         Parameters
         ----------
@@ -428,7 +443,7 @@ class Workbench(WayIn, Files):
     ) -> Fit:
         """Choose what to save, recompute, offload and move: the least time under a peak, or the least peak in a time.
 
-        Choices made by hand stay; those of an earlier `fit` do not. One `undo` takes it back.
+        What was chosen by hand stays; what an earlier `fit` chose does not. One `undo` takes it back.
 
         Parameters
         ----------
@@ -495,7 +510,7 @@ class Workbench(WayIn, Files):
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
             return None
-        # Before observers are notified.
+        # Before anyone is told of them.
         self._history.found(choices)
         return self._chosen({**gone, **choices})
 
@@ -509,12 +524,12 @@ class Workbench(WayIn, Files):
 
     @property
     def can_undo(self) -> bool:
-        """Return whether there is a change to take back."""
+        """Whether there is a change to take back."""
         return self._history.can_go(-1)
 
     @property
     def can_redo(self) -> bool:
-        """Return whether there is a change to make again."""
+        """Whether there is a change to make again."""
         return self._history.can_go(1)
 
     def _go(self, by: int) -> None:
@@ -524,12 +539,12 @@ class Workbench(WayIn, Files):
             self._history.go(by)
         self._notify()
 
-    # Observers.
+    # Who is told.
 
     def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after every change of choices or runs; returns what ends that.
 
-        An exception of a callback goes to the log: the change is made, and other callbacks are called all the same.
+        What a callback raises goes to the log: the change is made, and other callbacks are called all the same.
         """
         self._observers.append(callback)
 
@@ -545,7 +560,7 @@ class Workbench(WayIn, Files):
         for callback in tuple(self._observers):
             callbacks.call(callback, of=self.program.name)
 
-    # Running and exporting.
+    # What is run and taken away.
 
     def run(
         self,
@@ -561,7 +576,7 @@ class Workbench(WayIn, Files):
         Parameters
         ----------
         wait : bool
-            Return when it has ended; by default at once.
+            Return when it has ended; otherwise at once.
         name : str
             For people.
         folder : path, optional
@@ -633,8 +648,67 @@ class Workbench(WayIn, Files):
 
         return prepare(self, name=name, folder=folder, options=options, against=against)
 
+    # Files.
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the choices as a Python file that anyone can read, and `workbench.load` reads back.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool
+            Replace a file that is no config, too; a config is always replaced.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, and why; see `Config.write`.
+        """
+        return self.config.write(path, self.notes(), overwrite=overwrite)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write plan, choices and figures as one ``.plan.json``, which JupyterLab shows without a kernel.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool
+            Replace a file that is no saved plan, too; a saved plan is always replaced.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, and why.
+        """
+        from workbench.bench.report import saved_plan
+
+        return saved_plan.write(self, path, overwrite=overwrite)
+
+    def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write one HTML page that needs no network: graph, figures, plots, choices, runs, and how to have them again.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool
+            Replace a file that is no report, too; a report is always replaced.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, and why.
+
+        Examples
+        --------
+        >>> bench.report("out.html")  # doctest: +SKIP
+        PosixPath('out.html')
+        """
+        from workbench.bench.report import html_report
+
+        return html_report.write(self, path, overwrite=overwrite)
+
     def notes(self) -> dict[str, str]:
-        """Return the description of each site and the user's line, as exported configs have them."""
+        """What each site is, and the person's own line, as exported configs have them."""
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
 
     def app(self) -> Any:
