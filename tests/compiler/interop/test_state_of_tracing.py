@@ -66,14 +66,14 @@ def test_two_threads_that_leave_out_of_order_see_their_own_functions_and_leave_t
     seen: dict[str, set[FunctionType]] = {}
 
     def other() -> None:
-        with installed.installed(), patches.functions_run() as functions:
+        with installed.installed(), thunder_patches.functions_run() as functions:
             entered.set()
             may_leave.wait(60)
             interpreter.extract_code(second)
             seen["other"] = functions
 
     thread = threading.Thread(target=other)
-    with installed.installed(), patches.functions_run() as functions:
+    with installed.installed(), thunder_patches.functions_run() as functions:
         thread.start()
         assert entered.wait(60)
         interpreter.extract_code(first)
@@ -146,7 +146,7 @@ def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) ->
         return torch.tanh(x) * 2
 
     def noted(found: Any) -> Any:
-        seen.append(dict(patches.laid_out()))
+        seen.append(dict(thunder_patches.laid_out()))
         if fails:
             raise NotImplementedError
         return found
@@ -156,11 +156,11 @@ def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) ->
     with pytest.raises(NotImplementedError) if fails else torch.no_grad():
         compiled(torch.randn(4, 3).t())
     assert [list(names) for names in seen] == [["x"]]
-    assert patches.laid_out() == {}
+    assert thunder_patches.laid_out() == {}
 
 
 def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
-    one, other = patches._InOrder("dbca"), frozenset("cfae")
+    one, other = thunder_patches._InOrder("dbca"), frozenset("cfae")
     made = {
         "and": one & other, "or": one | other, "sub": one - other, "xor": one ^ other,
         "rand": other & one, "ror": other | one, "rsub": other - one, "rxor": other ^ one,
@@ -169,7 +169,7 @@ def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
     }  # fmt: skip
     # What a plain set makes of the operands in this order is a plain set's own.
     left = {name: each for name, each in made.items() if name not in ("rand", "ror", "rsub", "rxor")}
-    assert all(type(each) is patches._InOrder for each in left.values())
+    assert all(type(each) is thunder_patches._InOrder for each in left.values())
     assert all(list(each) == sorted(each) for each in left.values())
     assert made["and"] == frozenset("ac")
     assert made["xor"] == made["rxor"] == frozenset("bdef")

@@ -101,7 +101,7 @@ class Workbench:
     @property
     def on_disk(self) -> str:
         """``from disk`` where tracing was spared; else whether it is kept there for the next opening, or why not."""
-        return self._captured.on_disk
+        return self._captured.planned.on_disk
 
     # What is chosen.
 
