@@ -52,8 +52,8 @@ def check_file(name: str) -> Path:
 
     Raises
     ------
-    If the file does not exist.
-        If there is none.
+    ProgramError
+        If the file does not exist.
     """
     try:
         return paths.regular(_split(name)[0])
