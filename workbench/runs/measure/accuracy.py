@@ -71,16 +71,16 @@ class Accuracy:
         Largest absolute error.
     against : str
         ``thunder.jit`` or, for a program that Dynamo traces, ``thunderfx``; with `` and eager`` where nothing is
-        random. Where unmodified Thunder does not take the program at all, or is wrong, ``PyTorch eager`` or, for what
-        is random, ``stock plan``.
+        random. Where unmodified Thunder cannot compile the program, or is wrong, ``PyTorch eager`` or, with random
+        numbers, ``stock plan``.
     tensors : tuple of TensorError
         Those against `FLOAT64`, too, where the program can run so; they count for `ok`, and not for `max_error`.
     bitwise : bool or None
         Whether every bit of every tensor is what unmodified Thunder gives; None where that is not known.
     changed_kernels : tuple of str or None
-        Names of the fusions and statements that run and that unmodified Thunder does not have. Where there are none,
-        every bit has to be the same, unless unmodified Thunder's own differ from one run to the next; where there are
-        some, `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` is allowed. None where they are not known.
+        Names of the fusions and statements that run and that unmodified Thunder does not have. Without any, every bit
+        must be the same, unless unmodified Thunder's own differ from one run to the next; with some,
+        `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` is allowed. None where they are not known.
     unstable : bool
         Whether every bit is that of all references, and these themselves are far from double precision.
     is_saved : bool
@@ -102,7 +102,7 @@ class Accuracy:
 
     @property
     def relative_tolerance(self) -> dict[str, float]:
-        """What is allowed beside unmodified Thunder, as a share of the largest element, by data type; 0 is bitwise."""
+        """Allowed error against unmodified Thunder, as a share of the largest element, by data type; 0 is bitwise."""
         allowed: dict[str, float] = {}
         for tensor in self.tensors:
             if tensor.against in _THUNDERS and tensor.dtype in _BY_NAME:
@@ -112,7 +112,7 @@ class Accuracy:
 
     @property
     def words(self) -> str:
-        """Whether the bits are unmodified Thunder's and, where they need not be, why and what is allowed."""
+        """Statement whether the bits equal unmodified Thunder's and, where they need not, why and the tolerance."""
         if self.why and self.bitwise is None:
             return f"compared with {self.against}, as {self.why}"
         if self.changed_kernels is None or self.bitwise is None:
@@ -140,7 +140,7 @@ class Accuracy:
 
     @property
     def worst(self) -> TensorError | None:
-        """The tensor nearest to its tolerance, or farthest beyond; None where there is none."""
+        """Tensor nearest to its tolerance, or farthest beyond; None if there are no tensors."""
         return max(self._against(FLOAT64, False), key=lambda tensor: tensor.severity, default=None)
 
     @property
@@ -195,7 +195,7 @@ class Stepper:
 
     @property
     def device(self) -> torch.device:
-        """Where the program runs: the device of its first tensor, the CPU where it has none."""
+        """Device of the program's first tensor; the CPU if it has none."""
         tensors = [*self.inputs.values(), *self.parameters.values(), *self.buffers.values()]
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
@@ -212,7 +212,7 @@ class Stepper:
                 tensor.grad = None
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that was asked of it."""
+        """Wait until the device has finished all submitted work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -240,7 +240,7 @@ class Stepper:
         if len(floating) == 1 and floating[0].dim() == 0:
             floating[0].backward()
             return True
-        # For all outputs alike: which of them require grad differs between Thunder and eager.
+        # For all outputs: which of them require grad differs between Thunder and eager.
         if self._cotangents is None:
             self._cotangents = _draw_cotangents(floating, self.seed)
             self._loss = torch.zeros((), device=floating[0].device)
@@ -273,7 +273,7 @@ class Stepper:
             if tensor.requires_grad and tensor.is_leaf:
                 found[f"grad({name})"] = Recorded("grad", None if tensor.grad is None else _on_cpu(tensor.grad))
         if self.takes_steps:
-            # What an optimizer holds is made in its first step.
+            # An optimizer creates its state in its first step.
             made = state_of(self._original, self.run)
             found |= {name: Recorded("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
         for name, tensor in self._changeable():
@@ -335,16 +335,16 @@ def check(
     recorded : dict
         What `first_step` gave, of a program fresh from `build`.
     build : callable
-        Makes the program anew, with the same values each time, so that nothing leaks from one way into another.
+        Makes a new copy of the program, with the same values each time, so that no state passes between variants.
     seed : int
         The one that `first_step` was given.
     kernels : mapping of str to str, optional
-        What ran, as `workbench.compiler.planner.kernel_identity.kernels_of` says. Where unmodified Thunder runs no
-        others, every bit has to be the same.
+        Kernels that ran, from `workbench.compiler.planner.kernel_identity.kernels_of`. If unmodified Thunder runs the
+        same ones, every bit has to be the same.
     on_tensor : callable, optional
         Called with each comparison when it is made.
     capture : {'dynamo', 'interpreter', 'parts'}
-        How the program came in: Thunder is asked to trace it in the same way first, and a stock plan does.
+        Capture method of the program: Thunder traces it with the same method first, and so does a stock plan.
     modes : mapping of str to str, optional
         Of PyTorch, in force in each forward.
     draws_differ : sequence of str, optional
@@ -486,8 +486,8 @@ def _reference(
 ) -> Reference:
     """Step a fresh program by Thunder as it is installed.
 
-    A stock plan stands in for it where random numbers are drawn, which eager PyTorch does otherwise, and Thunder does
-    not take the program or is known to draw wrongly. Two ways of Thunder may draw otherwise, too.
+    A stock plan replaces it where random numbers are drawn, which eager PyTorch draws differently, and Thunder cannot
+    compile the program or is known to draw wrongly. Two capture methods of Thunder may draw differently, too.
     """
     from workbench.compiler import api
     from workbench.compiler.driver.as_installed import is_about_memory, refusal
@@ -534,7 +534,7 @@ def _wrong(
     own_errors: Mapping[str, float],
     least: float,
 ) -> str:
-    """How unmodified Thunder is wrong where eager PyTorch gives what the step gave; empty where it is right."""
+    """Describe how unmodified Thunder is wrong where eager PyTorch equals the step; empty if it is right."""
     held_to = partial(compare, expected=eager, against="eager", own_errors=own_errors, least=least)
     off = _farthest(held_to(reference.recorded))
     if off is None or _farthest(held_to(recorded)) is not None:
@@ -558,7 +558,7 @@ def _severity(error: TensorError) -> float:
 def _in_double(
     build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
 ) -> dict[str, Recorded] | None:
-    """What eager gives with every floating-point tensor in double precision; None where the program cannot run so."""
+    """Return eager's results with all floating-point tensors in double precision; None if the program cannot run so."""
     callable_, args, kwargs = build()
     if any(mode.startswith("autocast") for mode in modes):
         return None
@@ -578,14 +578,14 @@ def _in_double(
     except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
         return None
     finally:
-        # What a program closes over may be shared by all that are built.
+        # Objects that a program closes over may be shared by all copies.
         stepper.clear_grads()
         for tensor, data in zip(floating, single, strict=True):
             tensor.data = data
 
 
 def _own_errors(eager: Mapping[str, Recorded], double: Mapping[str, Recorded]) -> dict[str, float]:
-    """How far eager itself is from double precision, by tensor: what cancels there is rounding, in whatever order."""
+    """Return eager's own error against double precision, by tensor: cancellation there is rounding, in any order."""
     errors: dict[str, float] = {}
     for name, entry in double.items():
         exact, known = entry.value, eager[name].value if name in eager else None
@@ -635,7 +635,7 @@ def _finish(stepper: Stepper, outputs: Any) -> dict[str, Recorded]:
 class RandomWatch(TorchDispatchMode):
     """Notes whether random numbers are drawn: with a generator of the program's own, or with torch's, which moves on.
 
-    That an op may draw is not enough: attention without dropout is such an op.
+    It is not enough that an op may draw: attention without dropout is such an op.
     """
 
     def __init__(self) -> None:
@@ -706,7 +706,7 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 
 
 def _start_of(stepper: Stepper) -> list[tuple[str, tuple[int, ...], float]]:
-    """What tells two starts apart, at the price of reading each tensor once."""
+    """Return a fingerprint of a start, by reading each tensor once."""
     return [
         (name, tuple(tensor.shape), float(torch.nan_to_num(wide(tensor.detach())).sum()))
         for name, tensor in stepper._changeable()

@@ -1,4 +1,4 @@
-"""A few steps of training on ranks that share a program, and whether two ways to compile it come to the same."""
+"""A few steps of training on ranks that share a program, and comparison of two compilers' results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ type Compile = Callable[[torch.nn.Module], Callable[..., Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What a few steps came to.
+    """Results of a few steps.
 
     Attributes
     ----------
@@ -57,19 +57,20 @@ def check(
 ) -> Accuracy:
     """Train under a plan, by unmodified Thunder with the same sharing, and by PyTorch's `DistributedDataParallel`.
 
-    All ranks call it alike, in a process group. Where numbers are drawn, eager is left out: it draws others.
+    All ranks call it with the same arguments, in a process group. With random numbers, eager is left out: it draws
+    others.
 
     Parameters
     ----------
     compile_program : callable
-        Compiles a module as the plan says.
+        Compiles a module by the plan.
     unmodified : callable
-        As Thunder is installed, with the transforms that share it.
+        Compiles it by Thunder as it is installed, with the transforms that share the module.
     stock : callable
-        As a plan without choices: what is compared with where numbers are drawn and unmodified Thunder does not take
-        the program, or draws wrongly.
+        Compiles it by a plan without choices: the reference where numbers are drawn and unmodified Thunder cannot
+        compile the program, or draws wrongly.
     build : callable
-        Makes this rank's program anew: with the same parameters on all ranks, and inputs of its own.
+        Makes a new copy of this rank's program: with the same parameters on all ranks, and inputs of its own.
     seed : int
         Of this rank.
     modes : mapping of str to str, optional
