@@ -1,11 +1,11 @@
-"""A program of choices in which what is alike is one: of identical layers each choice is made so many times.
+"""Symmetry reduction of a program of choices: equal choices of identical layers become one, with a multiplicity.
 
-Columns that stand alike in all rows but those of memory are summed up to one, a number of times; rows that are alike
-are added up. In a row of memory, of which each layer has its own places, what is summed up frees at most what as many
-of its columns could, those first that free the most. Whatever holds for single choices then holds for these numbers, so
-that nothing single choices could do is less than what is found here, and a program of two thousand choices has a few
-hundred columns. That none of it takes two columns for one that differ in what counts is not needed for this: of columns
-that are summed up the least cost, and in each row the least coefficient, stand for all.
+Columns with equal entries in all rows except those of memory are merged into one with a multiplicity; equal rows are
+added up. In a row of memory, where each layer has its own places, a merged column frees at most the sum of its largest
+coefficients, as many as its value. Everything that holds for single choices then holds for these numbers, so that
+single choices never cost less than the solution found here, and a program of two thousand choices has a few hundred
+columns. This does not require that merged columns are exactly equal: the least cost, and in each row the least
+coefficient, stand for all of them.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Folded:
 
 
 def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> Folded:
-    """A program with what is alike as one.
+    """Return the program with equal columns and rows merged.
 
     Parameters
     ----------
     program : Program
     apart : int
-        Of its rows the first so many, which may have some of what is alike and not the rest: those of memory.
+        Number of leading rows, those of memory, in which equal columns may have different entries.
     sizes : (columns,) float64
-        Of columns that are otherwise alike, those of one size are.
+        Sizes of the columns; only columns of one size are merged.
     """
     columns, rows = _alike(program, apart, sizes)
     count = int(columns.max(initial=-1)) + 1
@@ -90,7 +90,7 @@ def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> Folded:
 
 
 def _alike(program: Program, apart: int, sizes: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which columns, and which rows but the first, are alike: those that what is alike has in like rows."""
+    """Return the classes of equal columns, and of equal rows after the first `apart`."""
     entries = program.matrix[apart:].tocoo()
     of_row, of_column, items = entries.row, entries.col, _told(entries.data)
     limits = _told(program.limits[apart:])
@@ -135,7 +135,7 @@ def _added_up(
     rows: NDArray[np.int64],
     members: NDArray[np.int64],
 ) -> tuple[csr_array, NDArray[np.float64]]:
-    """Rows but the first, those that are alike added up, and their limits."""
+    """Return the rows after the first `apart`, equal ones added up, and their limits."""
     count, height = len(members), int(rows.max(initial=-1)) + 1
     entries = program.matrix[apart:].tocoo()
     each = csr_array(coo_array((entries.data, (rows[entries.row], entries.col)), shape=(height, len(columns)))).tocoo()
@@ -161,7 +161,7 @@ def _of_memory(
     )
     kinds, counts, upper = columns.tolist(), members.tolist(), program.upper.tolist()
     rows = Rows()
-    # What some of a kind free is a column of its own, the same in all rows that have just these.
+    # Bytes freed by some columns of a class are a column of their own, shared by all rows with exactly these.
     parts: dict[tuple[int, ...], int] = {}
     most: list[float] = []
     for row in range(apart):
