@@ -50,12 +50,12 @@ def site_id(stage: Stage, storage: int) -> str:
 
 
 def default_option(stage: Stage, storage: int) -> str:
-    """What happens to a storage where nothing is chosen: under ZeRO-3 what is gathered is gathered again."""
+    """Return a storage's option if nothing is chosen: under ZeRO-3 gathered storages are gathered again."""
     return "recompute" if stage.gathers_again and stage.recomputer.gathered(storage) else "save"
 
 
 def _of_storages(stage: Stage) -> list[Site]:
-    """What is the same of each storage's site under all choices."""
+    """Return the parts of each storage's site that do not depend on choices."""
     graph, work = stage.graph, stage.recomputer
     on_cpu = all(tensor.device.type == "cpu" for tensor in stage.arguments.values())
     notes = {"offload": STAND_IN} if on_cpu else {}
@@ -127,7 +127,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     again: dict[str, Proxy] = {}
 
     def handed(bsym: BoundSymbol) -> dict[Variable, Proxy]:
-        # Of its own inputs only: a fusion may make a value of the same name for itself.
+        # Own inputs only: a fusion may make a value of the same name for itself.
         if again.keys().isdisjoint(read_names(bsym)):
             return {}
         return {variableify(a): again[a.name] for a in bsym.flat_proxy_args if a.name in again}
@@ -177,7 +177,7 @@ class Saved(Lever):
     title = "Saved for the backward"
 
     def settings(self) -> tuple[Setting, ...]:
-        """How far a recomputation reaches."""
+        """Return the setting for the reach of a recomputation."""
         return (
             Setting(
                 name="inputs",
