@@ -63,35 +63,36 @@ _LEGAL = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """All choices for a program: what is exported, replayed and compared.
+    """All choices for a program: the data that is exported, replayed and compared.
 
     Attributes
     ----------
     program : str
-        The program's name, as a person gave it.
+        The program's name, as the user gave it.
     executor : {'nvfuser', 'torchcompile', 'torchcompile_aten', 'torch'}
-        What fuses.
+        Compiler of fusions.
     device : {'cpu', 'cuda', 'planned'}
     choices : mapping of str to str
-        Site to option; what is not named stays as in unmodified Thunder.
+        Site to option; sites without an entry stay as in unmodified Thunder.
     fingerprint : str
-        Of the program's trace before any choice, to notice a changed program; empty if unknown.
+        Fingerprint of the program's trace before any choice, to detect a changed program; empty if unknown.
     settings : mapping of str to str, int, float or bool
-        What the program's factory was given.
+        Arguments of the program's factory.
     versions : mapping of str to str
         Versions of the packages that the choices were made with.
     ranks : int
         Processes that the program is for.
     parallel : str
-        How they share it, one of `PARALLEL`; empty for one process, or as a built-in program is made for.
+        Way in which they share it, one of `PARALLEL`; empty for one process, or for a built-in program's default.
     capture : {'dynamo', 'interpreter', 'parts'}
-        How the program came in, and how `jit` takes it: as one graph by Dynamo, by Thunder's bytecode interpreter, or
-        by Dynamo as several graphs.
+        Capture method, also that of `jit`: as one graph by Dynamo, by Thunder's bytecode interpreter, or by Dynamo as
+        several graphs.
     parts : mapping of str to str
-        Of a program of several graphs: for each ``part1``, ``part2``, … what runs it and what it is known by, such as
-        ``thunder:1f0c4a7be2d9``, or ``eager:…`` where PyTorch runs it as it is. Choices begin with the part's name.
+        For a program of several graphs: for each ``part1``, ``part2``, … its compiler and its fingerprint, such as
+        ``thunder:1f0c4a7be2d9``, or ``eager:…`` where PyTorch runs it without compilation. Choices begin with the
+        part's name.
     modes : mapping of str to str
-        Of PyTorch, that the program was opened under, as in `MODES`; `jit` restores them for each call.
+        PyTorch modes that the program was opened under, as in `MODES`; `jit` restores them for each call.
     format_version : int
 
     Raises
@@ -127,7 +128,7 @@ class Config:
                     _check_setting(key, value)
                 else:
                     _check(f"{name}[{shown(key)}]", value, str, "a text")
-            # A copy: what the caller does with the mapping later is not this config's business.
+            # A copy: later changes of the caller's mapping must not change this config.
             object.__setattr__(self, name, dict(mapping))
         _check_version(self.format_version)
         if self.executor not in executor_names():
@@ -373,7 +374,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def lever_of(site: str) -> str:
-    """The lever that a site's id names: what stands before the first ``:`` or ``.``."""
+    """Return the lever in a site's id: the part before the first ``:`` or ``.``."""
     return re.split(r"[.:]", site, maxsplit=1)[0]
 
 

@@ -23,14 +23,13 @@ class Executor:
     Attributes
     ----------
     name : str
-        As a person names it.
+        Name that the user gives.
     fuses : bool
         Whether it makes fusions at all.
     copies : {'', 'regions', 'sets'}
-        What can be chosen about an in-place copy: nothing, whether it runs inside a region, or whether a set stands
-        before it.
+        Options of an in-place copy: none, whether it runs inside a region, or whether a set stands before it.
     order : int
-        Where it stands in a list of all.
+        Position in a list of all executors.
     """
 
     name: ClassVar[str]
@@ -39,7 +38,7 @@ class Executor:
     order: ClassVar[int] = 50
 
     def why_not(self, device: str) -> str:
-        """Why it cannot be used for a device, and what can; empty where it can."""
+        """Return why it cannot be used for a device, and which can; empty if it can."""
         return ""
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
@@ -50,7 +49,7 @@ class Executor:
         stock : sequence of Executor
             Thunder's own, without those that fuse.
         control : Control
-            What levers ask of a fusion executor, and what it keeps for them.
+            Requests of levers to a fusion executor, and data that it keeps for them.
         """
         raise NotImplementedError
 

@@ -277,19 +277,19 @@ class Ends:
     Attributes
     ----------
     outputs : tuple of int
-        What the forward returns.
+        Values that the forward returns.
     cotangents : tuple of int
-        For each output the value that the backward is given for it.
+        For each output the gradient that the backward receives for it.
     given, received : tuple of int
-        What the forward hands over, and the names that the backward has for it; in a joint graph none.
+        Values that the forward passes to the backward, and their names in the backward; empty in a joint graph.
     gradients : tuple of int
-        What the backward returns, by argument.
+        Values that the backward returns, by argument.
     accumulated : tuple of int
-        The gradients that leaves are given, in the order in which autograd accumulates them after the backward.
+        Gradients of leaves, in the order in which autograd accumulates them after the backward.
     copied_bytes : tuple of int
-        For each of those the bytes of the copy that autograd makes of it; 0 where it takes the tensor itself.
+        For each of those the bytes of autograd's copy; 0 where it takes the tensor itself.
     copying_bytes : tuple of int
-        The most that it allocates meanwhile, the copy included: kernels that transpose hold work space.
+        Maximum allocation during that, the copy included: kernels that transpose need work space.
     """
 
     outputs: tuple[int, ...] = ()

@@ -1,10 +1,10 @@
 """Levers' base classes: `Site`, `Effect`, `Lever`, the registry. A new lever is one file in `workbench/levers/`.
 
-A lever says where it can be set (`settings` for the whole program, `sites` for single places), what is legal there and
-why not otherwise, and acts at up to four points of Thunder's pipeline, all of them extension points of `thunder.jit`:
-on the joint trace before fusion, through the options of the fusion executor, on the joint trace after fusion, and on
-on the forward and backward traces after the split. Where it can avoid a full plan, it says so: `quick` and
-`replanner` start from the traces after the split, `predict` is arithmetic alone. The compiler drives levers through
+A lever defines where it can be set (`settings` for the whole program, `sites` for single places) and which options are
+legal there, with reasons for refusals. It acts at up to four points of Thunder's pipeline, all of them extension points
+of `thunder.jit`: on the joint trace before fusion, through the options of the fusion executor, on the joint trace after
+fusion, and on the forward and backward traces after the split. Where a lever can avoid a full plan, `quick` and
+`replanner` start from the traces after the split, and `predict` is arithmetic alone. The compiler drives levers through
 this file and knows none of them by name.
 """
 
@@ -37,11 +37,11 @@ class Effect:
     Attributes
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops : int
-        Predicted differences; ``flops`` counts what is computed again.
+        Predicted differences; ``flops`` counts recomputed operations.
     fusions, unique_fusions, largest_fusion : int
-        How many more there would be, and operations more in the largest.
+        Change of the number of fusions, and of the operations in the largest.
     counts : mapping of str to int
-        Which of the plan's counts (compilations, copies, sets, fences) would change, and by how much.
+        Changes of the plan's counts (compilations, copies, sets, fences), by name.
     changed : tuple of str
         Ids of the other sites whose outcome would change too.
     overlap : OverlapChange or None
@@ -67,9 +67,9 @@ class Site:
     Attributes
     ----------
     id : str
-        ``LEVER:PLACE``, or ``LEVER.SETTING`` for what holds for the whole lever. Lasts across processes.
+        ``LEVER:PLACE``, or ``LEVER.SETTING`` for a setting of the whole lever. Stable across processes.
     lever, label : str
-        The lever's name, and a short text for a person.
+        The lever's name, and a short text for the user.
     source : str
         ``file.py:12`` and the line's text, where known.
     options : tuple of str
@@ -77,17 +77,17 @@ class Site:
     choice, default : str
         The option in force, and the one that unmodified Thunder takes.
     outcome : str
-        What the plan makes of it. Differs from `choice` for ``auto``, or where other choices move the site.
+        Effective option in the plan. Differs from `choice` for ``auto``, or where other choices move the site.
     illegal : mapping of str to str
         Option to the reason why it is refused.
     notes : mapping of str to str
         Option to what it is here, where that is not what its name says.
     values : tuple of str
-        Names of the values that the site is about, in the plan's graph.
+        Names of the affected values in the plan's graph.
     range : str
         In words, where any number in a range is legal beside `options`.
     bytes : int
-        Bytes that the site is about, 0 where it is not about memory.
+        Affected bytes, 0 where the site is not about memory.
     effect : mapping of str to Effect
         Whole-plan effect per legal option other than the current one; filled on request.
     """
@@ -108,7 +108,7 @@ class Site:
     effect: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
 
     def under(self, choice: str, outcome: str) -> Site:
-        """The site under another choice, and with what came of that: the same object for the same."""
+        """Return the site with another choice and outcome: the same object for the same arguments."""
         found = self._under.get((choice, outcome))
         if found is None:
             found = self._under[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
@@ -124,7 +124,7 @@ class Site:
         Raises
         ------
         ChoiceError
-            Saying what was given, what is legal, and the reason for a refusal.
+            With the given option, the legal ones, and the reason for a refusal.
         """
         if option in self.illegal:
             raise refused(self.id, option, self.illegal[option])
@@ -235,7 +235,7 @@ class Lever:
         return trace
 
     def after_split(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> tuple[Any, Made]:
-        """Edit the forward trace, then, in a second call, the backward trace; with what is made, added to or not."""
+        """Edit the forward trace, then, in a second call, the backward trace; return it with `made`, maybe extended."""
         return trace, made
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
@@ -281,7 +281,7 @@ def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal:
     Raises
     ------
     ChoiceError
-        Saying what was given and what is legal.
+        With the given choices and the legal ones.
     """
     check_texts(choices)
     for id, option in choices.items():
@@ -351,13 +351,13 @@ def all_levers() -> tuple[Lever, ...]:
 
 @functools.lru_cache(maxsize=1)
 def _import_levers(folders: tuple[tuple[str, int], ...]) -> None:
-    # Once for what is there: each plan asks for the levers some ten times.
+    # Once for all modules: each plan looks up the levers some ten times.
     for module in pkgutil.iter_modules([folder for folder, _ in folders]):
         importlib.import_module(f"workbench.levers.{module.name}")
 
 
 def widened(site: Site, option: str) -> Site:
-    """A site whose options hold one more, where its lever accepts it: a number that is not listed, say."""
+    """Return a site with one more option, if its lever accepts it: for example a number that is not listed."""
     for lever in all_levers():
         for setting in lever.settings():
             if f"{lever.name}.{setting.name}" == site.id:
