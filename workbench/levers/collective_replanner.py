@@ -74,7 +74,7 @@ class Orders:
         return np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
 
     def simulated(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
-        """A step under `choices`, and what no order beats, without a plan."""
+        """Return a step under `choices`, and its lower bound for any order, without a plan."""
         known = self.base.overlap_on(machine)
         assert known is not None
         order = self.in_order(self.orders(choices))

@@ -56,7 +56,7 @@ ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{WAITS}.{name}" for name in ("iss
 
 
 def together_in(schedule: Schedule, choices: Mapping[str, str]) -> list[list[Collective]]:
-    """The buckets that choices ask for; what has a place of its own by hand stays out of them."""
+    """Return the requested buckets, without collectives that have a place of their own."""
     option = choices.get(f"{WAITS}.bucket", NONE)
     if option == NONE:
         return []

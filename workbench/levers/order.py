@@ -1,8 +1,8 @@
 """Lever `order`: when statements run.
 
-Acts on the forward and backward traces after the split, so that fusions and what is saved stay as they are: whole
-fusions move. `workbench.analysis.order.min_peak_order` reads off the plan's graph what may pass what, and which order
-has the least predicted peak. Collectives keep their places, and nothing passes them: so all ranks issue them in one
+Acts on the forward and backward traces after the split, so that fusions and saved storages stay the same: only whole
+fusions move. `workbench.analysis.order.min_peak_order` finds the constraints in the plan's graph, and the order with
+the least predicted peak. Collectives keep their places, and nothing passes them, so that all ranks issue them in one
 order.
 """
 
@@ -53,7 +53,7 @@ class Order(Lever):
     title = "Order of statements"
 
     def settings(self) -> tuple[Setting, ...]:
-        """One choice for all statements, one for each side, and what moves beside that."""
+        """Return one setting for all statements, one for each side, and one for the statements that move along."""
         return (
             Setting(
                 name="statements",
@@ -94,7 +94,7 @@ class Order(Lever):
         )
 
     def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
-        """One for what is recomputed of each layer."""
+        """Return one site per layer for its recomputed statements."""
         graph = made.execution
         if graph is None:
             # A replayed config has no plan to inspect.
@@ -198,7 +198,7 @@ def _moves(
         asked = {id: choices.get(id, AS_ALL) for id in groups}
         outcomes.update(dict.fromkeys(groups, STOCK))
         late_ids = [id for id, option in asked.items() if (default if option == AS_ALL else option) == JUST_IN_TIME]
-        # All at once where that is legal by the peak: what one layer's waits for may be another's.
+        # Together where the peak allows it: the inputs that one layer waits for may belong to another.
         yield "", late, [place for id in late_ids for place in groups[id]]
         for id in late_ids:
             yield id, late, groups[id]

@@ -1,4 +1,4 @@
-"""Lever `saved`: what the forward keeps for the backward, per storage: saved, recomputed or offloaded.
+"""Lever `saved`: values that the forward keeps for the backward, per storage: saved, recomputed or offloaded.
 
 Recomputation acts on the joint trace, before fusion or after: clones of the producers, tagged as the backward's, are
 put right before their first use there. Offloading acts after the split. Views share a storage, so a site is a storage,
@@ -107,7 +107,7 @@ def edit(stage: Stage, choices: Mapping[str, str]) -> Recompute:
 
 def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_]) -> TraceCtx:
     """The joint trace with clones put in and the backward, by rows of its graph, reading them."""
-    # By what they make: levers before this one may have taken statements out, or put their parts in their place.
+    # Identified by their outputs: levers before this one may have removed statements, or replaced them by their parts.
     makers: dict[str, int] = {}
     for i, bsym in enumerate(trace.bound_symbols):
         if is_statement(bsym):
@@ -118,7 +118,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
     at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
-    # Not `get_grad`: it reads nothing, it names the output whose gradient it stands for.
+    # Not `get_grad`: it reads nothing, it only names the output of its gradient.
     readers = {
         at[row] for row in at if backward[row] and trace.bound_symbols[at[row]].sym.id is not prims.PrimIDs.GET_GRAD
     }
@@ -146,7 +146,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
         for repeated in position.get(i, ()):
             edited.bound_symbols.append(clone(trace.bound_symbols[repeated]))
         swap = handed(bsym) if i in readers else {}
-        # Inputs only: what a statement makes keeps its name.
+        # Inputs only: the outputs of a statement keep their names.
         edited.bound_symbols.append(bsym.from_bsym_swap_proxies(swap, skip_output=True) if swap else bsym)
     edited.set_provenance(TraceProvenance("Recomputation in the backward"))
     return dce(edited)
@@ -251,7 +251,7 @@ class Saved(Lever):
             if choices.get(id) == "offload":
                 if reason := stage.recomputer.why_no_offload(int(storage)):
                     raise refused(id, "offload", reason)
-                # All that live in it: what is run again may read another of them than the backward did.
+                # All values in the storage: a recomputed statement may read another of them than the backward did.
                 held = np.flatnonzero(stage.graph.values.storage == storage)
                 values = frozenset(stage.graph.values.name[v] for v in held)
                 groups.append(Group(values, int(stage.graph.storages.bytes[storage])))

@@ -103,7 +103,7 @@ class Waits(Lever):
         ]
 
     def widen(self, site: Site, option: str) -> Site:
-        """Any ``at(STATEMENT)`` may be tried; what is outside the legal range is refused when it is applied."""
+        """Accept any ``at(STATEMENT)``; a statement outside the legal range is refused when it is applied."""
         if AT.fullmatch(option) and option not in site.options:
             return dataclasses.replace(site, options=(*site.options, option))
         return site
