@@ -1,6 +1,6 @@
 """`thunder-workbench`: the workbench on the command line, for people as tables and for programs as JSON.
 
-Exit status: 0 done, 1 a run or a plan failed, 2 bad usage, 130 interrupted, 141 nobody reads what is printed. Errors
+Exit status: 0 done, 1 a run or a plan failed, 2 bad usage, 130 interrupted, 141 closed output pipe. Errors
 are one line on standard error, or with ``--json`` an object with ``ok`` false and ``error`` on standard output.
 """
 

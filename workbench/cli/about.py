@@ -1,4 +1,4 @@
-"""`doctor`, `programs` and `lab`: what is here, and a way in."""
+"""`doctor`, `programs` and `lab`: environment, built-in programs, and JupyterLab."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def lab(context: typer.Context) -> int:
     # The printed address opens the notebook, too; the user's own arguments come later and take precedence.
     address = f"--LabApp.default_url=/lab/tree/{NOTEBOOK}"
     command = [sys.executable, "-m", "jupyterlab", str(here), *root, address, *context.args]
-    # Ctrl-C is Jupyter's to answer: it asks whether to stop. A handler, as what is ignored stays so in what is started.
+    # Jupyter answers Ctrl-C: it asks whether to stop. A handler, since ignored signals stay ignored in child processes.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         status = subprocess.run(command, check=False).returncode

@@ -106,7 +106,7 @@ def _end_with(parent: int) -> None:
 
 
 def _pass_on(child: int) -> list[int]:
-    """Send the child what this process is sent; gives a list of what it was, filled later."""
+    """Pass this process's signals on to the child; return a list of them, filled later."""
     received: list[int] = []
 
     def handle(signum: int, _: FrameType | None) -> None:
@@ -164,7 +164,7 @@ def _how(code: int) -> str:
 
 
 def _settle_streams() -> None:
-    """Write what is buffered; what cannot be written is dropped, so that no exit complains of it again."""
+    """Flush buffered output; drop unwritable data, so that no exit complains of it again."""
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""From what was typed to an open bench."""
+"""Opening of a bench from command-line arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_bench(
     check_program(program, settings)
     config = wb.load(config_path) if config_path is not None else None
     chosen = pairs_of("--choose", choices, ChoiceError)
-    # Whatever folder a program goes to, the files that are named here are those of where the command was given.
+    # Named files are relative to the folder of the command, wherever the program changes to.
     with staying():
         bench = wb.open(
             program,
@@ -71,7 +71,7 @@ def check_named(program: str, all_given: Iterable[Mapping[str, str]]) -> None:
 @contextlib.contextmanager
 def staying() -> Iterator[None]:
     """Come back to the folder one is in, wherever a program goes to."""
-    # By descriptor, for a folder that was deleted has no name.
+    # By descriptor, since a deleted folder has no name.
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield

@@ -66,7 +66,7 @@ def add_row(table: Table, *cells: str) -> None:
 
 
 def rows_table(title: str, rows: dict[str, str]) -> Table:
-    """A table of two columns: what, and how much."""
+    """Return a table of two columns: name and value."""
     table = new_table("", title)
     for name, value in rows.items():
         add_row(table, name, value)
@@ -164,9 +164,10 @@ def _warn(message: Warning | str, category: type[Warning] = UserWarning, *_: Any
 
 @contextlib.contextmanager
 def own_output(as_json: bool) -> Iterator[None]:
-    """Inside, output goes where it goes now, whatever a program does to ``sys.stdout``.
+    """Inside, output goes to the current stream, even if a program replaces ``sys.stdout``.
 
-    For a JSON document standard output is this module's alone: what programs and nvFuser print goes to standard error.
+    For a JSON document, standard output belongs to this module alone: output of programs and nvFuser goes to standard
+    error.
     """
     global _json_descriptor, _stream
     _stream = sys.stdout
