@@ -18,9 +18,9 @@ class Wrong(NamedTuple):
     Attributes
     ----------
     when : callable
-        Given the answer and what the workbench made of it, whether it is wrong in this way.
+        Takes the answer and the object made of it; returns whether it is wrong in this way.
     hint : str or callable
-        What to think of next; as a callable, of the same two.
+        The next thing to think of; as a callable, of the same two.
     """
 
     when: Callable[[Any, Any], bool]
@@ -40,7 +40,7 @@ class Verdict:
     right : bool or None
         None while there is no answer.
     text : str
-        For the student: what is right, or the hint.
+        Text for the student: the explanation, or the hint.
     """
 
     right: bool | None

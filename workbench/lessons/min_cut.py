@@ -1,4 +1,4 @@
-"""The questions of `notebooks/lessons/4_rematerialization.ipynb`: what one fusion hands to another is a minimum cut."""
+"""Questions of `notebooks/lessons/4_rematerialization.ipynb`: the values between two fusions are a minimum cut."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 NAMES = {"x": "x", "y": "y", "add": "s", "sin": "a", "cos": "b", "tanh": "t"}
-"""The variables of the lesson's program by what makes them."""
+"""The variables of the lesson's program, by the operation that makes them."""
 _WHAT = {
     "x": "an argument of the program",
     "y": "an argument of the program",
@@ -39,7 +39,7 @@ def _pair(plan: Plan) -> tuple[Fusion, Fusion]:
 
 
 def _taken(plan: Plan) -> set[str]:
-    """Variables that the second fusion reads, but for what the matmul gives it."""
+    """Return the variables that the second fusion reads, without the matmul's result."""
     return {NAMES[name] for name in _pair(plan)[1].reads if name in NAMES}
 
 
@@ -146,7 +146,7 @@ def tipping_point(bench: Workbench) -> Exercise:
 
 
 def as_written(bench: Workbench) -> Exercise:
-    """Choose so that the second fusion reads what the program's text hands over, by sites of single variables."""
+    """Ask for choices with which the second fusion reads the variables of the program's text, by single sites."""
 
     def made_again(plan: Plan) -> Collection[str]:
         first, second = _pair(plan)

@@ -1,4 +1,4 @@
-"""`Predict` and `PredictNumber`: what a student expects, locked in before the workbench's answer is shown."""
+"""`Predict` and `PredictNumber`: a student's prediction, locked in before the workbench's answer is shown."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Prediction:
         return Text(f"Locked in: {self._written(wanted)}")
 
     def reveal(self) -> Verdict:
-        """The workbench's answer beside the prediction; without one, a request for it."""
+        """Show the workbench's answer beside the prediction; without a prediction, ask for one."""
         if self._locked is None:
             return Verdict(None, "Lock in a prediction first, and then run this again.")
         if self._verdict is None:
@@ -99,7 +99,7 @@ class Prediction:
         Parameters
         ----------
         thing : Any
-            What to show; a callable is called for it, so that nothing is worked out before.
+            The object to show; a callable is called then, so that nothing is computed before.
         """
         if self._locked is None:
             return self.reveal()
@@ -153,7 +153,7 @@ class Predict(Prediction):
     ----------
     question : str
     options : mapping of str to str, or sequence of str
-        Names to choose from, each with what it means.
+        Names to choose from, each with its meaning.
     answer : callable
         Gives the names that hold.
     wrong : mapping of str to str

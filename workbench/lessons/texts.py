@@ -14,7 +14,7 @@ _SOURCE = re.compile(r"^(\s*)# \S.*?:\d+:\s*(.*)$")
 """A trace's comment on where a statement comes from: the file, the line's number, the line."""
 _PREAMBLE = ("import ", "from ", "@")
 _MARKS = re.compile(r"`([^`\n]+)`|(?<![\w*])(\*\*?)(?=\S)(.+?)(?<=\S)\2(?![\w*])")
-"""Markdown's code, and what is emphasized: a product or a power has a letter or a space beside its sign."""
+"""Markdown's code and emphasis: a product or a power has a letter or a space beside its sign."""
 
 
 class Text(str):
