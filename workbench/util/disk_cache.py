@@ -1,6 +1,6 @@
-"""Folders of what one process keeps for others: found by key, bounded in size, cleared at will.
+"""Folders with data that one process keeps for others: found by key, bounded in size, cleared on request.
 
-A folder knows nothing of what it keeps, and needs no PyTorch.
+A folder does not depend on the kind of data, and needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class DiskCache:
     Attributes
     ----------
     variable : str
-        A variable of the environment: the folder, or ``off``.
+        Environment variable: the folder, or ``off``.
     name : str
-        The folder's name inside of the person's cache folder, where the environment says nothing.
+        The folder's name inside of the user's cache folder, if the variable is not set.
     suffix : str
     most_bytes : int
-        Size of all files together. The files that were not used for longest go first.
+        Maximum size of all files together. The least recently used files are removed first.
     """
 
     variable: str
@@ -65,7 +65,7 @@ class DiskCache:
         return Path(given).expanduser() if given else Path(user_cache_dir("thunder-workbench"), self.name)
 
     def _own(self) -> Path | None:
-        """The folder, if it is there and nobody else can write into it: what is read from there is taken as it is."""
+        """Return the folder, if it exists and nobody else can write into it: its files are trusted."""
         place = self.folder()
         try:
             there = place.stat() if place is not None else None
@@ -119,12 +119,12 @@ class DiskCache:
             path.unlink(missing_ok=True)
 
     def keep(self, key: str, part: str, content: bytes) -> None:
-        """Keep something under a key, and of what is kept there by its part alone; what does not fit any more goes.
+        """Store a file under a key in place of that of the same part; remove the least recently used files.
 
         Raises
         ------
         OSError
-            If it cannot be written, or the folder is not this person's own.
+            If it cannot be written, or the folder does not belong to this user.
         """
         place = self.folder()
         if place is None or len(content) > self.most_bytes:
@@ -147,7 +147,7 @@ class DiskCache:
                     path.unlink()
 
     def clear(self) -> Contents:
-        """Take all of it away; what was there."""
+        """Remove all files; return the contents before that."""
         before = self.contents()
         for _, _, path in self._files():
             path.unlink(missing_ok=True)
@@ -173,7 +173,7 @@ def _check(content: bytes) -> bytes:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a file is this person's, and nobody else can write into it."""
+    """Return whether a file belongs to this user, and nobody else can write into it."""
     there = path.lstat()
     others_write = there.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISREG(there.st_mode) and there.st_uid == os.getuid() and not others_write

@@ -24,10 +24,10 @@ class Remembered:
         Parameters
         ----------
         make : callable
-            Of a module, and with nothing but its arguments to go by.
+            Defined in a module, and dependent on nothing but its arguments.
         *parts
-            None of which changes: arrays and strings the same where they are equal; lists and tuples where they hold
-            the same objects; all else where it is the same object.
+            Immutable inputs: arrays and strings are compared by value; lists and tuples by the identity of their items;
+            all other objects by identity.
         """
         held = self._held.get(make)
         if held is None or not all(map(_same, parts, held[0])):

@@ -125,7 +125,7 @@ def write(
     may_replace: Callable[[Path], str] | None = None,
     mode: int = 0o666,
 ) -> Path:
-    """Write a file in one step: all of it, or nothing, with what was there before left whole.
+    """Write a file in one step: completely, or not at all, with the old content unchanged.
 
     A file that was there keeps its mode, owner and attributes; a link keeps leading where it led.
 
