@@ -1,4 +1,4 @@
-"""`Seam`: a package whose insides are used, by a table of names, each looked up and checked when first needed."""
+"""`Seam`: table of the private names that are used of a package, each looked up and checked on first use."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Seam:
     Attributes
     ----------
     package : str
-        As a person calls it.
+        Common name of the package.
     distributions : sequence of str
-        Names under which it is installed; the first that is there tells the version.
+        Names under which it is installed; the first installed one gives the version.
     wanted : str
         The version that the table was written for.
     names : mapping of str to str
@@ -99,7 +99,7 @@ class Seam:
         return value, gone
 
     def without(self, where: str, what: str) -> SeamError:
-        """Return the error that the installed version has something nowhere in what the table names."""
+        """Return the error that the installed version lacks a name of the table."""
         return SeamError(self._message([Missing(f"{where}: {what}", "not found")]))
 
     def _message(self, missing: Sequence[Missing]) -> str:

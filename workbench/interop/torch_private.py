@@ -1,4 +1,4 @@
-"""The one seam to what is private in PyTorch: names looked up and checked when first needed, as of Thunder's."""
+"""Table of PyTorch's private names: looked up and checked on first use, as for Thunder's."""
 
 from __future__ import annotations
 
