@@ -48,7 +48,7 @@ class _Handler(APIHandler):
 
 
 class RunsHandler(_Handler):
-    """``GET runs?since=VERSION``: what is new, as soon as something is."""
+    """``GET runs?since=VERSION``: changes, as soon as there are any."""
 
     _gone = False
 

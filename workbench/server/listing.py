@@ -1,4 +1,4 @@
-"""`Listing`: the runs of several places, kept up to date, and what of them is new since somebody last asked."""
+"""`Listing`: the runs of several places, kept up to date, and the changes since an earlier request."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Listing:
         self._scanned_s = -SCAN_INTERVAL_S
         self._entries: dict[str, _Entry] = {}
         self._unreadable: dict[str, str] = {}
-        # Grows by one with each change, and faster from one server to the next: what a page has seen of an earlier
-        # one is older than all of this.
+        # Grows by one with each change, and faster from one server to the next: the versions that a page has from an
+        # earlier server are older than all of these.
         self._version = int(time.time() * 1000)
         self._listed = self._version
 

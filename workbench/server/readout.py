@@ -116,7 +116,7 @@ class Readout:
 
 
 def log_text(run: Run) -> str:
-    """A run's log for people: its events, without the memory samples, and what the worker printed."""
+    """Return a run's log for reading: its events, without the memory samples, and the worker's output."""
     lines = [f"{run.name}   {run.run_dir}", ""]
     for event in run.events:
         if isinstance(event, events.MemorySample | events.Step):
