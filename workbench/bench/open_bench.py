@@ -83,7 +83,7 @@ def open(
     Raises
     ------
     ProgramError, DeviceError, ConfigError
-        Saying what was given, what is legal, and what to do.
+        With the given value, the legal ones, and the next step.
     """
     if isinstance(model_or_fn_or_name, str | Path) and str(model_or_fn_or_name).endswith(".plan.json"):
         if args or inputs or kwargs or settings or config or device or executor:

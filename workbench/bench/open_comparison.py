@@ -98,7 +98,7 @@ def _of_saved(name: str, subject: SavedPlan) -> Side:
     if not notes:
         figures = {**known_figures(whole), "peak_bytes": subject.peak_bytes, "saved_bytes": subject.saved_bytes}
         if subject.changed:
-            # The order alone was changed here: what is saved stays what it was.
+            # Only the order was changed here: the saved storages are the same.
             names = PREDICTED if over is not None else ("peak_bytes", "saved_bytes")
             figures = {name: figures[name] for name in names}
         if not subject.estimate.exact:

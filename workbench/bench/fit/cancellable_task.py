@@ -1,4 +1,4 @@
-"""`Background`: what is found in a thread beside other work, told of as it goes, until it is cancelled."""
+"""`Background`: a cancellable computation in a thread that reports progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class _Cancelled(Exception):
-    """Nobody waits for it any more."""
+    """The computation was cancelled."""
 
 
 class Background:
@@ -48,7 +48,7 @@ class Background:
         self._observers.append(callback)
 
     def cancel(self) -> None:
-        """Stop; what was found stays."""
+        """Stop; the results so far stay."""
         self._stop.set()
 
     def wait(self, timeout_s: float | None = None) -> Self:
@@ -89,7 +89,7 @@ class Background:
         self._thread.start()
 
     def _go_on(self) -> None:
-        """End what the thread does if it was cancelled; what others ask for meanwhile goes on."""
+        """Raise if the computation's own thread was cancelled; other threads go on."""
         if self._stop.is_set() and threading.current_thread() is self._thread:
             raise _Cancelled
 

@@ -1,4 +1,4 @@
-"""`worth`: what the whole plan gains under options that are not chosen, and why the peak stays where it does."""
+"""`worth`: gains of the whole plan by options that are not chosen, and the reason why the peak stays."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Gain:
         The option, by site: several for identical layers.
     peak_bytes, saved_bytes : int
     step_s : float
-        By arithmetic on a machine's rates; of an offload the transfers that compute does not hide, as in `fit`.
+        By arithmetic on a machine's rates; for an offload the transfers that compute does not hide, as in `fit`.
     estimated : bool
-        Whether the bytes are of the joint trace's arithmetic where only a plan is exact.
+        Whether the bytes come from the joint trace's arithmetic where only a plan is exact.
     why : str
         Why the peak stays, and what holds it; empty where it does not.
     """
@@ -95,9 +95,9 @@ class Worth:
     in_force : mapping of str to str
         Choices.
     plan : Plan
-        Under them.
+        The plan under them.
     machine : Machine
-        Whose rates say what a step takes.
+        Machine model for the times.
     planned : callable
         The plan under other choices, all of them.
 
@@ -266,7 +266,7 @@ class Worth:
         return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
 
     def why_peak(self, choices: Mapping[str, str]) -> str:
-        """Why the peak stays where it is under choices that are made: what has it, and what is held there."""
+        """Describe why the peak does not change under choices: its statement, and the values alive there."""
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
         instead = f", where {', '.join(sorted(values & held))} is held still" if values & held else ""

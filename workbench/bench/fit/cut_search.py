@@ -1,4 +1,4 @@
-"""`cuts`: what fusions hand to each other and what they make again, weighed against how many have to be compiled."""
+"""`cuts`: values that pass between fusions and recomputed values, weighed against the number of compilations."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Cut:
 
 
 class Cuts(tuple[Cut, ...]):
-    """Plans of which none is beaten by another in compilations, peak, saved bytes and step together; a table."""
+    """Pareto front of plans by compilations, peak, saved bytes and step; a table."""
 
     stock: Cut
     """Thunder's plan for the program, identical fusions compiled once as in all plans here."""
@@ -136,7 +136,7 @@ class Cuts(tuple[Cut, ...]):
         return html_columns(_HEADS, self.rows())
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of `every`: what Thunder makes, and of the others how far they are from that."""
+        """Return the cells of `every`: Thunder's plan, and the difference from it for the others."""
         stock = self.stock
 
         def row(cut: Cut) -> tuple[str, ...]:
@@ -188,11 +188,11 @@ class Cutter:
     ----------
     bench : Workbench
     machine : Machine
-        Whose rates the times rest on.
+        Machine model for the times.
     go_on : callable
-        Called before each plan; what it raises ends the work.
+        Called before each plan; an exception that it raises ends the work.
     keep : bool
-        Whether plans made are put among those that are kept.
+        Whether the plans are cached.
 
     Raises
     ------
@@ -219,7 +219,7 @@ class Cutter:
 
     @few_collections()
     def table(self) -> Cuts:
-        """All plans found of which none is beaten by another; those with the fewest compilations first."""
+        """Return the Pareto front of all plans found; those with the fewest compilations first."""
         first = self._weigh(frozenset())
         assert first is not None
         singles = (frozenset(made.items()) for made in (*self._presets, *self._kinds))
@@ -235,7 +235,7 @@ class Cutter:
         return self._table(first)
 
     def so_far(self) -> Cuts | None:
-        """The same of what was weighed until now; None before anything was."""
+        """Return the Pareto front so far; None before the first plan."""
         first = self._weighed.get(frozenset())
         return None if first is None else self._table(first)
 
@@ -250,7 +250,7 @@ class Cutter:
 
     @property
     def most(self) -> int:
-        """Plans after which no more are put together of what is good alone, which is always weighed."""
+        """Number of plans after which no more combinations are tried; single choices are always weighed."""
         room = min(_PLANS, max(_PLANS // 8, _PLANNED // max(1, len(self.stock.graph.statements))))
         return max(room, 1 + len(self._presets) + len(self._kinds))
 

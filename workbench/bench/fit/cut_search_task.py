@@ -20,7 +20,7 @@ class Weighing(Background):
     ----------
     bench : Workbench
     machine : Machine
-        Whose rates the times rest on.
+        Machine model for the times.
 
     Attributes
     ----------

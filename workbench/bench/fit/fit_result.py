@@ -36,15 +36,15 @@ class Chosen:
     Attributes
     ----------
     id, option, source : str
-        The site, what was chosen, and the person's own line.
+        The site, its option, and the user's line.
     bytes : int
         Of the storage.
     seconds : float
-        That it takes alone: what is run again, or the transfers if nothing hid them.
+        Time that it adds alone: of recomputed statements, or of the transfers if nothing hid them.
     peak_bytes : int
-        By which the peak would rise if it were saved; zero where only several together would raise it.
+        Rise of the peak if it were saved; zero where only several together would raise it.
     saves_s : float
-        Seconds of the step that this would gain.
+        Seconds of the step that saving it would gain.
     """
 
     id: str
@@ -68,7 +68,7 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """One more choice, or one less: what it would change.
+    """Effect of one more choice, or of one less.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Fit:
     why : tuple of Chosen
         The dearest first.
     step_s, added_s : float
-        Compute of a step before, and what recomputing and offloading add.
+        Compute of a step before, and the time added by recomputation and offloading.
     bound : Bound
         Lower bound for all other storage options within the limit, with fusions and order fixed.
     machine : str
@@ -111,9 +111,9 @@ class Fit:
     binding : str
         The user's line at which the peak now is; empty where it is not known.
     held : tuple of str
-        The largest alive there beside parameters and inputs, with their lines.
+        The largest values alive there beside parameters and inputs, with their lines.
     looser, tighter : Step or None
-        The cheapest next step each way: what to save again for the most time, what more not to save for the least.
+        Cheapest next step each way: the storage to save for the most time, and the one to release for the least.
     using : tuple of str
         Kinds of choices that the fit could use.
     beside : mapping of str to str

@@ -30,7 +30,7 @@ class Among:
     bench, captured, machine, go_on, keep, using, compilations
         As for `Fitter`. With `compilations` identical fusions are compiled once.
     after : Among, optional
-        Another for the same program, machine and choices by hand, whose plans are known.
+        Instance for the same program, machine and choices by hand, to reuse its plans.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class Among:
         return fitter, dataclasses.replace(found, recompute_s=found.recompute_s - self._lead_s(fitter), beside=beside)
 
     def choices(self, found: Found) -> dict[str, str]:
-        """Its options by site, and what is chosen beside them."""
+        """Return its options by site, including those beside storages."""
         fitter, own = self._of(found)
         return {**fitter.base, **fitter.choices(own)}
 
@@ -135,7 +135,7 @@ class Among:
         return min((self._told(fitter, one) for fitter, one in found if one is not None), key=quickest, default=None)
 
     def least(self) -> tuple[Found, Plan]:
-        """The lowest found, whatever it takes."""
+        """Return the lowest peak found, at any time."""
         lowest = min(
             (self._told(fitter, fitter.least()[0]) for fitter in self._each()),
             key=lambda found: (found.planned_bytes, found.whole_s),
@@ -143,7 +143,7 @@ class Among:
         return lowest, self.plan(lowest)
 
     def within(self, limit_bytes: int) -> tuple[Found, Plan]:
-        """The quickest found whose plan is within a limit.
+        """Return the quickest found whose plan is within a limit.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class Among:
         return best, self.plan(best)
 
     def compiled(self) -> tuple[Found, Plan]:
-        """The quickest with few enough compilations that saves everything, whatever it peaks at.
+        """Return the quickest with few enough compilations that saves everything, at any peak.
 
         Raises
         ------
@@ -267,9 +267,9 @@ def fit(
     ----------
     bench : Workbench
     captured : Capture
-        Its program.
+        The bench's program.
     machine : Machine
-        Whose rates tell what recomputing costs.
+        Machine model for the time of recomputation.
     peak : int or str, optional
         A size, or a share of stock's peak.
     step_s : float, optional
@@ -277,7 +277,7 @@ def fit(
     using : sequence of str
         As for `Fitter`.
     compilations : int, optional
-        The most of them, beside a peak or a step, or alone: then the quickest plan with so few, saving everything.
+        Maximum number, beside a peak or a step, or alone: then the quickest plan within it, saving everything.
 
     Raises
     ------

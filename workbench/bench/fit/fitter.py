@@ -1,4 +1,4 @@
-"""`Fitter`: what to save, recompute, offload and move so that the peak is at most so many bytes, in the least time."""
+"""`Fitter`: find the storages to save, recompute, offload and move for the least time under a peak."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _How(TypedDict):
 
 
 class Fitter:
-    """Fits one program to one limit after another: what is learnt of one serves the others.
+    """Fits one program to one limit after another, and reuses results of earlier limits.
 
     Choices of `bench.pinned` stay as they are. Nothing is made.
 
@@ -58,21 +58,21 @@ class Fitter:
     ----------
     bench : Workbench
     captured : Capture
-        Its program.
+        The bench's program.
     machine : Machine
-        Whose rates tell what recomputing costs.
+        Machine model for the time of recomputation.
     go_on : callable, optional
-        Called before anything that takes time; what it raises ends the work.
+        Called before long work; an exception that it raises ends the work.
     keep : bool
-        Whether plans made are put among those that are kept.
+        Whether the plans are cached.
     using : sequence of str
-        Of `workbench.bench.session.fit_request.USING`: what may be chosen.
+        Allowed kinds of choices, from `workbench.bench.session.fit_request.USING`.
     known : iterable of Found
-        What another for the same program, machine and choices by hand has planned.
+        Results of another fitter for the same program, machine and choices by hand.
     base : mapping of str to str
-        Choices that stay as they are, too: cuts between fusions; see `workbench.bench.fit.fit_with_cuts`.
+        Choices that do not change: cuts between fusions; see `workbench.bench.fit.fit_with_cuts`.
     compilations : int, optional
-        The most that a plan may have.
+        Maximum number of compilations of a plan.
 
     Raises
     ------
@@ -186,7 +186,7 @@ class Fitter:
                 fixed,
                 quick=False,
                 go_on=go_on,
-                # Nearer to what is planned first; but the last goes further down.
+                # The guide nearest to a plan first; but the last one goes further down.
                 guides=(nearest, nearer, further) if remade else (nearest, further),
                 remade=remade,
                 **how,
@@ -196,7 +196,7 @@ class Fitter:
         )
 
     def _sorted(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
-        """Sites by storage; those to choose for, with what is legal; the others, where they are not saved."""
+        """Return sites by storage; storages to choose for, with legal options; options of the others that are unsaved."""
         stage, sites = self._stage, {}
         free: dict[int, tuple[str, ...]] = {}
         fixed: dict[int, str] = {}
@@ -219,7 +219,7 @@ class Fitter:
         return tuple(self._found.values())
 
     def choices(self, point: Point) -> dict[str, str]:
-        """A point's options by site, and what is chosen beside it."""
+        """Return a point's options by site, including those beside storages."""
         return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_beside(point)}
 
     def plan(self, point: Point) -> Plan:
@@ -259,7 +259,7 @@ class Fitter:
 
     @few_collections()
     def least(self) -> tuple[Found, Plan]:
-        """The lowest point found, whatever it takes."""
+        """Return the lowest point found, at any time."""
         if self._least is None:
             self._least = self.chooser.least()
             self.plan(self._least)
@@ -334,7 +334,7 @@ class Fitter:
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
 
     def found_of(self, choices: Mapping[str, str]) -> tuple[Found, Plan]:
-        """The same with what the choices move, and the plan."""
+        """Return the same with the choices for statement order, and the plan."""
         moving = ("order.", "order:", "waits.", "waits:")
         beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
         self._go_on()
@@ -360,7 +360,7 @@ class Fitter:
         return self._places.of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
 
     def within(self, limit_bytes: int) -> tuple[Found, Plan]:
-        """The quickest point found whose plan is within a limit.
+        """Return the quickest point found whose plan is within a limit.
 
         Raises
         ------
@@ -551,7 +551,7 @@ def _beside(point: Point) -> Mapping[str, str]:
 
 
 def _moved_by(point: Point, beside: Mapping[str, str]) -> Found:
-    """A point with what is chosen beside it, not planned yet."""
+    """Return a point with choices beside it, not planned yet."""
     of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(Point)}
     return Found(**of_point, beside=beside)
 

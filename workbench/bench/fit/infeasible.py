@@ -24,8 +24,8 @@ class Unmet(PlanError):
     Attributes
     ----------
     nearest : tuple of int and float
-        How near it came, to be compared with others': 0 for too many compilations of what is low enough, 1 for a peak
-        or a step, and the least that there is.
+        Distance from the request, for comparison with others': 0 for too many compilations within the limit, 1 for a
+        peak or a step, and the least possible value.
     """
 
     def __init__(self, message: str, nearest: tuple[int, float], *, advice: Advice | None = None) -> None:
@@ -41,7 +41,7 @@ def held(plan: Plan) -> Iterator[str]:
 
 
 def peak_line(plan: Plan) -> str:
-    """The person's line at which the peak is; empty where it is not known."""
+    """Return the user's line at the peak; empty where it is not known."""
     graph, at = plan.graph, plan.timeline.peak_statement
     origin = int(graph.statements.origin[at]) if 0 <= at < len(graph.statements) else -1
     if origin < 0 or not graph.origins[origin].line:

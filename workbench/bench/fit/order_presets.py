@@ -18,7 +18,7 @@ _AT_ONCE = ("order.gradients", "order.updates")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found(Point):
-    """A point with what is chosen beside it.
+    """A point with choices beside storages.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Found(Point):
 def orders(before: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
     """Orders of statements to try beside storages; the one that there is first, where only collectives move in it.
 
-    Nothing is tried of a lever of which something was chosen by hand.
+    A lever with a choice by hand is not tried.
     """
     found: list[dict[str, str]] = [{}] if moves_waits(before, using, pinned) else []
     if ORDER in using and not any(id.startswith(("order.", "order:")) for id in pinned):
@@ -71,7 +71,7 @@ def moves_waits(before: Plan, using: Collection[str], pinned: Collection[str]) -
 def waits(
     captured: Capture, choices: Mapping[str, str], machine: Machine
 ) -> Iterator[tuple[dict[str, str], int, float]]:
-    """Orders of collectives beside other choices: what makes each, its plan's peak, and seconds that compute waits."""
+    """Yield orders of collectives beside other choices: choices, the plan's peak, and seconds that compute waits."""
     from workbench.levers import collective_replanner as known
 
     for made in known.FEW:

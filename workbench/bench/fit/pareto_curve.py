@@ -80,7 +80,7 @@ class CurvePoint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """A curve of what may be chosen with some of what there is.
+    """A curve with some of the kinds of choices.
 
     Attributes
     ----------
@@ -112,11 +112,11 @@ class Curve(Background):
     captured : Capture
     machine : Machine
     points : int, optional
-        At so many limits, evenly spaced.
+        Number of limits, evenly spaced.
     using : sequence of str
-        What may be chosen; see `Workbench.fit`.
+        Allowed kinds of choices; see `Workbench.fit`.
     each : bool
-        Whether there is a line for what each of these adds to those before it.
+        Whether each kind of choices gets a line with what it adds to those before it.
 
     Attributes
     ----------

@@ -41,11 +41,11 @@ class Statement:
     Attributes
     ----------
     key : str
-        The same in each plan for the same statement: side, what the person wrote, symbol, ordinal among equals.
+        Equal for the same statement of each plan: side, the user's line, symbol, ordinal among equals.
     side : str
         ``forward`` or ``backward``.
     name, source : str
-        Symbol, and the person's line where known.
+        Symbol, and the user's line where known.
     position : int
         Among the plan's statements, from 0; members of fusions are left out.
     peak_bytes : int
@@ -67,18 +67,18 @@ class Column:
     Attributes
     ----------
     name : str
-        Unlike the others'.
+        Unique among the columns.
     kind : str
         ``plan``, ``saved plan`` or ``run``.
     program : str
     predicted, measured : mapping of str to float or None
         Figures by name, with units in the names; None where a figure is missing.
     sites : mapping of str to str
-        The choice of each site; of a run, of those alone that were chosen.
+        The choice of each site; for a run, only the choices made.
     statements : tuple of Statement or None
         None where there is no graph: a run keeps none.
     notes : tuple of str
-        What keeps a figure from being there, and what was wrong.
+        Reasons for missing figures, and errors.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One figure, site or statement, with what each column has of it.
+    """One figure, site or statement, with its value in each column.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ class SideBySide:
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """A column, with what comparing it takes beside it.
+    """A column, with further data for its comparison.
 
     Attributes
     ----------
@@ -302,7 +302,7 @@ def unlike(name: str, sides: Sequence[Side]) -> str:
 
 
 def of_run(name: str, run: Run) -> Side:
-    """A run, of which no graph is kept."""
+    """Return the column of a run, which has no graph."""
     memory, chosen = run.memory, run_store.choices_of(run)
     notes = [*([run.error] if run.error else []), *run.warnings]
     notes += ["its choices cannot be read"] if chosen is None else []
@@ -458,7 +458,7 @@ def _words(name: str) -> str:
 
 
 def _figure(name: str, value: float | None, base: float | None) -> str:
-    """A figure in its unit, with what it is more or less than the baseline."""
+    """Format a figure in its unit, with its difference from the baseline."""
     if value is None:
         return "–"
     if name.endswith("_s"):

@@ -1,4 +1,4 @@
-"""A bench as one HTML page to attach to an issue: what `Workbench.report` writes, and the commands that it shows."""
+"""A bench as one HTML page to attach to an issue: output of `Workbench.report`, with its commands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
     Raises
     ------
     ConfigError
-        If it cannot be written, and why; what was there before is unchanged.
+        If it cannot be written, with the reason; the old content is unchanged.
     """
 
     def text() -> str:

@@ -122,7 +122,7 @@ class Held:
 
     @property
     def ok(self) -> bool:
-        """Return whether it is within what is allowed; what was never kept may be anything."""
+        """Return whether the figure is within its limit; a figure without a baseline always is."""
         return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
 
     def line(self) -> str:
@@ -167,7 +167,7 @@ def figures(bench: Workbench) -> dict[str, int | None]:
 
 
 def document(bench: Workbench) -> dict[str, Any]:
-    """A baseline: the figures, and what they are of."""
+    """Return a baseline: the figures, and the program, settings and versions that they belong to."""
     config = bench.config
     return {
         "format": FORMAT,

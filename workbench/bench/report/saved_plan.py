@@ -1,6 +1,6 @@
-"""A plan as one JSON document, ``*.plan.json``: what `Workbench.save` writes and `extensions/trace-view` draws.
+"""A plan as one JSON document, ``*.plan.json``: output of `Workbench.save`, shown by `extensions/trace-view`.
 
-It has graph, sites, choices and figures, and what the canvas draws; no weights, and nothing of a run.
+It contains graph, sites, choices, figures and the canvas's layout; no weights, and nothing of a run.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
     Raises
     ------
     ConfigError
-        If it cannot be written, and why; what was there before is unchanged.
+        If it cannot be written, with the reason; the old content is unchanged.
     """
     return write_document(
         path,
@@ -122,7 +122,7 @@ def write_document(
     Raises
     ------
     ConfigError
-        If it cannot be written, and why; what was there before is unchanged.
+        If it cannot be written, with the reason; the old content is unchanged.
     """
 
     def why_not(target: Path) -> str:
@@ -134,7 +134,7 @@ def write_document(
 
     failed = f"cannot write {one_line(str(path))}"
     try:
-        # Refused before anything is worked out for it.
+        # Refuse before the text is computed.
         paths.check_writable(path)
         # Half of a surrogate pair, in a program's own name, is nothing that UTF-8 can hold.
         return paths.write(path, text().encode(errors="backslashreplace"), may_replace=why_not)

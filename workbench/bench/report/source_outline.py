@@ -1,4 +1,4 @@
-"""The program as the person wrote it, module by module and line by line, with what each part of it costs."""
+"""Outline of the program's source, module by module and line by line, with the cost of each part."""
 
 from __future__ import annotations
 

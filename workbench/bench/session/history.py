@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 _STAMPS = itertools.count()
-"""In the order in which changes are made, of whatever program."""
+"""Sequence numbers of changes, across all programs."""
 
 
 class History:
@@ -44,12 +44,12 @@ class History:
         self._found |= set(choices.items())
 
     def pin(self, ids: Iterable[str]) -> None:
-        """Take note that a person makes the choices of these sites."""
+        """Record that the user makes the choices of these sites."""
         of = set(ids)
         self._found = {choice for choice in self._found if choice[0] not in of}
 
     def make(self, choices: Mapping[str, str]) -> None:
-        """Put choices in force, if they are others; what was undone is gone then."""
+        """Put choices in force, if they differ; this clears the redo history."""
         if choices != self._made[self.at]:
             del self._made[self.at + 1 :], self._stamps[self.at + 1 :]
             self._made.append(dict(choices))

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 class Part(Workbench):
-    """A part that Thunder compiles: a bench of its own, whose run and export are those of the whole program.
+    """A part that Thunder compiles: a bench of its own, with the run and export of the whole program.
 
     Attributes
     ----------
     name : str
         ``part1``, ``part2``, …; the ids of its sites begin with it in the whole program, and not here.
     cut : str
-        The reason why the program is cut behind it, after the person's own line; empty behind the last.
+        The reason for the graph break behind it, after the user's line; empty behind the last.
     source : str
-        The person's own lines.
+        The user's lines.
     calls : int
-        Times that a call of the program runs it.
+        Number of times that a call of the program runs it.
     operators : int
-        Of the graph that Dynamo gives.
+        Number of operators in Dynamo's graph.
     opaque : bool
-        Whether PyTorch runs it as it is: False.
+        Whether PyTorch runs it without Thunder: False.
     refusal : str
-        The reason why it does: empty.
+        Reason for that: empty.
     """
 
     opaque, refusal = False, ""
@@ -375,14 +375,14 @@ class PartsBench(Workbench):
 
     @property
     def largest_peak_bytes(self) -> int:
-        """The largest predicted peak that a part has, taken alone: what other parts hold meanwhile is not in it."""
+        """The largest predicted peak of a part alone: the memory of other parts is not included."""
         return max(part.plan.peak_bytes for part in self.benches)
 
     @property
     def memory(self) -> Joined | None:
         """Memory over a step of the whole program, predicted under the choices in force; None where it is not known.
 
-        A lower bound (`Joined.at_least`) where PyTorch runs a part as it is: what its kernels take is not known.
+        A lower bound (`Joined.at_least`) where PyTorch runs a part without Thunder: its kernels' memory is not known.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):
@@ -457,7 +457,7 @@ class PartsBench(Workbench):
         return self._last(1) is not None
 
     def _last(self, by: int) -> Part | None:
-        """The part whose change is the next to take back, or to make again."""
+        """Return the part with the next change to undo, or to redo."""
         ready = [part for part in self.benches if part._history.can_go(by)]
         return (max if by < 0 else min)(ready, key=lambda part: part._history.stamp(by), default=None)
 

@@ -27,7 +27,7 @@ class PlanDiff:
     counts : mapping of str to int
         The plan's `counts` that changed.
     changed : tuple of str
-        Ids of all sites whose choice, outcome or legality changed, or that came or went.
+        Ids of all sites with another choice, outcome or legality, and of added and removed sites.
     overlap : OverlapChange or None
         Simulated; None where no ranks share the program.
     """
@@ -135,7 +135,7 @@ def effect_of(now: Prediction | Plan, then: Prediction | Plan, chosen: Collectio
 
 
 def changed_sites(before: Plan, after: Plan) -> tuple[str, ...]:
-    """Ids of all sites whose choice, outcome or legality differs, or that only one plan has."""
+    """Return the ids of all sites with another choice, outcome or legality, and of those that only one plan has."""
     if len(before.sites) == len(after.sites):
         both = [(was, now) for was, now in zip(before.sites, after.sites, strict=True) if was is not now]
         if all(was.id == now.id for was, now in both):

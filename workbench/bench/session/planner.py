@@ -21,7 +21,7 @@ PLANS_KEPT = 16
 
 @dataclasses.dataclass(eq=False)
 class Request:
-    """Choices that someone waits to have made: answered by what they did to the plan, or by why they are not made."""
+    """Choices waiting to be made: answered by their effect on the plan, or by the reason for a refusal."""
 
     choices: Mapping[str, str]
     done: PlanDiff | None = None

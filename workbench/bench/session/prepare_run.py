@@ -1,4 +1,4 @@
-"""The folder of a run, made of a bench: what runs is what is planned."""
+"""The folder of a run, made from a bench: the run executes the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sites as a table, for a prompt and a notebook's cell; still the tuple that they are."""
+"""Sites as a table, for a prompt and a notebook's cell; the object stays a tuple."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ class Workbench:
                             del wanted[id]
             after = self._settle(wanted, given, self._planner.plan_unless_newer)
             with self._lock:
-                # An undo meanwhile: the choices are made on top of what it left.
+                # After an undo in the meantime, the choices are made on top of its result.
                 if self._history.choices == in_force:
                     self._history.make(wanted)
                     break
@@ -303,7 +303,7 @@ class Workbench:
     def _settle(
         self, wanted: dict[str, str], given: Collection[str], planned: Callable[[Mapping[str, str]], Plan]
     ) -> Plan:
-        """Plan, taking earlier choices out of `wanted` whose site went or refuses them now; undo brings them back."""
+        """Plan without earlier choices in `wanted` whose site is gone or refuses them now; undo restores them."""
         while True:
             try:
                 plan = planned(wanted)
@@ -383,7 +383,7 @@ class Workbench:
         return Cutter(self, of_device(self, machine)).table()
 
     def weigh_cuts(self, *, machine: str | Machine | None = None) -> Weighing:
-        """The same table in the background, with how far it is and what is the best so far; it can be cancelled.
+        """Make the same table in the background, with progress and the best so far; it can be cancelled.
 
         Parameters
         ----------
@@ -458,7 +458,7 @@ class Workbench:
             of collectives. By default the first two; on the device ``cpu``, where offloading is a stand-in for a GPU's
             and frees nothing, ``recompute`` alone.
         machine : str or Machine, optional
-            Whose rates say what recomputing costs; by default `machine`, and on the CPU the one that runs this.
+            Machine model for the time of recomputation; by default `machine`, and on the CPU this machine.
 
         Raises
         ------
@@ -505,7 +505,7 @@ class Workbench:
         return Curve(self, self._captured, of_device(self, machine), points, using=using, each=each)
 
     def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:
-        """Put what `fit` or a point of a `curve` found in the place of what was found before; choices by hand stay."""
+        """Replace earlier choices of `fit` by those of `fit` or of a `curve` point; choices by hand stay."""
         pinned, known = self.pinned, self.plan.site_of
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
@@ -642,7 +642,7 @@ class Workbench:
         ChoiceError
             If choices to compare with are refused.
         RunError
-            If it cannot be written, or asks for what the device cannot measure.
+            If it cannot be written, or requests a measurement that the device does not support.
         """
         from workbench.bench.session.prepare_run import prepare
 
