@@ -1,4 +1,4 @@
-"""Every error that a person can cause, each with one message: what was given, what is legal, what to do."""
+"""Errors that a user can cause, each with one message: the input, the legal values, the next step."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ConfigError(WorkbenchError):
 
 
 class PlanError(WorkbenchError):
-    """A plan would be wrong and is not shown: which statement reads what is not defined."""
+    """A plan would be wrong and is not shown; the message names the statement and the undefined value that it reads."""
 
 
 class GradientError(WorkbenchError):
@@ -89,7 +89,7 @@ class DeviceError(WorkbenchError):
 
 
 class SeamError(WorkbenchError):
-    """Thunder, nvFuser or PyTorch is of a version whose insides are not those that the workbench uses."""
+    """The installed version of Thunder, nvFuser or PyTorch has other internals than those that the workbench uses."""
 
 
 class RunError(WorkbenchError):
@@ -123,7 +123,7 @@ class WorkbenchWarning(UserWarning):
 
 
 class ConfigWarning(WorkbenchWarning):
-    """A config was made for another program or with other versions, or not all of it fits; what fits is applied."""
+    """A config was made for another program or other versions, or fits in part; the fitting part is applied."""
 
 
 class ProgramWarning(WorkbenchWarning):
@@ -131,7 +131,7 @@ class ProgramWarning(WorkbenchWarning):
 
 
 def printable(text: str) -> str:
-    """`text` as it can be shown on a terminal: what steers one, or has no shape, is escaped; lines stay lines."""
+    """Return `text` for a terminal: control and unprintable characters are escaped; line breaks stay."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

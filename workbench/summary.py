@@ -28,7 +28,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def human_bytes(size: float, *, signed: bool = False) -> str:
-    """Bytes for a person: binary units, three figures, a true minus sign.
+    """Format bytes: binary units, three digits, a true minus sign.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def human_shape(shape: Sequence[int]) -> str:
 
 
 def human_seconds(seconds: float) -> str:
-    """A duration for a person.
+    """Format a duration.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def human_share(share: float) -> str:
 
 
 def human_count(count: int) -> str:
-    """A large number for a person, such as operations.
+    """Format a large number, such as operations.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def human_change(name: str, by: int) -> str:
 
 
 def text_summary(bench: Workbench) -> str:
-    """A bench in a few lines: what is open, what is predicted, what is chosen, and the latest run."""
+    """Return a bench in a few lines: program, predictions, choices, and the latest run."""
     plan, program = bench.plan, bench.program
     settings = ", ".join(f"{name}={value}" for name, value in program.settings.items())
     known = plan.site_of
@@ -251,7 +251,7 @@ def against(now: int, before: int) -> str:
 
 
 def run_line(run: Run) -> str:
-    """A run in a line: its state, and what was measured."""
+    """Return a run in a line: its state, and its measurements."""
     parts: list[str] = [run.state]
     if run.compile_s is not None:
         parts.append(f"compiled in {human_seconds(run.compile_s)}")
