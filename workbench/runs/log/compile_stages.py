@@ -119,8 +119,8 @@ def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tu
     Returns
     -------
     stages : list of dict
-        ``{"name", "seconds"}`` in order of first appearance, equal names added up; last `UNATTRIBUTED`, where the
-        window is finite: what no interval covers.
+        ``{"name", "seconds"}`` in order of first appearance, equal names added up; last, where the window is finite,
+        `UNATTRIBUTED`: the time that no interval covers.
     attributed : float
         Share of the window that any interval covers, 0 to 1.
     """

@@ -38,7 +38,7 @@ class _Nothing(TypedDict):
 
 
 class _Form:
-    """For the reader of a log: what plain data has to look like."""
+    """Required form of plain data, for the reader of a log."""
 
     def __init__(self, form: Any) -> None:
         self._form = form
@@ -132,7 +132,7 @@ class Phase(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Warned(Event):
-    """Something of the config or of what is measured does not fit the program; the run goes on without it."""
+    """A part of the config or of the measurement does not fit the program; the run goes on without it."""
 
     type = "warned"
     message: str
@@ -194,8 +194,8 @@ class MemorySample(Event):
     rss_bytes : int
         Size of the process.
     allocated_bytes, reserved_bytes, fragmented_bytes : int, optional
-        On CUDA: what its allocator gave out, what it holds, and what lies free in blocks that are in use in part; while
-        a call keeps the interpreter to itself, as nvFuser does to compile, as it was before.
+        On CUDA: bytes allocated, bytes reserved, and free bytes in partly used blocks. While a call locks the
+        interpreter, as nvFuser's compiler does, the last figures before it.
     """
 
     type = "memory_sample"
@@ -368,7 +368,7 @@ class StatementTimes(Event):
     one_step_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a record whose statements are not as many in each list."""
+        """Refuse a record with lists of statements of different lengths."""
         columns = (self.names, self.sides, self.sources, self.outputs, self.start_s, self.seconds, self.free_s)
         _same_length(*columns)
         one = (self.one_start_s, self.one_seconds, self.one_free_s)
@@ -427,7 +427,7 @@ class PeakMeasured(Event):
     fragmented_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a record whose moments or statements are not as many in each list."""
+        """Refuse a record with lists of moments or statements of different lengths."""
         _same_length(self.timeline_s, self.live_bytes)
         _same_length(self.statement_live_bytes, self.statement_peak_bytes)
 
@@ -507,7 +507,7 @@ class Failed(Event):
     Attributes
     ----------
     reason : str
-        One line for a person.
+        One line for the user.
     detail : str
         A traceback, or the last lines that the process wrote.
     """
@@ -520,7 +520,7 @@ class Failed(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cancelled(Event):
-    """A person stopped the run."""
+    """The user stopped the run."""
 
     type = "cancelled"
 

@@ -84,7 +84,7 @@ def write(path: Path, text: str) -> None:
     Raises
     ------
     OSError
-        If it cannot be written; what was there before is kept.
+        If it cannot be written; the old content is kept.
     """
     file, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -108,7 +108,7 @@ def exists(path: Path) -> bool:
 
 
 def one_line(text: str, most: int = 2000) -> str:
-    """A text that someone else wrote, for a line of a terminal or page: without what controls them."""
+    """Return untrusted text for a line of a terminal or page: without control characters."""
     kept = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
     return kept if len(kept) <= most else f"{kept[:most]}…"
 
@@ -127,7 +127,7 @@ def written(folder: Path, names: Sequence[str]) -> tuple[int, ...]:
 
 
 def finite(value: Any) -> Any:
-    """Plain data, with None for what is infinite or no number: JSON has neither."""
+    """Return plain data with None for infinities and NaN: JSON has neither."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

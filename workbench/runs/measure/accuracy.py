@@ -76,7 +76,7 @@ class Accuracy:
     tensors : tuple of TensorError
         Those against `FLOAT64`, too, where the program can run so; they count for `ok`, and not for `max_error`.
     bitwise : bool or None
-        Whether every bit of every tensor is what unmodified Thunder gives; None where that is not known.
+        Whether every bit of every tensor equals unmodified Thunder's; None where that is not known.
     changed_kernels : tuple of str or None
         Names of the fusions and statements that run and that unmodified Thunder does not have. Without any, every bit
         must be the same, unless unmodified Thunder's own differ from one run to the next; with some,
@@ -92,7 +92,7 @@ class Accuracy:
     ok: bool
     max_error: float
     against: str
-    # Not in what a notebook prints: a line for each output and gradient, three times.
+    # Left out of a notebook's output: a line for each output and gradient, three times.
     tensors: tuple[TensorError, ...] = dataclasses.field(repr=False)
     bitwise: bool | None = None
     changed_kernels: tuple[str, ...] | None = None
@@ -260,7 +260,7 @@ class Stepper:
         """Bytes of parameters, buffers and inputs, each storage once."""
         state = [*self.parameters.values(), *self.buffers.values()]
         if self.takes_steps:
-            # With what its optimizer made in the first step.
+            # With the state that its optimizer made in the first step.
             state = list(state_of(self._original, self.run).values())
         return _storage_bytes([*state, *self.inputs.values()])
 
@@ -459,7 +459,7 @@ def _stepper(
     modes: Mapping[str, str],
     compile_program: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> tuple[Stepper, Callable[..., Any]]:
-    """A fresh program that is compiled, and what came of that."""
+    """Return a compiled new copy of the program, and the compiled callable."""
     callable_, args, kwargs = build()
     jitted = compile_program(callable_)
     return Stepper(callable_, args, kwargs, jitted, seed=seed, modes=modes), jitted

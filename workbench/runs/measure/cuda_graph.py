@@ -1,4 +1,4 @@
-"""A step as one CUDA graph: what is left of its time when the host issues nothing but the replay."""
+"""A step as one CUDA graph: its time when the host only launches the replay."""
 
 from __future__ import annotations
 

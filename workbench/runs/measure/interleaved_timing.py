@@ -164,7 +164,7 @@ def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False)
 
 
 def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
-    """The middle of what resampling found, by percentile; `scipy.stats.bootstrap` takes seconds to import."""
+    """Return the middle of the resampled values, by percentile; `scipy.stats.bootstrap` takes seconds to import."""
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(resampled, (tail, 100 - tail))
     return float(low), float(high)
@@ -182,7 +182,7 @@ class LoadWatch:
     """CPU time that other processes use, from when it is made; in cores, that is seconds of CPU time a second."""
 
     LEAST_S = 0.25
-    """Systems count CPU time in hundredths of a second: what is measured sooner is watched for this long."""
+    """Minimum duration of a measurement: systems count CPU time in hundredths of a second."""
 
     def __init__(self) -> None:
         self._begun = self._read()

@@ -1,4 +1,4 @@
-"""Machines by name: those with published peaks, and what this runs on, measured when it is first asked for."""
+"""Machines by name: those with published peaks, and this machine, measured on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meters of a worker: memory in use while it runs, and what one step allocates, over time and by statement."""
+"""Memory meters of a worker: memory in use during the run, and allocations of one step, over time and by statement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.statement_timers import StatementClocks
 
 TIMELINE_POINTS = 4000
-"""Most points of a memory timeline that go into the log; what is left out was lower than its neighbour."""
+"""Maximum number of points of a memory timeline in the log; omitted points are lower than their neighbours."""
 
 
 _CUDA_STATS = {
@@ -37,7 +37,7 @@ _CUDA_STATS = {
     "reserved_bytes": "reserved_bytes",
     "fragmented_bytes": "inactive_split_bytes",
 }
-"""Figures of a memory sample by what `torch.cuda.memory_stats` calls them."""
+"""Figures of a memory sample by their names in `torch.cuda.memory_stats`."""
 
 
 _METER_TIMEOUT_S = 2.0
@@ -92,7 +92,7 @@ class MemorySampler(threading.Thread):
                 stdout=subprocess.DEVNULL,
                 pass_fds=(file,),
             )
-        except OSError:  # no memory or no process number is left for it
+        except OSError:  # no memory or no process number is left
             return None
         assert meter.stdin is not None, "it is a pipe"
         os.set_blocking(meter.stdin.fileno(), False)
@@ -155,8 +155,8 @@ class Peak:
 def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Peak:
     """Measure the memory of one step of a program that has been stepped before.
 
-    On the CPU from the allocator's own events, not from the size of the process: what is measured is what the program
-    asked for. On CUDA the peak is the allocator's; the timeline has its events too.
+    On the CPU from the allocator's own events, not from the size of the process: this measures the program's own
+    allocations. On CUDA the peak is the allocator's; the timeline has its events too.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
             "alive": [{"bytes": each.nbytes, **describe(each, clocks)} for each in alive[:ALIVE_LISTED]],
         }
     if cuda:
-        # Whatever else is held on the device, such as a compiler's workspaces, was so before the step and is not its.
+        # Other allocations on the device, such as a compiler's workspaces, existed before the step and do not count.
         most = baseline + torch.cuda.max_memory_allocated(stepper.device) - held
         stats = torch.cuda.memory_stats(stepper.device)
         more |= {name: stats[f"{_CUDA_STATS[name]}.all.peak"] for name in ("reserved_bytes", "fragmented_bytes")}
@@ -215,7 +215,7 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
 
 
 def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list[Change], list[Kernel]]:
-    """Step once; what was allocated and freed on the device, and the device's work."""
+    """Step once; return the allocations and frees on the device, and the device's work."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if stepper.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -277,7 +277,7 @@ def by_statement(
     Returns
     -------
     live_bytes, peak_bytes : list of int
-        After each statement and what it frees, and the most inside it.
+        After each statement and its frees, and the maximum inside it.
     """
     count = max((statement for statement, _ in ticks), default=-1) + 1
     live_bytes, peak_bytes = [0] * count, [0] * count
@@ -296,7 +296,7 @@ def by_statement(
 
 
 def thin_out(times_s: list[float], live_bytes: list[int], most: int) -> tuple[list[float], list[int]]:
-    """Keep at most so many points, of each stretch the highest, so that the peak stays."""
+    """Keep at most `most` points, the highest of each stretch, so that the peak stays."""
     if len(times_s) <= most:
         return times_s, live_bytes
     width = -(-len(times_s) // most)
@@ -380,7 +380,7 @@ def allocations(
 def alive_at_peak(
     changes: Sequence[Change], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> tuple[float, list[Allocation]]:
-    """When a step's peak was, in nanoseconds, and what it had allocated and not yet freed then, the largest first."""
+    """Return the time of a step's peak, in nanoseconds, and the allocations live then, the largest first."""
     live = most = 0
     peak = -1
     for index, change in enumerate(changes):
@@ -403,5 +403,5 @@ def _memory_changes(profile: Any, device_type: str) -> list[Change]:
         if event.tag == _EventType.Allocation and event.extra_fields.device.type == device_type:
             fields = event.extra_fields
             found.append(Change(event.start_time_ns, fields.alloc_size, fields.ptr))
-    # At one moment, what is freed is freed first: its address may be given out again.
+    # At equal times, frees come first: their address may be allocated again.
     return sorted(found, key=lambda change: (change.at_ns, change.nbytes))

@@ -69,9 +69,9 @@ def of_events(
     changes : sequence of Change
         In order of time.
     allocated : sequence of (Allocation, list of dict)
-        What they allocated, each with its frames.
+        Their allocations, each with its frames.
     held : sequence of (int, int, str)
-        Address, bytes and name of what was there before.
+        Address, bytes and name of earlier allocations.
     """
     trace: list[tuple[int, dict[str, Any]]] = []
     left = [(address, nbytes, [_frame(name)]) for address, nbytes, name in held]
@@ -90,7 +90,7 @@ def of_events(
 
 
 def write(run: Run, path: str | Path) -> Path:
-    """Write the snapshot that a run took into a file of a person's own.
+    """Write the snapshot that a run took into a file of the user's choice.
 
     Raises
     ------

@@ -81,7 +81,7 @@ def check(
     Returns
     -------
     Accuracy
-        Of what `Trained` holds.
+        Comparison of the tensors of `Trained`.
     """
     trained = functools.partial(train, build=build, seed=seed, modes=modes)
     held_to = functools.partial(compare, least=accuracy.least_tolerance(modes))

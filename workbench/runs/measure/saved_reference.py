@@ -37,13 +37,13 @@ class Reference:
     Attributes
     ----------
     name : str
-        Of what made it, such as ``thunder.jit``; empty where nothing took the program.
+        Name of the compiler, such as ``thunder.jit``; empty where none could compile the program.
     recorded : dict of str to Recorded
         Outputs, gradients, and buffers and inputs that it wrote to.
     kernels : dict of str to str
         As `workbench.compiler.planner.kernel_identity.kernels_of` gives them.
     reasons : tuple of str
-        Why other ways did not make it.
+        Reasons why other compilers did not make it.
     is_saved : bool
         Whether an earlier run made it.
     """

@@ -27,7 +27,7 @@ CLOCKED_STEPS = 20
 """Steps with clocks, each beside one without: enough for medians, few beside the steps that are timed."""
 
 CLOCKED_S = 0.5
-"""Short steps are clocked more often, for this long: what clocks add to them is little beside their noise."""
+"""Duration for which short steps are clocked: their noise is larger than the clocks' overhead."""
 
 MOST_CLOCKED_STEPS = 400
 
@@ -82,7 +82,7 @@ def gaps(kernels: Sequence[Kernel]) -> Gaps:
 
 
 def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool | None, str]:
-    """Return whether the host is what a step waits for, and that in words.
+    """Return whether a step waits for the host, and a sentence about it.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def measure(
 
 
 class UnsteadyError(ProgramError):
-    """The program is another in each call: no statement is there to be timed twice."""
+    """The program runs other statements in each call: none can be timed twice."""
 
 
 def _unsteady(stepper: Stepper) -> str:

@@ -22,7 +22,8 @@ RELATIVE_TOLERANCE: Mapping[torch.dtype, float] = {
 """Largest error allowed, as a share of the largest element of the reference. Other dtypes must be equal.
 
 Reordered sums, as a fusion makes them, stay far below it; a wrong gradient is far above. It is a share of the whole
-tensor's size, for an element that cancels to almost nothing carries the error of what was cancelled."""
+tensor's size, since an element that cancels to almost zero carries the error of the cancelled terms.
+"""
 
 FLOOR = 0.1
 """Share of the relative tolerance that is allowed, too, of the largest element among all tensors of the same kind.
@@ -75,16 +76,16 @@ def compare(
     recorded, expected : mapping of str to Recorded
         The step in question, and the reference.
     against : str
-        What the reference is called.
+        Name of the reference.
     exact : bool
         Whether every bit has to be the reference's.
     unsteady : container of str
         Names of tensors that are allowed `RELATIVE_TOLERANCE` all the same: the reference itself differs from one run
         to the next.
     own_errors : mapping of str to float
-        How far eager is from double precision, by name: `SPREAD` times that is allowed, too.
+        Eager's error against double precision, by name: `SPREAD` times that is allowed, too.
     least : float
-        Share that is allowed of every floating-point tensor: what they are computed in may be less than they are.
+        Allowed share for every floating-point tensor: the computation may use a lower precision than the tensor's.
 
     Yields
     ------

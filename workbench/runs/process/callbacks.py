@@ -52,7 +52,7 @@ def post(act: Callable[[], None]) -> None:
 def call(
     callback: Callable[..., object], *arguments: Any, of: str, passes: type[BaseException] | tuple[()] = ()
 ) -> None:
-    """Call an observer; what it raises goes to the log, for a view that breaks must harm nothing but itself.
+    """Call an observer; its exceptions go to the log, since a broken view must not affect anything else.
 
     Parameters
     ----------
@@ -69,5 +69,5 @@ def call(
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # a person's own, and not the observer's
+            raise  # the user's own, not the observer's
         _LOGGER.exception("an observer of %s failed", of)

@@ -1,4 +1,4 @@
-"""Runs that several ranks share: torchrun starts a worker for each, and what they report is gathered into one log.
+"""Runs that several ranks share: torchrun starts a worker for each, and their reports are gathered into one log.
 
 ``python -m workbench.runs.process.rank_launcher RUN_DIR``, started by `workbench.runs.process.run_control`, starts
 torchrun for this machine. On several machines each starts torchrun by itself, see `command`: a run's folder that all of
@@ -52,7 +52,7 @@ GONE_S = 3600.0
 """Externally launched ranks that wrote nothing for so long are not waited for by who opens their run."""
 
 _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
-"""Figures of which the run's is that of the rank with the most."""
+"""Figures for which the run's value is the maximum of the ranks."""
 _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
 """Events that each rank reports; of the others those of rank 0 count."""
 
@@ -109,7 +109,7 @@ def torchrun_arguments(
 
 
 def command(run_dir: Path, ranks: int, *, machines: int, port: int | None = None) -> str:
-    """The command for each machine, for a person or a scheduler; ``$HEAD`` in it is the name of the first machine."""
+    """Return the command for each machine, for a user or a scheduler; ``$HEAD`` is the first machine's name."""
     arguments = torchrun_arguments(run_dir, ranks, machines=machines, host="$HEAD", port=port)
     return " ".join(["torchrun", *(a if a.startswith("$HEAD") else shlex.quote(a) for a in arguments)])
 
@@ -315,7 +315,7 @@ def _new(rank: _Rank) -> list[Event]:
 
 
 def last_output(folder: Path) -> str:
-    """The last of what a rank printed."""
+    """Return the end of a rank's output."""
     return untrusted_files.read_end(folder / request.OUTPUT_FILE, 4000)
 
 

@@ -1,8 +1,8 @@
 """End all that a run started and take away its temporary files: a program, so that a busy kernel does not delay it.
 
-In a kernel whose cell computes, each look into ``/proc`` and each deleted file waits some milliseconds for the
-interpreter's lock, and there are a thousand of them. A process of its own has a lock of its own. It starts in a
-thirtieth of a second, for it needs nothing but the standard library.
+In a kernel with a busy cell, each access to ``/proc`` and each deletion of a file waits some milliseconds for the
+interpreter's lock, and there are a thousand of them. A separate process has its own lock. It starts in a thirtieth of a
+second, since it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
     Parameters
     ----------
     group : int, optional
-        Id of the group's first process, where it is known still to stand for this group.
+        Id of the group's first process, where it is certain that it still belongs to this group.
     mark : str
-        What the program started in groups of its own, as compilers do with their helpers, carries it too.
+        Mark of the run; processes in groups of their own, such as compilers' helpers, carry it too.
     scratch : Path
         Folder that is deleted, as far as it can be.
     timeout_s : float
@@ -40,14 +40,14 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
         Whether none is left.
     """
     if group is not None:
-        # Here, for it waits for nothing, and what runs on meanwhile takes the cores from who looks for the rest.
+        # Do this here: it waits for nothing, and processes that keep running would slow the search for the rest.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
     try:
         command = [sys.executable, "-I", "-S", __file__, mark, str(scratch), str(timeout_s)]
         # With `close_fds` the start itself would wait for the lock a few times more.
         done = subprocess.run(command, close_fds=False, check=False).returncode == 0
-    except OSError:  # no memory or no process number is left for it
+    except OSError:  # no memory or no process number is left
         done = False
     return done or _reap(mark, scratch, timeout_s)
 

@@ -145,7 +145,7 @@ class Record:
 
     @property
     def output(self) -> str:
-        """The last of what the worker printed."""
+        """End of the worker's output."""
         return untrusted_files.read_end(self.run_dir / OUTPUT_FILE, OUTPUT_BYTES)
 
     @property
@@ -302,7 +302,7 @@ class Record:
         return [{name: getattr(event, name) for name in names} for event in self._all(events.RankEnded)]
 
     def to_json(self) -> dict[str, Any]:
-        """The run as ``thunder-workbench run --json`` prints it; what is infinite or not known is None."""
+        """Return the run as ``thunder-workbench run --json`` prints it; infinities and unknown values are None."""
         accuracy = self.accuracy
         document = {
             "ok": self.ok,

@@ -1,4 +1,4 @@
-"""`RunRequest`: what a run folder holds before the run starts, so that any process can carry the run out."""
+"""`RunRequest`: content of a run folder before the run starts, so that any process can carry the run out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMAT_VERSION = 1
 """Raised when a reader of the old form would be wrong."""
 
 MOST_RANKS = 1 << 16
-"""No run has more; what says so is damaged."""
+"""Maximum number of ranks; a larger one means a damaged request."""
 
 _READING: dict[str, Any] = {"strict": True, "allow_inf_nan": False, "extra": "forbid"}
 """Settings for reading a request's fields; see pydantic's `ConfigDict`."""
@@ -112,10 +112,10 @@ class RunRequest:
     created_s : float
         Seconds since the epoch.
     predicted_peak_bytes : int, optional
-        By the plan, to stand beside what is measured.
+        The plan's peak, for comparison with the measured one.
     predicted_alive : list of dict
-        What the plan has alive at its peak, the largest first and `ALIVE_LISTED` at most: ``bytes``, ``value``, and the
-        ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
+        Values that are alive at the plan's peak, the largest first and `ALIVE_LISTED` at most: ``bytes``, ``value``,
+        and the ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
     variants : dict of str to str, optional
         Variants of how to run the program, timed interleaved with the run's own: the text of a config, or None for
         unmodified Thunder.
@@ -125,7 +125,7 @@ class RunRequest:
     parallel : str
         How they share it; empty for a run of one process.
     capture : {'dynamo', 'interpreter', 'parts'}
-        How the program comes in, for what is compiled without a config, which says so for itself.
+        Capture method for programs compiled without a config; a config has its own.
     draws_differ : list of str
         Sentences of the plan on random draws that unmodified Thunder makes wrongly.
     """

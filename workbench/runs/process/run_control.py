@@ -46,7 +46,7 @@ _OPENING = threading.Lock()
 
 
 class _Prompt:
-    """While any thread is within, all get the interpreter's lock soon, whatever the cell of a notebook computes.
+    """While any thread is inside, all threads get the interpreter's lock soon, even if a notebook's cell computes.
 
     A thread requests the lock after it has waited for the switch interval and no other thread took it meanwhile. A cell
     that releases the lock for an instant more often than that, to look at a file, never gets the request: it always
@@ -113,7 +113,7 @@ class Run(Record):
 
     @property
     def output(self) -> str:
-        """The last of what the worker printed."""
+        """End of the worker's output."""
         return self._worker.output() if self._worker is not None else super().output
 
     @property
@@ -247,7 +247,8 @@ class Run(Record):
             with _PROMPT:
                 self._keep_up()
         except BaseException as error:
-            # Whatever it is: who waits for the run must not wait for ever, and nobody would follow it any more.
+            # For any exception: threads that wait for the run must not wait for ever, and nothing would follow it any
+            # more.
             _LOGGER.exception("run %s could not be followed", self.name)
             self._end(f"the run could not be followed: {type(error).__name__}: {error}")
         self._conclude()
@@ -387,7 +388,7 @@ class _ExternallyLaunched:
         return self._log.over
 
     def kill(self) -> None:
-        """Have them end themselves; they look for it a few times a second."""
+        """Make them end themselves; they check a few times a second."""
         (self._run_dir / rank_launcher.CANCEL_FILE).touch()
         deadline = time.monotonic() + KILL_TIMEOUT_S
         while not self._log.over and time.monotonic() < deadline:
@@ -397,12 +398,12 @@ class _ExternallyLaunched:
         """Nothing of them is held here."""
 
     def output(self) -> str:
-        """The last of what rank 0 printed."""
+        """Return the end of rank 0's output."""
         return rank_launcher.last_output(rank_launcher.folder_of(self._run_dir, 0))
 
 
 def check_device(device: str) -> None:
-    """Refuse to run what is only planned, before a folder is made for it.
+    """Refuse to run a program that is only planned, before a folder is made for it.
 
     Raises
     ------
@@ -570,7 +571,7 @@ def renamed(run_dir: Path) -> None:
 
 
 def _end_unknown(run: Run, standing: str) -> Event:
-    """Why a run is over whose log does not say so."""
+    """Return the reason why a run is over if its log does not have it."""
     t_s = run._events[-1].t_s if run._events else 0.0
     if run._unreadable:
         return events.Failed(t_s=t_s, reason=f"the event log cannot be read: {run._unreadable}")

@@ -33,7 +33,7 @@ def root() -> Path:
 
 
 def new_folder(name: str, within: Path | None = None) -> Path:
-    """Make an empty folder for a run, named by the time and by what a person calls the run.
+    """Make an empty folder for a run, named by the time and the user's name for the run.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.o
     Parameters
     ----------
     run : Path or str
-        The folder, or its name in `within`, or the name that a person gave.
+        The folder, or its name in `within`, or the name that the user gave.
     within : Path, optional
         By default `root`.
 

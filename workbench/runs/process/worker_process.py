@@ -96,7 +96,7 @@ class Note:
 
     @property
     def standing(self) -> Literal["alive", "gone", "unknown"]:
-        """Return whether the process lives: only one that began then, and carries the mark, is taken for it.
+        """Return whether the process lives: it must have the same start time and carry the mark.
 
         ``unknown`` of another machine, of one that was started again since, and of another user's process.
         """
@@ -136,7 +136,7 @@ def _machine() -> str:
 
 
 def clear(run_dir: Path, note: Note) -> None:
-    """End what is left of a run whose process is gone, and which no one followed to its end."""
+    """End the remaining processes of a run whose worker is gone and which no process followed to its end."""
     try:
         left = bool(reaper.marked(note.mark))
     except OSError:  # no descriptor is left: whoever opens it next sees to it
@@ -264,12 +264,12 @@ class Worker:
 
     def _reap(self) -> None:
         if not self._reaped:
-            # The id of a child that was not waited for stands for it yet; any other may be used again.
+            # The id of a child that was not waited for still belongs to it; any other id may be used again.
             group = self.pid if self.is_child or not self.wait(0) else None
             self._reaped = reaper.reap(group, self.mark, self._run_dir / SCRATCH, KILL_TIMEOUT_S)
 
     def output(self) -> str:
-        """The last of what it printed."""
+        """Return the end of its output."""
         return b"".join(tuple(self._output)).decode(errors="replace")
 
     def _read_output(self) -> None:
@@ -287,8 +287,8 @@ class Worker:
 def die_with_parent(*, keep_input: bool = False) -> None:
     """Have the system kill the process group when the parent closes its end of standard input.
 
-    A thread that waits for it would not do, for one call that holds the interpreter's lock stops all threads; nor would
-    PR_SET_PDEATHSIG, which is about the parent's thread that started the worker and not about the parent.
+    A waiting thread is not enough, since one call that holds the interpreter's lock stops all threads. PR_SET_PDEATHSIG
+    is not enough, since it watches the parent's thread that started the worker and not the parent.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def _single(run: Run, base: Run, figure: str, value: float | None, of_base: float | None) -> Difference:
-    """A figure of which each run has one sample: no interval, and no verdict."""
+    """Return the difference in a figure with one sample per run: no interval, and no verdict."""
     ratio = value / of_base if value is not None and of_base else None
     return Difference(
         run=run.name, figure=figure, value=value, base=of_base, ratio=ratio, low=None, high=None, verdict="unknown"

@@ -27,7 +27,7 @@ def folder() -> Iterator[Path]:
     _remove_orphans(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as made, (Path(made) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Held before it has the name: what has the name and is free was left behind.
+        # Lock before renaming: a folder with the name and without a lock was left behind.
         os.rename(lock.name, Path(made) / _HELD)
         yield Path(made)
 
@@ -80,9 +80,9 @@ def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
 
 @contextlib.contextmanager
 def dask(address: str) -> Iterator[Executor]:
-    """The workers of a Dask cluster, as an executor; what is left to do there is cancelled afterwards.
+    """Provide the workers of a Dask cluster as an executor; pending work there is cancelled afterwards.
 
-    Dask itself tries again what a worker did not end because it died.
+    Dask itself repeats the work of a worker that died.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NOTE_FILE = "sweep.json"
 POINTS_FILE = "points.jsonl"
 FIT_FROM = 8
-"""Smallest value that the exponent is fitted to: below it, what does not grow dominates."""
+"""Smallest value that the exponent is fitted to: below it, constant costs dominate."""
 
 FIGURES = ("compile_s", "step_s", "measured_peak_bytes", "fusions", "fusions_unique")
 
@@ -198,7 +198,7 @@ def check(sweep: Sweep) -> None:
     Raises
     ------
     ProgramError
-        Saying what was given, and what is legal.
+        With the given values, and the legal ones.
     """
     for point in sweep.points():
         programs.check(sweep.program, point["settings"])
@@ -279,7 +279,7 @@ def _carried_out(
         try:
             asked[executor.submit(_packed, sweep, point)] = point
         except RuntimeError as error:
-            # A pool of which a worker died takes nothing more.
+            # A pool with a dead worker takes no more points.
             yield _lost(point, error)
     for future in as_completed(asked):
         try:
@@ -318,7 +318,7 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Po
         json.dumps({"program": sweep.program, "device": sweep.device, "executor": sweep.executor, **point}),
     ]  # fmt: skip
     start = time.perf_counter()
-    # Closed by the system where this process dies: by that the point knows that nobody waits for it any more.
+    # The system closes it when this process dies: the point then knows that it can end.
     its_end, alive = os.pipe()
     child = subprocess.Popen(
         command,
@@ -338,7 +338,7 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Po
     except subprocess.TimeoutExpired:
         error = f"timeout: not done after {sweep.timeout_s:g} s"
     finally:
-        # The worker has a session of its own; it dies with the process that asked for it.
+        # The worker has a session of its own; it dies with the process that requested it.
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
@@ -368,7 +368,7 @@ def _outcome(text: str, complaints: str, status: int) -> tuple[dict[str, Any], s
 
 
 def _claim(out: Path, sweep: Sweep) -> None:
-    """Note whose folder it is, so that points of another program are never taken for this one's."""
+    """Record the folder's sweep, so that points of another program are never taken for this one's."""
     mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
     note = out / NOTE_FILE
     if untrusted_files.exists(note):

@@ -208,7 +208,7 @@ class _Ranks:
         log.write(worker.checked(outcome, log.now_s()))
 
     def leave(self) -> None:
-        """Wait for the others: what a rank still receives is lost when its sender ends."""
+        """Wait for the other ranks: a rank loses pending data when its sender ends."""
         import torch.distributed as dist
 
         dist.barrier()
@@ -216,7 +216,7 @@ class _Ranks:
 
 
 def other_rows[T](inputs: T, seed: int) -> T:
-    """Inputs of the same shapes, whose rows are drawn from the rows of those given: a batch of the same data.
+    """Return inputs of the same shapes, with rows drawn from the given rows: a batch of the same data.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 ``python -m workbench.runs.worker.worker RUN_DIR``, started by `workbench.runs.process.run_control`. Standard input is a
 pipe that nothing is written to: the system kills the worker's whole process group when the other end closes, that is
-when the process that asked for the run is gone, whatever the worker is doing then.
+when the process that requested the run is gone, during any work.
 """
 
 from __future__ import annotations
@@ -214,10 +214,10 @@ class Fusions(Protocol):
     """Compiler of fusions that occur more than once in a run, once each."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, each is compiled on its own, for that is measured, and kept."""
+        """Inside, each fusion is compiled separately, to measure that, and cached."""
 
     def shared(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, what was kept is not compiled again."""
+        """Inside, cached fusions are not compiled again."""
 
 
 class _NoFusions:
@@ -358,7 +358,7 @@ def _compile(
     *,
     stock: bool,
 ) -> tuple[dict[str, Any], dict[str, str], Stepper]:
-    """Do the first forward and backward; what it gave, the kernels that ran, and the program ready for more steps."""
+    """Do the first forward and backward; return its results, the kernels, and the program ready for more steps."""
     import torch
 
     from workbench.runs.measure import accuracy
@@ -490,7 +490,7 @@ def _builder(run_dir: Path, asked: request.RunRequest, group: Group | None) -> C
     from workbench import programs
 
     def build(device: str, seed: int) -> Parts:
-        # A factory that draws from the generator outside of what `programs.build` seeds gives the same values, too.
+        # A factory that draws outside of the seed of `programs.build` must give the same values, too.
         torch.manual_seed(asked.options.seed)
         parts: Parts = programs.build({**asked.program, "seed": seed}, device=device, folder=run_dir)
         return parts
