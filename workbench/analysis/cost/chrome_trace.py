@@ -41,7 +41,7 @@ def document(events: Iterable[dict[str, Any]], **about: Any) -> dict[str, Any]:
 
 
 def simulated_step(graph: Graph, found: Overlap) -> dict[str, Any]:
-    """A simulated step: what host, compute and communication stream do, and the bytes in flight.
+    """Return a simulated step: work of host, compute and communication stream, and the bytes in flight.
 
     Parameters
     ----------

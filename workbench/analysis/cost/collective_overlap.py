@@ -58,8 +58,8 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
     ranks : int
         Processes that take part in each collective whose group is not known.
     calibration : Calibration, optional
-        What kernels took in a run, and the rates for those that it did not have. Collectives are the machine's all
-        the same: what a run measures of one is when it was launched and how long it was waited for.
+        Measured times of kernels, and rates for kernels without one. Collectives always use the machine's rates: a run
+        measures only when a collective was launched and how long it was waited for.
     """
     statements = graph.statements
     top = statements.parent < 0
@@ -161,7 +161,7 @@ def links(graph: Graph) -> Links:
 
 
 def _readers(graph: Graph, row: int) -> set[int]:
-    """The statements of its side that do something with what `row` makes; views do nothing."""
+    """Return the statements of the same side that compute with the outputs of `row`; views do not count."""
     statements, consumers = graph.statements, graph.consumers
     found: set[int] = set()
     for value in statements.outputs[row].tolist():
@@ -184,8 +184,8 @@ class Order:
     ----------
     collectives : int
     inversions : int
-        Pairs of one side (forward or backward) issued in one order and first read in the other: what is needed first
-        waits for what is needed later. Results that nothing reads, such as gradients returned, do not count.
+        Pairs of one side (forward or backward) issued in one order and first read in the other: the result needed first
+        waits for the one needed later. Results that nothing reads, such as returned gradients, do not count.
     without_compute : int
         Collectives with no kernel between issue and wait: nothing to hide behind.
     distances : tuple of int
@@ -252,18 +252,18 @@ class Simulation:
     step_s : float
         From the first launch to the end of the last stream.
     forward_s : float
-        Of it, until the compute stream is done with the forward.
+        Part of the step until the compute stream has finished the forward.
     stall_s : tuple of float
         Forward and backward: seconds for which a wait holds the compute stream up.
     idle_compute_s : float
-        Seconds in which the compute stream does nothing, for whatever reason.
+        Seconds in which the compute stream does nothing, for any reason.
     host_lead_s : float
-        How far the host is ahead of the compute stream, at the most.
+        Maximum lead of the host over the compute stream.
     in_flight_bytes : (statements,) int64
         Bytes of results between issue and wait, after each statement in program order.
     ahead_peak_bytes : int
-        The most bytes of results between issue and wait that a statement of the same trace is to read: what is
-        returned, as gradients are, is held anyway.
+        Maximum bytes of results between issue and wait that a statement of the same trace reads later; returned values,
+        such as gradients, are held in any case.
     rows : list of int
         Of the graph's statements, in the order in which the host launches them.
     launched_s : (statements,) float64
@@ -313,8 +313,8 @@ def simulate(
     """Run a host thread, a compute stream and a communication stream for each process group, each in order.
 
     The host launches statement after statement. A kernel starts when it is launched and the compute stream is free. A
-    collective starts when it is launched, its group's stream is free, and what was on the compute stream when it was
-    issued is done, as NCCL's streams wait; groups do not hold each other up, nor share a link's bandwidth. A wait holds
+    collective starts when it is launched, its group's stream is free, and the earlier work of the compute stream is
+    done, as NCCL's streams wait; groups do not hold each other up, nor share a link's bandwidth. A wait holds
     up the compute stream alone. Bytes count in program order, as the allocator, which runs on the host, sees them.
 
     Parameters
@@ -393,7 +393,7 @@ def simulate(
 
 
 def _in_flight(found: Links, place: NDArray[np.intp], count: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bytes between issue and wait after each of so many statements, whose places are given by row."""
+    """Return the bytes between issue and wait after each of `count` statements, whose places are given by row."""
     change = np.zeros(count, np.int64)
     change[place[found.issue]] = sizes
     waited = found.wait >= 0
@@ -429,7 +429,7 @@ def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[n
 def _ranges(graph: Graph, cost: Costs) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
     """Per collective the kernels that have to be before it and after its wait, and its seconds; prefix sums of compute.
 
-    By process group; what has none is with the first.
+    By process group; collectives without a group count with the first.
 
     Statements that may move with a collective do not count as kernels: views, statements that depend on waits alone,
     and statements that only collectives read.
@@ -483,7 +483,7 @@ def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """A plan's collectives beside its compute: the order, the simulated step, and what no order can beat.
+    """A plan's collectives beside its compute: the order, the simulated step, and a lower bound for any order.
 
     Attributes
     ----------

@@ -50,7 +50,7 @@ class Calibration:
     rates : Rates
         For statements that were not measured.
     other_s : float
-        Of a step, in no statement: what calls the traces, and autograd.
+        Time of a step outside of statements: the caller of the traces, and autograd.
     """
 
     seconds: Mapping[str, float]
@@ -66,7 +66,7 @@ class StepPrediction:
     ----------
     step_s : float
     seconds : (statements,) float64
-        Of each statement of the graph; 0 for members of fusions, whose fusion has it.
+        Time of each statement of the graph; 0 for members of fusions, which are counted in their fusion.
     measured_share : float
         Share of `step_s` that rests on statements that were measured.
     """
@@ -95,7 +95,7 @@ def signature(graph: Graph, row: int) -> str:
     def seen(indices: NDArray[np.int32]) -> list[tuple[tuple[int, ...], str]]:
         return [(values.shape[value], values.dtype[value]) for value in indices.tolist()]
 
-    # The number in a fusion's name says nothing; what it is made of does.
+    # The number in a fusion's name means nothing; its members identify it.
     members = np.flatnonzero(statements.parent == row).tolist()
     name = [statements.name[member] for member in members] if members else statements.name[row]
     parts = (name, int(statements.flops[row]), seen(statements.inputs[row]), seen(statements.outputs[row]))
@@ -164,7 +164,7 @@ def _touched_bytes(graph: Graph, row: int) -> int:
 
 
 def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Bytes that kernels read and write: of what is expanded those that there are, of a fusion's views none.
+    """Return the bytes that kernels read and write: only existing bytes of expanded values, none for a fusion's views.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.
     statements, values = graph.statements, graph.values
     parent, kind = statements.parent, statements.kind
     storage = values.storage.astype(np.intp)
-    # The backward has names of its own for what the forward hands over.
+    # The backward has its own names for the values that the forward passes.
     same = [(given, taken) for given, taken in zip(graph.ends.given, graph.ends.received, strict=True)]
     same = [(given, taken) for given, taken in same if given >= 0 and taken >= 0]
     alias = np.arange(int(storage.max(initial=-1)) + 1)
@@ -84,7 +84,7 @@ def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.
     parts = [_touched(ragged, parent) for ragged in (statements.inputs, statements.outputs)]
     outputs = np.repeat([False, True], [len(parts[0][0]), len(parts[1][0])])
     value, row = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # A wait ends the reading of what was sent.
+    # A wait ends the read of the sent tensor.
     issues = np.full(len(statements), -1, np.intp)
     waits = np.flatnonzero((kind == Kind.WAIT) & (parent < 0))
     for wait in waits.tolist():
@@ -105,7 +105,7 @@ def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.
     place = where[value]
     if (writes & (place < 0)).any():
         return False
-    # The last is of what has no memory.
+    # The last entry is for values without memory.
     written = np.zeros(len(alias) + 1, bool)
     written[place[writes]] = True
     counts = written[place]

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from workbench.analysis.equivalence.value_numbering import Numbered
 
 _CARRIERS = (Kind.FUSION, Kind.OFFLOAD, Kind.RELOAD)
-"""Statements that move values: what they make has no counterpart in another plan."""
+"""Statements that move values: their outputs have no counterpart in another plan."""
 
 
 def source_of(graph: Graph, row: int) -> str:
-    """The person's own line for a statement, or for what made what it reads; an empty string where none is known."""
+    """Return the user's line for a statement, or for a producer of its inputs; empty if none is known."""
     origin, asked = int(graph.statements.origin[row]), {row}
     while origin < 0:
         makers = (int(graph.values.producer[value]) for value in graph.statements.inputs[row])
@@ -29,7 +29,7 @@ def source_of(graph: Graph, row: int) -> str:
 
 
 def first_difference(stock: Graph, known: Numbered, plan: Graph, found: Numbered, end: str) -> tuple[int, str, str]:
-    """The row of the first statement of the plan that differs, or -1; its source position; and what differs.
+    """Return the row of the first statement of the plan that differs, or -1; its source position; and the difference.
 
     Parameters
     ----------
@@ -97,14 +97,14 @@ def _names(graph: Graph, row: int) -> list[str]:
 
 
 def _read(graph: Graph, row: int) -> list[str]:
-    """Names of what the first step of a statement reads, each as often as it does."""
+    """Return the names of the values that the first step of a statement reads, with repetitions."""
     taken = graph.statements.inputs[row]
     fields = graph.statements.computes[row].split("\n")[0].split("\t")
     return [graph.values.name[taken[int(at)]] for at in fields[1].split()] if len(fields) > 1 else []
 
 
 def _counterparts(stock: Graph, plan: Graph, row: int) -> Iterator[int]:
-    """Statements of the stock plan that the plan's may stand for, the likeliest first."""
+    """Yield statements of the stock plan that may correspond to the plan's, the likeliest first."""
     made = {name.removeprefix("re_") for name in _names(plan, row)}
     by_name = [other for other in range(len(stock.statements)) if made & set(_names(stock, other))]
     yield from (other for other in by_name if stock.statements.kind[other] != Kind.FUSION)

@@ -1,11 +1,11 @@
 """Proof that a plan computes the same as the stock plan, by value numbering over versions of memory.
 
-Translation validation: what made the plan is not asked. Both graphs are walked statement by statement. A value's number
-stands for what it holds, as a term: the symbol that made it, its static arguments, and the numbers of what it read at
-that moment. Equal terms have equal numbers, whatever they are called and wherever they stand, so that what is computed
-again or kept outside of a fusion has the number of what it stands for. A write makes a new version of its storage; what
-is read through another name, or through a view, is then numbered anew from that version. A random draw carries its
-place among the draws, a collective its group, and what is sent but not waited for is not yet what is waited for.
+Translation validation: the method does not depend on how the plan was made. Both graphs are walked statement by
+statement. A value's number identifies its content, as a term: the symbol that made it, its static arguments, and the
+numbers of its inputs at that moment. Equal terms have equal numbers, independent of names and places, so that a value
+that is recomputed or kept outside of a fusion has the number of the original. A write makes a new version of its
+storage; a read through an alias or a view is then numbered by that version. A random draw carries its position among
+the draws, a collective its group, and a sent tensor differs from the result of its wait.
 
 Two graphs are equal if outputs, gradients and all writes have equal numbers, if they draw the same numbers in the same
 order, and if neither leaves a collective behind that the other waits for. `RULES` lists the further differences that
@@ -35,13 +35,13 @@ class Proof:
     rules : tuple of str
         Names of the rules without which the two would differ, as `RULES` has them.
     statement : int
-        Row of the first statement that differs, in the plan; -1 where none does or what differs is missing there.
+        Row of the first statement that differs, in the plan; -1 if none differs or it is missing there.
     source : str
-        The person's own line for it, such as ``model.py:12  x = torch.tanh(x)``; empty where it is not known.
+        The user's line for it, such as ``model.py:12  x = torch.tanh(x)``; empty where it is not known.
     difference : str
-        What differs, in words; empty where it is proven.
+        Description of the difference; empty where it is proven.
     fault : str
-        How the stock plan itself differs from what Thunder traced, with the person's line; empty where it does not.
+        Difference of the stock plan itself from Thunder's trace, with the user's line; empty if there is none.
     """
 
     proven: bool
@@ -152,6 +152,6 @@ class Prover:
         Parameters
         ----------
         fault : str
-            How it differs from what Thunder traced; empty where it does not.
+            Difference between it and Thunder's trace; empty if there is none.
         """
         return Proof(True).beside(fault)

@@ -12,7 +12,7 @@ class Rule:
     Attributes
     ----------
     name, allows, reason : str
-        What it is called, what it takes for equal, and why that is right.
+        Its name, the difference that it allows, and why that is right.
     """
 
     name: str

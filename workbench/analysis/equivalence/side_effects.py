@@ -1,4 +1,4 @@
-"""Compare the writes of a program with those of what Thunder made of it: the check of the stock plan itself."""
+"""Compare the writes of a program with those of Thunder's trace of it: the check of the stock plan itself."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def lost_writes(program: Graph, made: Graph) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class StaleRead:
-    """A value that gradient rules take for what it was, and that was written over.
+    """A value that gradient rules use in its original form although it was overwritten.
 
     Attributes
     ----------
     reader, value, write : int
-        Rows: of the statement that reads it, of the value, and of what overwrote it.
+        Rows: of the statement that reads it, of the value, and of the write.
     """
 
     reader: int
@@ -49,10 +49,10 @@ class StaleRead:
 def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
     """Find the gradients that are computed as if a write in place had not happened.
 
-    A gradient rule means what its forward statement read or made: a backward that reads the same memory after a write
-    has another value. And what is read in the forward under the name that it had before a write passes its gradient on
-    as if nothing had been written; so does memory of the program's own into a part of which something with a gradient
-    was written. Eager PyTorch follows each write, keeps a copy, or refuses.
+    A gradient rule refers to the value that its forward statement read or made: a backward that reads the same memory
+    after a write gets another value. A forward read under a name from before a write passes its gradient on as if
+    nothing had been written; so does the program's own memory after a write of a value with a gradient into a part of
+    it. Eager PyTorch follows each write, keeps a copy, or refuses.
 
     Parameters
     ----------
@@ -64,19 +64,19 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
     overwritten = np.full(len(joint.storages), -1, np.int64)
     differentiated = set(statements.origin[statements.side == BACKWARD].tolist()) - {-1}
     made: dict[int, int] = {}
-    """Version of what gradients are passed on to; none where none are."""
+    """Version of the values that gradients pass to; no entry for the others."""
     meant: dict[int, set[int]] = {}
     named: dict[int, int] = {}
     """Version of the memory when a value got its name."""
     carried: dict[int, int] = {}
-    """Per storage of the program's own, the version that a write of what gradients are passed on to made."""
+    """Per storage of the program's own, the version made by a write of a value that gradients pass to."""
     given = {int(at) for at in values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]}
     found: dict[int, StaleRead] = {}
     for row in np.flatnonzero(statements.parent < 0).tolist():
         inputs = [v for v in statements.inputs[row].tolist() if values.storage[v] >= 0]
         outputs = [v for v in statements.outputs[row].tolist() if values.storage[v] >= 0]
         if statements.kind[row] == Kind.FENCE:
-            # Other names for the same: what is read, and passed on to, is what stood there before.
+            # Aliases of the same value: a read, and a gradient, belong to the earlier content.
             for value, other in zip(inputs, outputs, strict=True):
                 if value in made:
                     made[other] = made[value]
@@ -113,6 +113,6 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
 
 
 def _told(graph: Graph) -> Graph:
-    """The graph without writes of which no step says where they go: an op taken whole may write into any input."""
+    """Return the graph without writes of unknown destination: an undecomposed op may write into any input."""
     statements = dataclasses.replace(graph.statements, flags=graph.statements.flags & ~StatementFlag.INPLACE)
     return dataclasses.replace(graph, statements=statements)

@@ -39,7 +39,7 @@ _DRAWING = frozenset(
     )
 )
 _FLOAT_BITS = {
-    # Bits of exponent and of fraction: what a type can tell apart.
+    # Bits of exponent and of fraction: the resolution of a type.
     "float16": (5, 10),
     "bfloat16": (8, 7),
     "float32": (8, 23),
@@ -57,7 +57,7 @@ def _action(symbol: str) -> int:
         return SEND
     if symbol in _DRAWING:
         return DRAW
-    # PyTorch's own sign for what writes into its first argument.
+    # PyTorch's own naming for ops that write into their first argument.
     return WRITES if symbol.endswith("_") and not symbol.endswith("__") else PLAIN
 
 
@@ -171,7 +171,7 @@ def _ref(text: str) -> tuple[int, int]:
 
 
 def _share(text: str) -> int:
-    """The operand whose memory an output lives in, or -1; or below, another output: ``-2 - i``."""
+    """Return the operand whose memory an output shares, or -1; below that, another output: ``-2 - i``."""
     if text == "-":
         return -1
     return -2 - int(text[1:]) if text.startswith("~") else int(text)
@@ -195,7 +195,7 @@ class Terms:
         return found
 
     def steps(self, text: str) -> tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]:
-        """A statement's steps, and which of what they make it gives."""
+        """Return a statement's steps, and which of their results it returns."""
         found = self._parsed.get(text)
         if found is None:
             *lines, last = text.split("\n")

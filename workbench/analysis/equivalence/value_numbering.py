@@ -42,7 +42,7 @@ _GET_GRAD, _FUSION = int(Kind.GET_GRAD), int(Kind.FUSION)
 
 
 class _Node:
-    """A value: what it held when it was made or last read, and how to tell what it holds later."""
+    """A value: its content when it was made or last read, and the means to find its later content."""
 
     __slots__ = ("kind", "number", "parent", "storage", "version", "view")
 
@@ -116,7 +116,7 @@ class Walk:
         self.applied: dict[str, set[Any]] = {name: set() for name in RULES}
         self.draws: list[int] = []
         self.under_way: dict[int, tuple[int, _Node | None]] = {}
-        """By number of what is sent and not waited for: what was sent, as it was then."""
+        """By number of a sent tensor without a wait: the tensor, as it was then."""
         self.rows: list[tuple[int, ...]] = []
         self.reads: list[tuple[int, ...]] = []
         self.writes: list[tuple[int, int]] = []
@@ -246,7 +246,7 @@ class Walk:
         return _Node(number, kind, self.storages)
 
     def _turn(self) -> None:
-        """The end of the forward: what it returns and leaves is as it is now; only what it hands over goes on."""
+        """End the forward: fix its outputs and writes; only the values that it passes to the backward go on."""
         ends = self.graph.ends
         self.outputs = tuple(self._end(v) for v in ends.outputs if v >= 0)
         self.written_forward = self._written()
@@ -284,7 +284,7 @@ class Walk:
         }
 
     def _close(self, row: int, local: dict[int, _Node], given: Sequence[int]) -> None:
-        """The end of a fusion: what it gives lives where the fusion's own text says."""
+        """End a fusion: the memory of its outputs follows from the fusion's own text."""
         deferred, self.deferred = self.deferred, None
         self.row = row
         ((step,), _) = self.terms.steps(self.graph.statements.computes[row])
@@ -294,7 +294,7 @@ class Walk:
         for value, share in zip(given, step.shares, strict=True):
             node = self._node(value, local)
             if deferred is not None:
-                # Outputs are tensors of their own, but for what was copied in place and inputs handed on.
+                # Outputs are new tensors, except in-place copies and forwarded inputs.
                 node = copied.get(id(node), node) if share >= 0 else self._new(node.number, node.kind)
             self.nodes[value] = node
         self.rows[row] = tuple(self.nodes[value].number for value in given)
@@ -312,7 +312,7 @@ class Walk:
         return node.number
 
     def _seen(self, view: Any, content: int) -> int:
-        """The content of a view of what holds `content`."""
+        """Return the content of a view of a base with `content`."""
         call, numbers, place = view
         last = self.structure.get(content)
         if call == ("argument",):
@@ -452,7 +452,7 @@ class Walk:
         return found
 
     def _moved(self, number: int, move: Move) -> int:
-        """The number of elements taken from what has a number."""
+        """Return the number of the elements that `move` takes from the value with `number`."""
         term = (move, number)
         found = self.terms.ids.get(term)
         if found is not None:

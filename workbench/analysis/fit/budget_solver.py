@@ -1,4 +1,4 @@
-"""The least time under a stated peak: what to save, recompute and offload, by linear programs and exact prediction.
+"""Least time under a stated peak: storages to save, recompute and offload, by linear programs and exact prediction.
 
 Each storage that the forward saves is a variable: saved, recomputed or offloaded. Recomputing it costs the statements
 that are run again, offloading it the transfers that compute does not hide. A linear model says how many bytes each
@@ -34,7 +34,7 @@ _CUTS_PER_ROUND = 40
 _NODES = 1000
 """Node limit of the solver's search, for each integer program."""
 GUIDE_NODES = 1
-"""The same of a guide, whose answer is nearly right anyhow: what is found at the root."""
+"""Node limit for a guide, whose answer is approximate in any case: only the root node."""
 _PLANS_TO_SAVE_AGAIN = 4
 _PLANNED_TO_SAVE_AGAIN = 8_000
 """Statements of all plans made to save again, where each is a plan of its own; not fewer than the plans above."""
@@ -43,13 +43,13 @@ _WORTH = 1e-4
 _AIMS = 8
 """Limits tried of a guide, each a plan."""
 _NEAR = 0.01
-"""Share of a limit that what a guide found may stay under it, and of a step that it may be from the bound."""
+"""Share of a limit that a guide's result may stay under it, and of a step that it may be from the bound."""
 _TURNS = (40, 400)
 """Single changes weighed to better what the linear model has ended at: at least, and at most."""
 _TURNED = 400_000
 """Statements of all of these together, in between."""
 _ALONE = 1_000_000
-"""Statements times variables up to which each choice is predicted alone, rather than by what it can free at most."""
+"""Maximum of statements times variables for a prediction of each choice alone; above it, an upper bound is used."""
 
 
 class Chooser:
@@ -146,7 +146,7 @@ class Chooser:
         )
 
     def corrected(self, more: NDArray[np.int64]) -> Chooser:
-        """The same where so many bytes more are alive at each place, whatever is chosen, than it weighs."""
+        """Return a copy with so many more bytes alive at each place, for any choice, than it predicts."""
         other = copy.copy(self)
         other._more, other._known, other._lowered_once, other._spared = more, {}, False, None
         other.stock, other._stock_peaks = other._evaluate({})
@@ -172,7 +172,7 @@ class Chooser:
         return guide.corrected(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
 
     def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> Point | None:
-        """Options whose peak is at most a limit, in the least time that is found; None if none are found.
+        """Return options with a peak within a limit, in the least time that is found; None if none are found.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Chooser:
         gap : float
             What is found first is enough if it is this near to the best: a share of the step, as `gap` gives it.
         below_s : float
-            What adds as much is not wanted: where by what plans have shown nothing adds less, guides are left.
+            Options that add as much are not needed: guides are skipped where plans have shown that nothing adds less.
         """
         if self.stock.peak_bytes <= limit_bytes:
             self._sparing()
@@ -233,9 +233,9 @@ class Chooser:
         return self._spared
 
     def _guided(self, limit_bytes: int, below_s: float) -> Point | None:
-        """The quickest within a limit of what guides find, set right until it fits here."""
+        """Return the quickest result of the guides within a limit, corrected until it fits here."""
         for number, guide in enumerate(self._guides):
-            # The first is nearest to what is planned; the others go further down, in many more plans.
+            # The first guide is nearest to a plan; the others go further down, in many more plans.
             if self._closing.within(limit_bytes, _NEAR if number else _WORTH):
                 break
             if self._ask(guide(), limit_bytes, below_s) and self._plans() == _PLANS_TO_SAVE_AGAIN:
@@ -274,13 +274,13 @@ class Chooser:
         return fits
 
     def _as_guided(self, guide: Chooser, point: Point) -> Point:
-        """A guide's point as it is here: with what fusions make again anyhow, where what is made again reads it."""
+        """Convert a guide's point: add values recomputed by fusions, where recomputed statements read them."""
         if guide.stands_for is not None:
             return self.point(self._with_read(guide.stands_for(point.options), self._remade))
         return self.point(self._with_read(point.options, self._remade - {storage for storage, _ in guide._variables}))
 
     def _with_read(self, given: Mapping[int, str], taken: Collection[int]) -> dict[int, str]:
-        """Options with what fusions make again anyhow, of what is taken, where what is made again reads it."""
+        """Add to options those `taken` values, recomputed by fusions, that recomputed statements read."""
         graph, options = self._work.graph, dict(given)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
@@ -325,7 +325,7 @@ class Chooser:
         return sum(self._added(options))
 
     def least(self) -> Point:
-        """The options of the least peak of all weighed so far, for this or for a limit, whatever they take."""
+        """Return the options of the least peak of all weighed so far, for this or for a limit, at any time."""
         if not self._lowered_once:
             self._lowest()
             self._lowered_once = True
@@ -347,7 +347,7 @@ class Chooser:
                 freed = self._frees(place)
                 rows.append(freed)
                 limits.append(float(peaks[place]) + float(freed @ x))
-            # The least z of which every statement seen says: at most this many bytes less what is freed.
+            # Minimize z, where every statement seen limits it: at most z bytes minus the freed ones.
             count = len(self._variables)
             if not count:
                 break
@@ -367,7 +367,7 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             if solved.x[-1] * scale >= min(point.peak_bytes for point, _ in self._known.values()):
-                break  # by what was seen nothing is lower
+                break  # the known peaks show that nothing is lower
             x = np.round(solved.x[:-1])
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
@@ -400,7 +400,7 @@ class Chooser:
                 more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
     def _lower(self, point: Point) -> None:
-        """Weigh it with one storage after another turned to what lowers the peak, as the linear model may not know."""
+        """Weigh the point with each storage in turn changed to lower the peak; the linear model may miss these."""
         left = self._turns()
         while left > 0:
             place = int(np.argmax(self._evaluate(point.options)[1]))
@@ -475,7 +475,7 @@ class Chooser:
         """Places where a byte freed from one to before another counts: where statements are fused, in all of these."""
         if self._quick or start >= end:
             return start, end
-        # All of what a fusion covers has its peak.
+        # All statements that a fusion covers have its peak.
         steps = np.flatnonzero(np.append(True, np.diff(self._stock_peaks) != 0))
         ends = np.append(steps[1:], len(self._stock_peaks))
         first = steps[np.searchsorted(steps, start, side="right") - 1]
@@ -556,7 +556,7 @@ class Chooser:
         return np.asarray(found, float)
 
     def _transfers(self) -> tuple[NDArray[np.float64], tuple[float, float]]:
-        """Seconds one way of each variable, and what the compute of forward and backward hides."""
+        """Return the seconds of each variable's transfer, and those that forward and backward compute hide."""
         seconds = np.asarray(
             [
                 float(self._bytes[storage]) / self._rates.offload_bytes_per_s if option == OFFLOAD else 0.0
@@ -595,7 +595,7 @@ class Chooser:
         return highest
 
     def _taken_back(self, point: Point, limit_bytes: int) -> Point:
-        """The same with what can be saved again at once, by the bytes that are left at each place: a plan, or a few."""
+        """Return the point with all storages saved that fit in the bytes left at each place: makes a plan, or a few."""
         numbers = {chosen: number for number, chosen in enumerate(self._variables)}
         share = 1.0
         for _ in range(0 if self._quick else _PLANS_TO_SAVE_AGAIN):
@@ -622,7 +622,7 @@ class Chooser:
         return point
 
     def _saved_again(self, point: Point, limit_bytes: int) -> Point:
-        """The same with whatever can be saved again, the dearest first, and dear ones turned into cheaper."""
+        """Return the point with further storages saved, the dearest first, and cheaper options where possible."""
         tries_left = min(len(point.options) * 2, self._turns()) if self._quick else self._plans()
         legal = set(self._variables)
         alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))

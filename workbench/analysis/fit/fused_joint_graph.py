@@ -30,11 +30,11 @@ class Fusing:
     work : Recomputer
         Of the joint graph.
     plan : Graph
-        What is executed with everything saved.
+        Execution graph with everything saved.
     free : mapping of int to sequence of str
-        Storages of the joint graph to choose for, and what is legal.
+        Storages of the joint graph to choose for, with their legal options.
     remade : collection of int
-        Of these what fusions make again anyhow.
+        Those of them that fusions recompute in any case.
     along, gather : bool
         As for `Recomputer.edit`.
 

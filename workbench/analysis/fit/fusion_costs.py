@@ -1,8 +1,8 @@
 """Cost of recomputing storages where statements are fused: additional memory traffic, and a lower bound.
 
-A statement of a fusion that is run again is put into a fusion of the backward: it launches no kernel of its own, and
-what is handed on inside the fusion does not go through memory. It reads what lies there anyhow, which is what is saved,
-given, or made by a statement that is not fused; and what such a statement reads has to be written.
+A recomputed statement of a fusion becomes part of a fusion of the backward: it launches no kernel of its own, and
+values that pass inside the fusion do not go through memory. It reads values that are in memory in any case: saved,
+given, or made by an unfused statement. Values that such a statement reads must be written.
 """
 
 from __future__ import annotations

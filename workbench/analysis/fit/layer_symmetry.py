@@ -21,7 +21,7 @@ from workbench.analysis.graphs.sparse_rows import Rows, stacked
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """The least ``costs @ x`` of which ``matrix @ x <= limits`` and ``0 <= x <= upper``.
+    """Linear program: minimize ``costs @ x`` under ``matrix @ x <= limits`` and ``0 <= x <= upper``.
 
     Attributes
     ----------
@@ -107,14 +107,14 @@ def _alike(program: Program, apart: int, sizes: NDArray[np.float64]) -> tuple[ND
 
 
 def _told(items: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """A number for each, the same of those that differ by what rounding adds."""
+    """Return a number for each item, equal for items that differ by rounding alone."""
     mantissa, exponent = np.frexp(np.where(np.isfinite(items), items, -1.0))
     digits = np.round(mantissa * 2.0**30).astype(np.int64).view(np.uint64)
     return _mixed(_mixed(digits) + exponent.astype(np.int64).view(np.uint64))
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Numbers of which sums are the same only by chance where what is added up is not (MurmurHash3's finalizer)."""
+    """Return hashes whose sums are equal only by chance if the summands differ (MurmurHash3's finalizer)."""
     numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return numbers ^ (numbers >> np.uint64(33))
@@ -153,7 +153,7 @@ def _added_up(
 def _of_memory(
     program: Program, apart: int, columns: NDArray[np.int64], members: NDArray[np.int64]
 ) -> tuple[Rows, list[float]]:
-    """The first rows, with what their further columns are at most; then rows that hold these to what they stand for."""
+    """Return the first rows, with bounds on their new columns; then rows that enforce these bounds."""
     starts, numbers, items = (
         program.matrix.indptr.tolist(),
         program.matrix.indices.tolist(),

@@ -1,10 +1,10 @@
 """Lower bound on the step time of any choice of what to save: a linear program that errs on one side only.
 
-Every byte that a choice could free is counted, little of what it adds; a statement that several choices repeat is run
-once. Two things that choices add are known for certain, and are put in where they were seen to matter: a storage that
-another reads where that is made again has to be there by then (`presence`), and one that was moved away is there a
-little before its first use. Rows of memory are put in where they are broken, so that a program of thousands of
-statements is solved with dozens of rows. Choices may be fractions, which takes milliseconds, or whole, which says more.
+The program counts every byte that a choice could free, and little of its cost; a statement that several choices repeat
+runs once. Two costs of choices are certain, and are added where they matter: a storage that a recomputation of another
+reads must be in memory by then (`presence`), and an offloaded storage is back a little before its first use. Rows of
+memory are added when they are broken, so that a program of thousands of statements is solved with dozens of rows.
+Choices may be fractions, which takes milliseconds, or integers, which gives a tighter bound.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ROWS_AT_ONCE = 20
 _LET_GO = 1e-7
 """Tolerance of the solver on a row."""
 _INFEASIBLE = 2
-"""The solver's status of what has no solution."""
+"""The solver's status of an infeasible program."""
 _ENDED = (0, _INFEASIBLE)
 """The same where it has ended, and not been ended."""
 _TIE = 1e-7
-"""By how much what costs more is avoided where all of it is for nothing, as a share of what it costs."""
+"""Relative penalty on expensive choices where all choices are without cost."""
 _ALIKE = 0.5
 """Maximum share of distinct choices for a program to be solved with equal choices merged."""
 
@@ -79,13 +79,13 @@ class Relaxation:
     Parameters
     ----------
     variables : sequence of (int, str)
-        Storages and what is done with them: `RECOMPUTE` or `OFFLOAD`; both of one storage follow each other.
+        Storages and their options: `RECOMPUTE` or `OFFLOAD`; both of one storage follow each other.
     spans : sequence of (int, int)
         Of each the places where it can free bytes: from the first to before the last.
     sizes : (variables,) float64
         Bytes.
     chains : sequence of collection of int
-        Statements that each runs again; none of one that moves a storage away.
+        Statements that each repeats; empty for an offload.
     seconds : (statements,) float64
     transfers : (variables,) float64
         Seconds one way.
@@ -98,7 +98,7 @@ class Relaxation:
     beside : mapping of int to (Beside, float), optional
         Storages that may be absent beside others that are made again, and their bytes.
     presence : Presence, optional
-        Where it is known what has to be in memory when.
+        Times at which storages must be in memory, where known.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class Relaxation:
         for group, within in _nested(list(together)).items():
             for inside in within:
                 rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
-        # Absent is what is not saved, or made again beside another and not for itself.
+        # Absent storages are not saved, or recomputed only beside another.
         self.absent: dict[int, Mapping[int, float]] = {
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
         }
@@ -324,7 +324,7 @@ class Under:
     # Adding rows.
 
     def add_place(self, place: int) -> bool:
-        """Ask for what has to be freed at a place; whether that is new."""
+        """Add the bytes to free at a place; return whether that is new."""
         new = place not in self._places and self._needed[place] > 0
         if new:
             self._places[place] = None
@@ -369,7 +369,7 @@ class Under:
         return new
 
     def _why(self, storage: int, present: Mapping[int, Present]) -> bool:
-        """Put in why a storage is in memory, down to what the backward reads there; whether any of it is new."""
+        """Add the reasons why a storage is in memory, down to the backward's reads; return whether any is new."""
         new, at = False, present[storage].place
         while True:
             column, reader, first = self._column(storage, at), present[storage].reader, present[storage].first
@@ -459,7 +459,7 @@ class Under:
         Parameters
         ----------
         go_on : callable, optional
-            Called while it is solved; what it raises ends the work.
+            Called while it is solved; an exception that it raises ends the work.
         """
         base = self._base
         if self.nothing:
@@ -487,7 +487,7 @@ class Under:
         return bound
 
     def _add_broken(self, x: NDArray[np.float64]) -> bool:
-        """Ask for what is not freed where it has to be, where that is most between two that are; whether any is."""
+        """Add the most broken place between each two known ones; return whether there is any."""
         base = self._base
         freed = np.zeros(len(base.peaks) + 1)
         absent = base.piece_sizes * x[base.piece_columns]
@@ -518,18 +518,18 @@ class Under:
         gap: float,
         below_s: float = np.inf,
     ) -> Whole:
-        """Whole choices that break none of the rows there are, and what is proven of all.
+        """Find integer choices that break none of the present rows, with a bound for all choices.
 
         Parameters
         ----------
         go_on : callable
             As for `bound`.
         nodes : int
-            Of the solver's search; what it has found and proven by then counts.
+            Node limit of the solver's search; the results by then count.
         gap : float
-            It ends where what is found is at most this share above what is proven.
+            Stop when the solution is at most this share above the bound.
         below_s : float
-            Only what adds less is looked for.
+            Search only for solutions that add less.
         """
         base = self._base
         if self.nothing:

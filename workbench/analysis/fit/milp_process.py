@@ -56,7 +56,7 @@ def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **
     Parameters
     ----------
     go_on : callable
-        Called while it solves; what it raises ends the waiting, and the solver ends by its own limit of time, unseen.
+        Called while it solves; an exception that it raises ends the wait, and the solver ends by its own time limit.
     solver : callable
     *given, **options
         For it.
@@ -191,11 +191,11 @@ def solve_whole(
     Parameters
     ----------
     go_on : callable
-        Called while it solves; what it raises ends the waiting and the process.
+        Called while it solves; an exception that it raises ends the wait and the process.
     *given, **program
         For `milp`.
     nodes : int
-        Of its search, after which what it has found and proven counts.
+        Node limit of its search, after which its results so far count.
     options : mapping
         For `milp`, beside these.
 

@@ -42,11 +42,11 @@ class Point:
     Attributes
     ----------
     options : mapping of int to str
-        Storages that are not saved, and what happens to each.
+        Storages that are not saved, with their options.
     peak_bytes, saved_bytes : int
     recompute_s, transfer_s : float
-        Seconds that are added to a step: statements run again, transfers that nothing hides. The first is what its
-        plan's compute has more than stock's where it was weighed by a plan, and may be less than zero there.
+        Seconds added to a step: recomputed statements, and transfers that nothing hides. If a plan was made, the first
+        is the increase of its compute over stock's, and may be negative.
     """
 
     options: Mapping[int, str]

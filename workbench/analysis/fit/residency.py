@@ -131,7 +131,7 @@ class Presence:
                 for value in {root, *read_by}
             }
             self.reads[storage] = read[root]
-            # Nothing is run again for what does not run itself.
+            # A statement that does not run itself is not recomputed for.
             needs += [
                 Need(storage, stock.place_of(row), read[value]) for value, row in read_by.items() if stock.runs(row)
             ]
@@ -141,7 +141,7 @@ class Presence:
 
     def _beside(self, work: Recomputer, stock: Incremental, always: Collection[int]) -> dict[int, Beside]:
         found: dict[int, Beside] = {}
-        # The earliest that each can be made again, whatever is chosen.
+        # Earliest possible recomputation of each, for any choice.
         early = self.present(dict.fromkeys(self._again, RECOMPUTE))
         for storage in self._again:
             places = self._made_at[storage] | ({early[storage].place} if storage in early else set())

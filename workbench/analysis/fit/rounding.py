@@ -48,7 +48,7 @@ class Weighed(Protocol):
 
     @property
     def options(self) -> Mapping[int, str]:
-        """Storages that are not saved, and what happens to each."""
+        """Storages that are not saved, with their options."""
 
 
 class Closing[P: Weighed]:
@@ -68,7 +68,7 @@ class Closing[P: Weighed]:
     nodes : int
         Of the solver's search, for each linear program of whole choices.
     go_on : callable
-        Called while one is solved; what it raises ends the work.
+        Called while one is solved; an exception that it raises ends the work.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Closing[P: Weighed]:
     # Finding options within a limit.
 
     def close(self, limit_bytes: int, gap: float = 0.0) -> None:
-        """Find options within a limit, until the best known is within a gap of what is proven, or the search ends.
+        """Find options within a limit, until the best known is within a gap of the bound, or the search ends.
 
         Parameters
         ----------
@@ -181,13 +181,13 @@ class Closing[P: Weighed]:
     # Learning from options over a limit.
 
     def _learn(self, under: Under, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
-        """Put in what is so for any options, and was broken by some; whether there is anything new."""
+        """Add constraints that hold for any options and that some broke; return whether any of them is new."""
         places = _highest(peaks, limit_bytes)
         asked = [under.add_place(place) for place in places]
         return under.tell(point.options, places) or any(asked)
 
     def _correct(self, under: Under, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
-        """The same, or what is so near these options; what is so for any goes into the program for the limit, too."""
+        """Add the same, or constraints that hold near these options; general ones go into the limit's program, too."""
         pure = self._programs[limit_bytes][0]
         if under is not pure:
             self._learn(pure, point, peaks, limit_bytes)
@@ -200,7 +200,7 @@ class Closing[P: Weighed]:
         for place in _highest(peaks, limit_bytes):
             freed = self._frees(place)
             if np.maximum(freed, 0) @ (1 - taken) + np.maximum(-freed, 0) @ taken < peaks[place] - limit_bytes:
-                # Nothing more helps there: what was chosen is in its own way, as the program does not know.
+                # Nothing more helps there: the chosen options conflict in a way that the program does not model.
                 under.refuse(taken)
             else:
                 under.guess(freed, float(peaks[place]) - limit_bytes + float(freed @ taken))

@@ -16,7 +16,7 @@ class Boundary:
     statement : int
         The neighbour.
     before : bool
-        Whether the fusion reads what the neighbour makes, rather than the other way.
+        Whether the fusion reads the neighbour's outputs, rather than the reverse.
     reason : str
     through : int
         The statement that stands between two fusions, or -1.
@@ -110,5 +110,5 @@ def _between(graph: Graph, first: int, last: int) -> int:
         if first < row < last and reached & set(statements.inputs[row].tolist()):
             reached.update(statements.outputs[row].tolist())
             path.append(row)
-    # Only what `last` reads itself has to be looked at: whatever stands between ends in such a statement.
+    # Only the direct inputs of `last` matter: every path between ends in such a statement.
     return next((row for row in reversed(path) if reads & set(statements.outputs[row].tolist())), -1)

@@ -17,7 +17,7 @@ class Census:
     count : int
         Fusions.
     unique : int
-        Different structures among them: what there is to compile where identical fusions are compiled once.
+        Number of distinct structures: compilations if identical fusions are compiled once.
     largest : int
         Statements in the largest fusion.
     forward_unique, backward_unique : int

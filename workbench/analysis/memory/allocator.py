@@ -8,15 +8,16 @@ if TYPE_CHECKING:
     import torch
 
 CUDA_BLOCK_BYTES = 512
-"""The least block that PyTorch's caching allocator gives out, of which all others are multiples; ``kMinBlockSize`` in
-``c10/cuda/CUDACachingAllocator.h``."""
+"""Smallest block of PyTorch's caching allocator, and the unit of all others; ``kMinBlockSize`` in
+``c10/cuda/CUDACachingAllocator.h``.
+"""
 
 
 def allocated_bytes(nbytes: int, device_type: str) -> int:
     """Return the bytes in use on a device for a storage.
 
-    On CUDA that is what ``torch.cuda.memory_allocated`` counts, but for what is left of a block that is not split
-    because too little would be left. On a CPU it is what the program asks for.
+    On CUDA this is the count of ``torch.cuda.memory_allocated``, without the rest of a block that is not split because
+    too little would be left. On a CPU it is the requested size.
 
     Parameters
     ----------

@@ -140,7 +140,7 @@ class Incremental:
         position = np.arange(count) + shift
         at = dict(zip(running, (places + np.arange(added)).tolist(), strict=True))
         length = count + added
-        # One more for what lasts to the end, and one that -1 finds.
+        # One more entry for storages that last to the end, and one for index -1.
         moved = np.concatenate([position, [length, -1]])
         start, end = moved[self._start], moved[self._end]
         # Inputs of the backward are alive before its first statement, recomputed or not.
@@ -206,7 +206,7 @@ class Incremental:
         end: NDArray[np.int64],
         length: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Spans and bytes of what was moved away, once it is back; what is before ends in `end`."""
+        """Return spans and bytes of offloaded storages after their return; their time before that ends in `end`."""
         begins, ends, sizes = [], [], []
         for storage in away:
             touches = () if storage in again.storages else self._touches.get(storage, ())
@@ -255,9 +255,9 @@ class _Again:
     clones : list of _Clone
         In order.
     fresh : list of int
-        Of each storage that is new the one whose size it has.
+        For each new storage the one with its size.
     touched : dict of int to list of (int, bool)
-        By place: what statements of the backward touch of `storages`, and of new ones.
+        By place: accesses of the backward's statements to `storages`, and to new ones.
     still_saved : set of int
         Of `storages` those that statements of the backward read as the forward made them.
     """

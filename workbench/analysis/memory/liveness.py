@@ -1,10 +1,10 @@
-"""Memory over a step, by arithmetic on a graph: what is alive when, the peak, and what another schedule makes of it.
+"""Memory over a step, by arithmetic on a graph: live storages, the peak, and the effect of another schedule.
 
 A storage is alive from the statement that makes its first value until the last value on it is dropped. Arguments are
-alive throughout, cotangents from the start of the backward, and what the caller receives, outputs and gradients, to
-the end. Then autograd gives the gradients to leaves that have none yet, one after another, and copies those that it
-cannot take as they are: expanded, transposed, or the same for two arguments. Not counted: what runs after that, such as
-the backward of what the inputs were made by, and gradients that are there already, which the caller holds.
+alive throughout, cotangents from the start of the backward, and returned values, outputs and gradients, to the end.
+Then autograd gives the gradients to leaves that have none yet, one after another, and copies those that it cannot take
+directly: expanded, transposed, or the same for two arguments. Not counted: later work, such as the backward of the
+producers of the inputs, and existing gradients, which the caller holds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
 
 _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
-"""Values that the caller holds, whatever the traces drop."""
+"""Values that the caller holds, even if the traces drop them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Schedule:
     order : (entries,) int32
         Indices of top-level statements; a statement that is recomputed stands here twice.
     clone : (entries,) bool
-        True for the second appearance: a fresh computation in the backward, whose values stand for the original ones
-        in all backward entries after it.
+        True for the second appearance: a new computation in the backward, whose values replace the original ones in all
+        backward entries after it.
     """
 
     order: NDArray[np.int32]
@@ -180,7 +180,7 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
     graph : Graph
         As for `timeline`.
     statement : int
-        Index of a statement, or their number for what is alive after the last.
+        Index of a statement, or their number for the state after the last.
 
     Returns
     -------
@@ -240,9 +240,9 @@ def described(graph: Graph, shown: NDArray[np.intp]) -> tuple[AliveValue, ...]:
 class Predictor:
     """Predicts memory for schedules of one joint graph, in milliseconds each.
 
-    The graph is the joint trace before Thunder splits it; `predict` follows what Thunder does from there: dead code
-    goes, what the outputs need becomes the forward and all else the backward, and values are dropped after their last
-    use.
+    The graph is the joint trace before Thunder splits it; `predict` follows Thunder's next steps: dead code goes, the
+    statements that the outputs need become the forward and all others the backward, and values are dropped after their
+    last use.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ class Predictor:
         storage: list[int],
         spans: tuple[list[int], list[int], list[int]],
     ) -> None:
-        """Put a gap into the spans of storages that are offloaded: what comes back stands as one more."""
+        """Insert a gap into the spans of offloaded storages: the returned storage is a new one."""
         start, end, sizes = spans
         last: dict[int, int] = {}
         first: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Memory over a program of several graphs: its parts' own timelines, joined by what lives between them.
+"""Memory over a program of several graphs: its parts' own timelines, joined by the storages that live between them.
 
 Storages that live between parts were recorded once, on tensors without values: `Event`. A part's plan gives the
 storages inside it and those that it keeps for its backward. Other choices are then arithmetic alone.
@@ -82,7 +82,7 @@ class Recorded:
         Parameters, buffers, inputs, and the state of optimizers.
     events : tuple of Event
     opaque : tuple of str
-        Parts that PyTorch runs as they are: what their kernels take for themselves is not known.
+        Parts that PyTorch runs without Thunder: the workspaces of their kernels are not known.
     """
 
     baseline: tuple[Made, ...]
@@ -133,11 +133,11 @@ class Inside:
     ----------
     first_backward : int
     live_bytes, peak_bytes : (statements,) int64
-        Of what no one outside of the part sees, after each statement and inside it.
+        Bytes of storages that only the part uses, after each statement and inside it.
     saved_bytes : int
-        Of that, what is alive from the forward to the backward.
+        Those of them that live from the forward to the backward.
     after_bytes : int
-        What autograd takes more than gradients after the backward, for copies of them.
+        Bytes of autograd's copies of gradients after the backward.
     argument, output, cotangent, gradient : tuple of int
         Storages of the plan by place, gradients by argument; -1 where the plan has none.
     made, dropped : mapping of int to int

@@ -26,7 +26,7 @@ class Weighed:
     peaks : (places + 1,) int64
         The most bytes alive at each place of `Places`, and after the last statement.
     compute_s : float or None
-        Seconds of a step's compute, transfers not counted; None where nothing is known but what choices add.
+        Seconds of a step's compute, without transfers; None where only the choices' additional time is known.
     """
 
     peak_bytes: int

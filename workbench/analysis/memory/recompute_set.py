@@ -87,7 +87,7 @@ class Recomputer:
     by_tag : bool
         Whether a fusion pass decides by tags which statements are the backward's.
     kept : collection of int, optional
-        Values that are saved beside what the backward reads: what it reads is made again of them.
+        Values that are saved in addition to the backward's inputs: recomputation starts from them.
     """
 
     def __init__(self, graph: Graph, *, by_tag: bool, kept: Collection[int] = ()) -> None:
@@ -246,7 +246,7 @@ class Recomputer:
         return ""
 
     def gathered(self, storage: int) -> bool:
-        """Return whether a storage is an argument's shards, gathered: what can be gathered again."""
+        """Return whether a storage is a gathered argument, which can be gathered again."""
         graph = self.graph
         makers = graph.values.producer[np.flatnonzero(graph.values.storage == storage)]
         return any(graph.statements.kind[row] == Kind.COLLECTIVE and self._gathers_argument(row) for row in makers)

@@ -25,7 +25,7 @@ class Tried:
     step_s, exposed_communication_s, lower_bound_s : float
         The bound is that of every order with the same collectives.
     in_flight_peak_bytes : int
-        Of results that a statement is to read; what is returned is held anyway.
+        Bytes of results that a statement reads later; returned values are held in any case.
     """
 
     choices: Mapping[str, str]

@@ -36,16 +36,16 @@ _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """The statements of a forward or a backward, by their place in the order there is, and what holds them in it.
+    """The statements of a forward or a backward, by their place in the current order, and their order constraints.
 
     Attributes
     ----------
     rows : (statements,) intp
         Their rows in the graph; top-level ones alone.
     before : tuple of int
-        For each, as a set of bits, those that must stand before it; what follows from these need not be among them.
+        For each, as a set of bits, those that must stand before it; implied ones may be left out.
     clones : tuple of bool
-        Which are recomputed in the backward by a choice.
+        Whether each is recomputed in the backward by a choice.
     """
 
     rows: NDArray[np.intp]
@@ -69,7 +69,7 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class Half(Held):
-    """The same with what each statement does to memory.
+    """The same with the effect of each statement on memory.
 
     Attributes
     ----------
@@ -264,7 +264,7 @@ def in_place(half: Held) -> list[int]:
 
 
 def just_in_time(half: Held) -> list[int]:
-    """The order there is, with what is recomputed right before the first statement that needs it."""
+    """Return the current order, with recomputed statements right before the first statement that needs them."""
     return late(half, in_place(half), {place for place, clone in enumerate(half.clones) if clone})
 
 
@@ -278,7 +278,7 @@ def stands_late(half: Held, members: Collection[int]) -> bool:
     others = [0]
     for statement in range(len(half.rows)):
         others.append(others[-1] + (statement not in members))
-    # With another statement between it and what first needs it, a member would go past that.
+    # A member would pass a statement between it and the first one that needs it.
     if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.after[m])):
         return False
     return late(half, in_place(half), members) == in_place(half)
@@ -292,7 +292,7 @@ def early(half: Held, order: Sequence[int], members: Collection[int]) -> list[in
 def _pulled(
     order: Sequence[int], missing: list[int], following: Sequence[list[int]], members: Collection[int]
 ) -> list[int]:
-    """An order with its members right after the last of what they wait for; what waits for each is `following`."""
+    """Return an order with each member right after the last statement that it needs; its readers are in `following`."""
     rank = {statement: at for at, statement in enumerate(order)}
     put: set[int] = set()
     found: list[int] = []
@@ -306,7 +306,7 @@ def _pulled(
                 missing[one] -= 1
                 if not missing[one] and one in members:
                     ready.append(one)
-            # One chain to its end before the next: what it made for itself is gone by then.
+            # Finish one chain before the next: its temporary values are then freed.
             stack += sorted(ready, key=rank.__getitem__, reverse=True)
     return found
 
