@@ -196,7 +196,7 @@ class Fitter:
         )
 
     def _sorted(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
-        """Return sites by storage; storages to choose for, with legal options; options of the others that are unsaved."""
+        """Return sites by storage; the storages to choose for, with legal options; other unsaved ones' options."""
         stage, sites = self._stage, {}
         free: dict[int, tuple[str, ...]] = {}
         fixed: dict[int, str] = {}
@@ -334,7 +334,7 @@ class Fitter:
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
 
     def found_of(self, choices: Mapping[str, str]) -> tuple[Found, Plan]:
-        """Return the same with the choices for statement order, and the plan."""
+        """Return the point with the choices of `order` and `waits`, and its plan."""
         moving = ("order.", "order:", "waits.", "waits:")
         beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
         self._go_on()
