@@ -52,7 +52,7 @@ def _parallel(node: ast.FunctionDef) -> str:
 
 
 def _stand_in(node: ast.FunctionDef) -> Callable[..., Any]:
-    """The function without its marks, what it gives and what it does, but for the docstring."""
+    """Return the function without its decorators, return type and body except the docstring."""
     body: list[ast.stmt] = node.body[:1] if ast.get_docstring(node) is not None else [ast.Pass()]
     bare = ast.FunctionDef(node.name, node.args, body, [], type_params=[])
     names: dict[str, Any] = {"Literal": Literal}

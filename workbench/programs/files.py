@@ -1,4 +1,4 @@
-"""Factories in a person's own files: ``file.py:factory`` found, loaded, and called with blame where it is due."""
+"""Factories in users' own files: ``file.py:factory`` is found, loaded, and called; errors name the responsible line."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def blame(doing: str) -> Iterator[None]:
         raise ProgramError(f"{doing} failed at {where}: {type(error).__name__}: {error.msg}") from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a person's own code may raise anything, and exit
+    except BaseException as error:  # a user's code may raise anything, and exit
         raise ProgramError(f"{doing} failed{own_line(error)}: {what(error)}") from error
 
 
@@ -123,7 +123,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def what(error: BaseException) -> str:
-    """An error of a person's own code in one line."""
+    """Describe an error of a user's code in one line."""
     try:
         first_line = str(error).strip().partition("\n")[0][:_MOST_CHARACTERS]
     except Exception as second:  # noqa: BLE001  # `__str__` is their code, too
@@ -145,7 +145,7 @@ class _SourceAlone(importlib.machinery.SourceFileLoader):
 
 
 def _run_file(path: Path) -> Any:
-    # The name is the same in each process, so that what the file defines can be pickled there and read back here.
+    # The name is the same in each process, so that objects of the file can be pickled and read back.
     name = f"workbench_program_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]}"
     loader = _SourceAlone(name, str(path.resolve()))
     spec = importlib.util.spec_from_file_location(name, path.resolve(), loader=loader)

@@ -81,7 +81,7 @@ def _check_that_they_fit(
             return
         called = program.forward
     try:
-        # A decorator may take more than what it decorates, as those of Hugging Face do.
+        # A decorator may accept more than the decorated function, as those of Hugging Face do.
         signature = inspect.signature(called, follow_wrapped=False)
     except (TypeError, ValueError):
         return
@@ -93,7 +93,7 @@ def _check_that_they_fit(
         unknown = [] if variable else [name for name in kwargs if name not in signature.parameters]
         meant = [close for name in unknown for close in get_close_matches(name, options, 1)]
         hint = f"; or is {meant[0]}= meant, an option of the workbench?" if meant else ""
-        # Python tells of the first fault alone, which is what a misspelled name left out.
+        # Python reports only the first fault, which is the missing argument behind a misspelled name.
         if unknown and not meant:
             hint = f"; {shown(unknown[0])} is none of them{nearest(unknown[0], names)}"
         takes = f"{_called(program)} takes ({', '.join(signature.parameters)})"
@@ -146,7 +146,7 @@ def check_program(program: Any) -> None:
 
 
 def _check_that_it_returns(program: Callable[..., Any]) -> None:
-    """Refuse what gives something that is still to be run: what is compiled would run it at once."""
+    """Refuse generators and coroutine functions: the compiled function would run them at once."""
     called = program.forward if isinstance(program, torch.nn.Module) else program
     ways = (called, getattr(called, "__call__", None))  # noqa: B004  of an object that can be called, how
     if any(inspect.iscoroutinefunction(way) or inspect.isasyncgenfunction(way) for way in ways):

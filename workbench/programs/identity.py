@@ -60,7 +60,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = sysconfig.get_paths()["purelib"] + os.sep
 _WORKBENCH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _VERSIONED = ("torch", "thunder", "nvfuser", "numpy")
-"""Packages whose versions are part of every key; of all others, the code that was traced is."""
+"""Packages whose versions are part of every key; for all others, the traced code is."""
 
 _NAMED = (
     BuiltinFunctionType,
@@ -100,9 +100,9 @@ class Witness:
     module, name : str
         The module that holds it, and its qualified name there.
     way : tuple of str
-        From what has that name to the function, where something is wrapped around it.
+        Path from the object of that name to the function, where something is wrapped around it.
     digest : str
-        Of its code, lines included, and of what it reads outside of itself.
+        Digest of its code, lines included, and of the external values that it reads.
     """
 
     module: str
@@ -135,7 +135,7 @@ class OperatorWitness:
     name : str
         ``library::name``.
     digest : str
-        Of all that was registered for it.
+        Digest of everything registered for it.
     """
 
     name: str
@@ -209,13 +209,13 @@ def witnesses(
     Parameters
     ----------
     codes : iterable of CodeType
-        What tracing went through.
+        Code that tracing went through.
     functions : iterable of FunctionType
         The same, where functions are at hand.
     known : set of CodeType
-        What is part of the program's own digest.
+        Code that is part of the program's own digest.
     kinds : set of type and str
-        The classes of what the program holds, as `told` gives them.
+        The classes of the program's objects, as `told` gives them.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def _named(function: FunctionType, kinds: frozenset[type | str]) -> Witness | No
 
 
 def _around(function: FunctionType, kinds: frozenset[type | str]) -> Witness:
-    """The witness of what made a function of a library: what that was given, the library's version says."""
+    """Return the witness of a decorator of a library: the library's version covers its arguments."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
         raise UnknownError("it is made while another function runs")
@@ -527,7 +527,7 @@ _READERS: tuple[tuple[Any, Callable[[_Reader, Any], None]], ...] = (
     (FunctionType, _Reader._function),
     (CodeType, _Reader._code),
     (MethodType, lambda reader, value: reader._all((value.__self__, value.__func__))),
-    # By what was registered for it; the rest says where PyTorch's dispatcher has it.
+    # Identified by its registrations; its other fields only locate it in PyTorch's dispatcher.
     (CustomOpDef, lambda reader, value: reader._all(getattr(value, name) for name in _OF_OPERATORS)),
     (functools.partial, lambda reader, value: reader._all((value.func, value.args, value.keywords))),
     (int | float | complex | str | bytes, lambda reader, value: reader._say(repr(value))),

@@ -30,7 +30,7 @@ def current() -> dict[str, str]:
 
 
 def restored(modes: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
-    """Inside, those modes are in force; what they do not name is as it was, and all is so afterwards.
+    """Inside, those modes are in force; others do not change, and all are restored afterwards.
 
     The default data type and determinism hold for all threads of a process: threads that need the same of them here go
     on together, and those that need something else wait.
@@ -110,7 +110,7 @@ class _Turns:
             return needs
 
     def leave(self) -> None:
-        """Let others have their turn. The last leaves the process as it was, and what it changed itself as it is."""
+        """Give way to other threads. The last thread restores the process's modes, but keeps its own changes."""
         with self._lock:
             self._going_on -= 1
             if not self._going_on:

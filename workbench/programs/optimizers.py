@@ -1,4 +1,4 @@
-"""Optimizers of a person's own class, copied and pickled whole: PyTorch's leave out what the class adds."""
+"""Complete copies and pickles of a user's own optimizers: PyTorch's leave out attributes of the class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs on devices: where their tensors are made, and copies of a person's own objects on another device."""
+"""Programs on devices: creation of their tensors, and copies of a user's own objects on another device."""
 
 from __future__ import annotations
 

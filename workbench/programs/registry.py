@@ -59,7 +59,7 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
     Raises
     ------
     ProgramError
-        Saying what was given, and what is legal.
+        With the given values, and the legal ones.
     """
     check_settings(name, _stand_in(name), settings)
 

@@ -29,15 +29,15 @@ class Program:
     Attributes
     ----------
     name : str
-        As a person gave it: a built-in name, ``file.py:factory``, or the name of the function or class.
+        As the user gave it: a built-in name, ``file.py:factory``, or the name of the function or class.
     callable : callable
         The function or module.
     args, kwargs
         Example inputs. Running a program that writes in place changes them: `build` makes fresh ones.
     settings : mapping of str to str, int, float or bool
-        What the factory was given, parsed.
+        Parsed arguments of the factory.
     spec : dict
-        As JSON: what `build` needs to make the program in another process.
+        JSON data from which `build` makes the program in another process.
     device : str
         ``cpu``, ``cuda`` or ``planned`` (a GPU that is not there; callable and inputs hold fake tensors on
         ``cuda:0``).
@@ -81,12 +81,12 @@ class Program:
         return _placed(self._objects, placement.torch_device(device or self.device))
 
     def dump(self, folder: Path) -> dict[str, Any]:
-        """Write into `folder` what `build` needs beside the spec, and return the spec.
+        """Write into `folder` the files that `build` needs beside the spec, and return the spec.
 
         Raises
         ------
         ProgramError
-            If a person's own objects cannot be pickled.
+            If a user's own objects cannot be pickled.
         """
         if self._objects is not None:
             (folder / PICKLE_FILE).write_bytes(sending.dumps(self._objects, self.name))
@@ -151,7 +151,7 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
     Raises
     ------
     ProgramError
-        Saying what was given, and what is legal.
+        With the given values, and the legal ones.
     """
     is_file = files.is_file_name(name)
     spec = {"kind": "file" if is_file else "builtin", "name": files.absolute(name) if is_file else name}

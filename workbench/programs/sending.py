@@ -28,7 +28,7 @@ from workbench.programs.tensors import contents_of, globals_read
 
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)
-"""Types whose objects a module may have, where they are the same for all code that imports it."""
+"""Types whose objects a module may have, shared by all code that imports it."""
 _CACHED = type(functools.lru_cache(lambda: None))
 _DEPTH = 12
 """Maximum depth of the search for an object that cannot be sent."""
@@ -84,7 +84,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # without types
         return reduced if reduced is not None else super().reducer_override(obj)
 
     def _same(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
-        """The one object that stands for a storage, by which pickle knows it again."""
+        """Return the one object per storage, by which pickle recognizes it."""
         if not storage.nbytes() or storage.device.type == "meta":
             return storage
         return self._storages.setdefault((str(storage.device), storage.data_ptr(), storage.nbytes()), storage)
@@ -210,7 +210,7 @@ def dumps(objects: Any, name: str = "the program") -> bytes:
     Raises
     ------
     ProgramError
-        Naming the object that cannot be sent, where it is held, and what to do.
+        With the object that cannot be sent, its holder, and the next step.
     """
     try:
         return _dumped(objects)

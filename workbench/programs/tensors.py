@@ -16,7 +16,7 @@ import torch
 _PLAIN = (bool, int, float, complex)
 _OPAQUE = (str, bytes, bytearray, range, type, ModuleType, torch.dtype, torch.device, torch.Generator)
 _FOREIGN = ("torch._", "torch.fx", "thunder", "logging", "threading", "_thread", "weakref", "concurrent", "asyncio")
-"""Packages whose objects hold no tensors of a person's own."""
+"""Packages whose objects hold no tensors of the user."""
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
@@ -179,7 +179,7 @@ def _under(path: str, name: str) -> str:
 
 
 def globals_of(function: FunctionType) -> dict[str, Any]:
-    """The globals that a function reads, by name; functions of other modules are not a person's own."""
+    """Return the globals that a function reads, by name; functions of other modules do not belong to the user."""
     known = function.__globals__
     found = {name: known[name] for name in globals_read(function.__code__) if name in known}
     return {

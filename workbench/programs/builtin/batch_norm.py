@@ -1,4 +1,4 @@
-"""`batch_norm`: a normalization whose running statistics are written in place."""
+"""`batch_norm`: a normalization that writes its running statistics in place."""
 
 import torch
 from torch import Tensor, nn

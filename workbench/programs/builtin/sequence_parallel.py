@@ -1,7 +1,7 @@
 """`sequence_parallel`: gather a sequence's shards and multiply, whole or in chunks, and how that deceives a benchmark.
 
-In chunks the multiplication of one shard can overlap the gathering of the next. Issued to streams, the chunked variant
-also returns to the host long before it is done, so that without a sync it looks fast, whatever it costs.
+In chunks the multiplication of one shard can overlap the gathering of the next. On streams, the chunked variant also
+returns to the host long before it is done, so that without a sync it looks fast at any cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tensor_parallel_mlp`: blocks of two linears whose hidden features are split over ranks."""
+"""`tensor_parallel_mlp`: blocks of two linears with hidden features split over ranks."""
 
 from typing import Literal
 
@@ -25,7 +25,7 @@ class Block(nn.Module):
 
 
 class MLP(nn.Module):
-    """Blocks one after the other; returns the mean of the squares of what comes out."""
+    """Consecutive blocks; returns the mean square of the last output."""
 
     def __init__(self, *, layers: int, dim: int, hidden: int, dtype: torch.dtype) -> None:
         super().__init__()

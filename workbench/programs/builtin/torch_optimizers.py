@@ -95,8 +95,7 @@ def _without_modes() -> Iterator[None]:
 
 @functools.cache
 def _step(cls: Any, parameters: int, hyper: tuple[tuple[str, float], ...]) -> Any:
-    # Dynamo needs real tensors, and under a default device it writes `1 - x` down as what that makes of it, `rsub`,
-    # which nvFuser does not fuse.
+    # Dynamo needs real tensors, and under a default device it records `1 - x` as `rsub`, which nvFuser does not fuse.
     with _without_modes():
         graph, names = _capture(cls, parameters, dict(hyper))
     return type(fx.GraphModule(torch.nn.Module(), graph, cls.__name__)).forward, names
