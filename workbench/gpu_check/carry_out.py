@@ -63,7 +63,7 @@ def _acted(step: Step, known: dict[str, Figures]) -> tuple[dict[str, Any], bool]
         figures = untrusted_files.finite(step.act(known))
     except WorkbenchError as refusal:
         error = str(refusal)
-    except Exception as failure:  # noqa: BLE001 - whatever a step meets on a new machine is what is to be learned
+    except Exception as failure:  # noqa: BLE001 - every error of a step on a new machine is a result
         error = f"{type(failure).__name__}: {failure}"
         lost = any(sign in error for sign in _LOST)
         traceback.print_exc()

@@ -170,7 +170,7 @@ def _one(subject: Callable[[], Subject], seed: int, _: Known) -> Figures:
 
 
 def _chosen(bench: Workbench, random: Random) -> str:
-    """Make some legal choices at random; what was refused, in words."""
+    """Make some legal choices at random; return a description of refused ones."""
     sites = [site for site in bench.sites() if _options(site)]
     if not sites:
         return ""

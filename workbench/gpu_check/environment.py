@@ -1,4 +1,4 @@
-"""Part `environment`: what is attached and installed, and whether nvFuser fits and runs."""
+"""Part `environment`: attached and installed components, and whether nvFuser fits and runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `memory`: layers of a 7B model at long contexts: predicted peaks, what is saved, and the depth that fits."""
+"""Part `memory`: layers of a 7B model at long contexts: predicted peaks, saved bytes, and the depth that fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `main`: one program through all that the workbench does, as a person would."""
+"""Part `main`: one program through all functions of the workbench, as a user would run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as a page that a person reads: Markdown, figures with their units, what is wrong first."""
+"""Results as a readable page: Markdown, figures with their units, errors first."""
 
 from __future__ import annotations
 

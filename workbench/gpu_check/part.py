@@ -1,4 +1,4 @@
-"""`Part` and `Step`: what is to be learned, in pieces that are done once, whatever is killed in between."""
+"""`Part` and `Step`: the units of a check, each done once, even if processes are killed in between."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Conditions:
     device, executor : str
         As `workbench.open` takes them.
     rehearse : bool
-        Small, and without a GPU: what can be known of one is planned, and the rest runs on the CPU.
+        Small, and without a GPU: GPU results are planned where possible, and the rest runs on the CPU.
     folder : Path
-        The check's; what a part leaves lies there.
+        Folder of the check, with the files of its parts.
     """
 
     device: str
@@ -85,13 +85,13 @@ class Part:
     name, title, does : str
         For the command line, for a heading, and in one sentence.
     limit_s : float
-        A turn of the part is left when it has taken so long; and by it what is left of the time is shared.
+        Time limit of a turn of the part, and its weight for a share of the remaining time.
     step_limit_s : float
-        A step that takes longer has failed, and the next is begun.
+        A step that takes longer has failed, and the next one begins.
     first_limit_s : float
-        No step of those that come first is begun when they have taken so long.
+        No further first step begins after this time.
     module : str
-        Has ``steps(conditions)``; imported where the part is carried out and nowhere else.
+        Has ``steps(conditions)``; imported only where the part is carried out.
     """
 
     name: str

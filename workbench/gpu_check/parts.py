@@ -1,4 +1,4 @@
-"""The parts of a check, in order of worth; what tells the most of each comes before the rest of any."""
+"""Parts of a check, in order of value; the most informative steps of each come before the rest of any."""
 
 from __future__ import annotations
 

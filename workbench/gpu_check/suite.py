@@ -41,8 +41,9 @@ _KILL_TIMEOUT_S = 20.0
 
 _FIRST, _SHARED, _REST = "first", "shared", "rest"
 _PASSES = (_FIRST, _SHARED, _REST)
-"""Over all parts: the steps that tell the most of each; the others, each part for its share of the time that is left;
-and what is left of the worthiest first."""
+"""Passes over all parts: the most informative steps of each; the others, each part for its share of the remaining time;
+and the remaining steps, the most valuable part first.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,15 +135,15 @@ def check(
     parts: Sequence[Part] = PARTS,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any]:
-    """Carry out a check, or go on with one: what the folder has is not done again.
+    """Carry out a check, or continue one: finished steps of the folder are not repeated.
 
     Parameters
     ----------
     folder : Path
-        Where results are kept, after each step; made where it is missing.
+        Folder of the results, written after each step; made where it is missing.
     minutes : float
-        No part is begun, and the one at hand is left, when so many are over. The steps that tell the most of each part
-        come first; what is left is shared by the parts.
+        Time limit: after it no part begins, and the current one ends. The most informative steps of each part come
+        first; the parts share the rest of the time.
     only : sequence of str
         Names of parts; by default all.
     rehearse : bool
@@ -150,7 +151,7 @@ def check(
     retry : bool
         Carry steps out again that failed or are wrong.
     parts : sequence of Part
-        Those there are.
+        The available parts.
     on_progress : callable, optional
         Called ten times a second, in a rehearsal by two threads, for two parts at once.
 
@@ -228,7 +229,8 @@ def _turn(
         return Turn(first=True, until_s=min(until_s, all_s)), min(until_s + part.first_limit_s, all_s)
     until_s = all_s
     if pass_ == _SHARED:
-        # Begun steps are not cut off: what one part takes more, or less, than its share, all parts after it share.
+        # Begun steps are not cut off: if one part takes more or less than its share, all parts after it share the
+        # difference.
         share = part.limit_s / sum(each.limit_s for each in (part, *after))
         until_s = now_s + min(1.0, at_once * share) * (all_s - now_s)
     return Turn(first=False, until_s=until_s), min(now_s + part.limit_s, all_s)
@@ -297,18 +299,18 @@ def is_all_right(result: dict[str, Any]) -> bool:
 
 
 def _kept(folder: Path, note: dict[str, Any], parts: Iterable[Part]) -> dict[str, Any]:
-    """The result so far: what the steps' own records say, with the states of parts as they were last."""
+    """Return the result so far: the steps' own records, with the last states of the parts."""
     before: dict[str, Any] = {}
     path = folder / RESULT_FILE
     if untrusted_files.exists(path):
-        # The steps' records are what counts; this is made of them.
+        # The steps' records are authoritative; this file is derived from them.
         with contextlib.suppress(ValueError, TypeError, KeyError):
             before = dict(json.loads(untrusted_files.read(path))["parts"])
     found = {}
     for part in parts:
         earlier = before.get(part.name, {})
         lines = Log(folder, part.name).lines()
-        # A check that was killed kept steps whose time and part it could not sum up.
+        # A killed check kept steps, but could not add up their time.
         took = round(sum(line["seconds"] for line in lines), 1)
         found[part.name] = {
             "title": part.title,
