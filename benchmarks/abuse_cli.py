@@ -1,4 +1,4 @@
-"""Config files and command lines made wrong on purpose; more than 600 lines, for most are the ways to be wrong.
+"""Deliberately invalid config files and command lines; more than 600 lines, most of them kinds of errors.
 
 No traceback, no hang, nothing executed, nothing destroyed.
 
@@ -35,7 +35,7 @@ from workbench.errors import WorkbenchError
 MOST_S = 20.0
 """Maximum processor time of one case; most take milliseconds, a plan a second, and importing PyTorch a few."""
 CANARY = "canary"
-"""The file that whatever is executed would write."""
+"""File that any executed payload would write."""
 EXECUTED = f"__import__('pathlib').Path({CANARY!r}).touch()"
 
 PROGRAM = """
@@ -554,7 +554,7 @@ PROCESSES: list[tuple[list[str], str, int]] = [
     (["plan", "p.py:good", "--device", "cpu", "--json"], "> /dev/full", 1),
     (["plan", "p.py:good", "--device", "cpu"], "<&- >&- 2>&-", 1),
 ]
-"""Command lines with what the shell does to their streams, and the status they end with."""
+"""Command lines with the shell's redirections of their streams, and their exit status."""
 
 
 def abuse_process(at: int, seed: int, folder: Path) -> int:

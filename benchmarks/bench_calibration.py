@@ -12,7 +12,7 @@ from workbench.runs.process import request, run_control
 from workbench.runs.process.request import RunOptions
 
 SETTINGS = {"layers": 4, "width": 512, "hidden": 2048, "batch": 512}
-"""Statements of milliseconds: what is measured is the program, not Python."""
+"""Statements of milliseconds: the measurement is of the program, not of Python."""
 
 TOLERANCE = 0.10
 
@@ -26,7 +26,7 @@ def test_the_step_time_of_a_replanned_program(benchmark, tmp_path: Path) -> None
             planned.choose({site.id: "recompute"})
         except wb.ChoiceError:
             continue
-    # Interleaved with the stock plan's steps: the machine's speed is then the same for what was learned and predicted.
+    # Interleaved with the stock plan's steps: the machine's speed is then the same for calibration and prediction.
     folder = request.prepare(
         tmp_path / "run",
         stock.program,

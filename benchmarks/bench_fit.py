@@ -188,7 +188,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Print a line per model; what a shell gets."""
+    """Print a line per model; return the exit status."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("--budgets", type=int, default=50)
     asked.add_argument("--layers", type=int, default=4)

@@ -1,4 +1,4 @@
-"""The graph view at 10,000 statements: what is worked out and sent, first paint, frames, and repaints in Chromium.
+"""The graph view at 10,000 statements: time to compute and send it, first paint, frames, and repaints in Chromium.
 
 Folded, as it is opened, and with every layer shown one by one. ``python -m pytest benchmarks/bench_graph_view.py -s``
 """

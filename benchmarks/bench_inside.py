@@ -1,4 +1,4 @@
-"""Predicted and measured memory, statement by statement, over ops and the layouts of their operands.
+"""Predicted and measured memory by statement, over ops and the layouts of their operands.
 
 `python -m pytest benchmarks/bench_inside.py -s` prints every statement and every step whose prediction is off:
 see docs/explanation/memory.md; `-k NAME` takes one op. Each op runs forward and backward, with operands that lie row by

@@ -1,4 +1,4 @@
-"""A memory timeline of a million events in Chromium: what is sent, first paint, frames while it is moved, and its zoom.
+"""A memory timeline of a million events in Chromium: bytes sent, first paint, frames during a pan, and its zoom.
 
 ``python -m pytest benchmarks/bench_memory_view.py -s``
 """

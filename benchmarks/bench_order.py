@@ -44,7 +44,7 @@ def built(name: str) -> accuracy.Parts:
 
 
 def measured(name: str, bench: Workbench) -> tuple[int, dict[str, torch.Tensor | None]]:
-    """The peak of a step in bytes, and what a first step gives: None for a gradient that there is not."""
+    """Return the peak of a step in bytes, and the results of a first step: None for a missing gradient."""
     module, args, kwargs = built(name)
     stepper = accuracy.Stepper(module, args, kwargs, bench.config.jit(module))
     recorded = {tensor: one.value for tensor, one in accuracy.first_step(stepper, 0).items()}
@@ -110,7 +110,7 @@ def line(found: dict[str, Any]) -> str:
 
 
 def planned() -> None:
-    """Print the predicted peaks of what `benchmarks.bench_fit` plans for a GPU that is not there."""
+    """Print the predicted peaks of the models of `benchmarks.bench_fit`, planned without a GPU."""
     print("| model | statements | moved | stock, MiB | least peak, MiB | CPU s |")
     print("|---|---|---|---|---|---|")
     for make in (bench_fit.llama, bench_fit.gpt, bench_fit.vit):

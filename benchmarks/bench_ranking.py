@@ -36,11 +36,11 @@ ORDERS = {
 
 
 def step_s(graph: Graph, seconds: dict[str, float]) -> float:
-    """A simulated step, from what each statement was measured to take and from the link's own figures."""
+    """Return a simulated step, from measured times of statements and the link's own figures."""
     link = dataclasses.replace(H100, link_bytes_per_s=BYTES_PER_S, latency_s=LATENCY_S)
     communication_s = costs(graph, link, RANKS).communication_s
     statements = graph.statements
-    # The host is the device: it waits for what it launches, and launching is part of what was measured.
+    # The host is the device: it waits for its own work, and the measurement includes launches.
     computes = (statements.parent < 0) & ~np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT))
     names = ([graph.values.name[value] for value in outputs[:1]] for outputs in statements.outputs)
     took = [sum(seconds.get(name, 0.0) for name in first) for first in names]
@@ -83,7 +83,7 @@ def test_ranking(tmp_path: Path) -> None:
             f"| {1e3 * found.median:.0f} ({1e3 * found.low:.0f} to {1e3 * found.high:.0f}) "
             f"| ({by_measurement.index(name) + 1}) |"
         )
-    # Whatever the simulation tells apart by more than 5 % is measured in the same order.
+    # Orders that differ by more than 5 % in the simulation must be measured in the same order.
     for one, other in itertools.combinations(by_simulation, 2):
         if simulated[other] > 1.05 * simulated[one]:
             assert measured[one].median < measured[other].median, (one, other)

@@ -42,7 +42,7 @@ LIMIT_S = 300.0
 
 
 class Loss(nn.Module):
-    """A model of Hugging Face whose output is its loss alone."""
+    """A model of Hugging Face with only its loss as output."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -248,7 +248,7 @@ def shown(name: str, rows: list[dict[str, Any]], stock_digest: str) -> None:
 
 
 def main() -> int:
-    """Print a table per model; what a shell gets."""
+    """Print a table per model; return the exit status."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("--budgets", type=int, default=17)
     asked.add_argument("--only", choices=list(MODELS))

@@ -203,7 +203,7 @@ def picture(results: Mapping[str, list[dict[str, Any]]]) -> str:
 
 
 def main() -> int:
-    """Measure what is not measured yet, and print a table per model; what a shell gets."""
+    """Measure missing rows, and print a table per model; return the exit status."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("folder", type=Path)
     asked.add_argument("--budgets", type=int, default=8)

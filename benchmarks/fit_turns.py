@@ -40,7 +40,7 @@ def stepper_of(name: str, one: dict[str, Any]) -> Stepper:
     if one["side"] == OURS:
         return Stepper(model, args, {}, workbench.load(one["config"]).jit(model))
 
-    # A function of its own for each: what Dynamo compiled of one would be looked through at each call of another.
+    # A function of its own for each: Dynamo would search the compiled code of all models in each call.
     def call(*args: Any) -> Any:
         return model(*args)
 
@@ -59,7 +59,7 @@ def in_turn(steppers: list[Stepper], draw: random.Random) -> list[float]:
 
 
 def main() -> int:
-    """Print the table; what a shell gets."""
+    """Print the table; return the exit status."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("folder", type=Path)
     asked.add_argument("name", choices=list(MODELS))

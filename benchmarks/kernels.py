@@ -77,7 +77,7 @@ class Kernel:
         self.nudges = 0
 
     def stop(self) -> None:
-        """End the kernel, whatever it is at."""
+        """End the kernel, even during a cell."""
         self.client.stop_channels()
         self._manager.shutdown_kernel(now=True)
 
@@ -108,7 +108,7 @@ class Kernel:
         return False
 
     def finish(self, cell: str, timeout_s: float = ANSWER_S) -> str:
-        """Wait until a cell is done; what it printed."""
+        """Wait until a cell is done; return its output."""
         printed = ""
         give_up = time.monotonic() + timeout_s
         while True:
@@ -124,7 +124,7 @@ class Kernel:
                 return printed
 
     def execute(self, code: str) -> str:
-        """Run a cell to its end; what it printed."""
+        """Run a cell to its end; return its output."""
         return self.finish(self.start(code))
 
     def messages(self) -> Iterator[dict[str, Any]]:
@@ -135,7 +135,7 @@ class Kernel:
 
     @staticmethod
     def told(printed: str) -> list[str]:
-        """The words after ``told`` in what a cell printed, among what libraries print."""
+        """Return the words after ``told`` in a cell's output, among other output of libraries."""
         return next(line.split()[1:] for line in printed.splitlines() if line.startswith("told "))
 
     def subshell(self) -> str:
@@ -148,7 +148,7 @@ class Kernel:
                 return reply["content"]["subshell_id"]
 
     def press(self, comm: str, subshell: str, message: dict[str, Any]) -> None:
-        """Send what a panel of the app sends when a person clicks in it."""
+        """Send the message of a panel of the app for a user's click."""
         content = {"comm_id": comm, "data": {"method": "custom", "content": message}}
         request = self.client.session.msg("comm_msg", content)
         request["header"]["subshell_id"] = subshell

@@ -72,7 +72,7 @@ MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
         {"embed_dim": 192, "depths": [2, 2, 18, 2], "num_heads": [6, 12, 24, 48]},
     ),
 }  # fmt: skip
-"""Family, task, tokens (0 for eight images of 224 pixels), and what of its configuration is not the default."""
+"""Family, task, tokens (0 for eight images of 224 pixels), and non-default configuration."""
 
 
 def point(name: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def of_statements(stepper: Stepper, steps: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Print the table; what a shell gets."""
+    """Print the table; return the exit status."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("name", nargs="?", choices=list(MODELS), default="llama")
     asked.add_argument("--executor", choices=("torchcompile", "torchcompile_aten"), default="torchcompile")

@@ -150,7 +150,7 @@ OPENERS |= {kind: functools.partial(of_model, kind) for kind in MODELS}
 
 
 def point(layers: int, what: str) -> dict[str, Any]:
-    """One point: what `OPENERS` name, or ``stock``."""
+    """Measure one point: a name in `OPENERS`, or ``stock``."""
     return of_stock(layers) if what == "stock" else opened_and_chosen(OPENERS[what](layers))
 
 

@@ -51,7 +51,7 @@ class SlowLink:
 
 
 class Arriving:
-    """A handle whose wait ends no earlier than the slow link is done."""
+    """A handle with a wait that ends no earlier than the slow link is done."""
 
     def __init__(self, handle: Any, done_s: float) -> None:
         self._handle, self._done_s = handle, done_s
@@ -74,7 +74,7 @@ def main() -> None:
     assert isinstance(module, torch.nn.Module)
     compiled = Reordered(fake_process_group.Ranks(count, spec["parallel"]), module, args)
     stepper = Stepper(module, args, kwargs, compiled.jitted)
-    # Clocked without the slow link: what a statement takes is its own work.
+    # Clocked without the slow link: the time of a statement is that of its own work.
     clocks = StatementClocks(compiled.jitted)
     rows = []
     for _ in range(CLOCKED_STEPS):

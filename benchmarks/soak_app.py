@@ -1,4 +1,4 @@
-"""Hundreds of random toggles, undos and redos in one page: what kernel and page grow by, and how long a click takes.
+"""Hundreds of random toggles, undos and redos in one page: memory growth of kernel and page, and time of a click.
 
 ``python -m benchmarks.soak_app --steps 500 --layers 4`` prints one JSON document. Growth is from a fifth of the way to
 the end, so that one-time costs (caches, compiled code) do not count. At the end the plan is compared with that of a
@@ -52,7 +52,7 @@ _PREPARE = """
 
 
 def soak(lab: Lab, cdp: CDPSession, steps: int, seed: int) -> dict[str, Any]:
-    """Do what a person might, `steps` times."""
+    """Do random actions of a user, `steps` times."""
     chance = random.Random(seed)
     kernel = psutil.Process(int(lab.kernel_eval("import os\nos.getpid()")))
     legal = "[s.id for s in bench.sites() if s.values and sum(o not in s.illegal for o in s.options) > 1]"

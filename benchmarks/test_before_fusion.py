@@ -1,4 +1,4 @@
-"""Collectives ordered before fusion on Llama-2-7B shapes: how many fusions that cuts off, and what it gains.
+"""Collectives ordered before fusion on Llama-2-7B shapes: the number of fusions that this splits, and its gain.
 
 `python -m pytest benchmarks/test_before_fusion.py -s` prints `waits_before_fusion.csv`. WAITS_LAYERS takes another
 size.

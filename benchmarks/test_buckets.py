@@ -1,4 +1,4 @@
-"""Buckets of collectives on Llama-2-7B: what they save, what they copy, and how long it takes to make them.
+"""Buckets of collectives on Llama-2-7B: their gain, their copies, and the time to make them.
 
 `python -m pytest benchmarks/test_buckets.py -s` prints `waits_buckets.csv`. WAITS_LAYERS takes another size.
 """

@@ -47,7 +47,7 @@ class Clicked:
     Attributes
     ----------
     drawing_s : float
-        Of the last click: what the app did once it was planned.
+        Time of the last click that the app spent after the plan was ready.
     """
 
     def __init__(self, bench: wb.Workbench) -> None:

@@ -44,7 +44,7 @@ def cold_compile(layers: int, sharing: str, folder: Path) -> dict[str, float]:
     caches = {name: str(folder / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")}
     for path in caches.values():
         Path(path).mkdir(parents=True)
-    # One thread compiles in the process itself, whose CPU seconds are counted.
+    # One thread compiles in the process itself, to count its CPU seconds.
     environment = {**os.environ, **caches, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, str(layers), sharing],
