@@ -25,7 +25,7 @@ config = wb.Config(
     ranks=2,
     parallel="fsdp",
     choices={
-        # collectives whose results are only returned: at the end, or as soon as there is what they send
+        # collectives with results that are only returned: at the end, or as soon as their input exists
         "waits.gradients": "earliest",
         # collectives whose results are read: when they are issued
         "waits.issue": "consumer",

@@ -43,7 +43,7 @@ def main() -> None:
     replicated = DistributedDataParallel(model())
     expected = train(replicated, list(replicated.parameters()), given.steps)
 
-    # Each rank holds its shard of every parameter: these are what the optimizer steps.
+    # Each rank holds its shard of every parameter: the optimizer steps these.
     fast = wb.load(given.config).jit(model())
     shards = list(fast.parameters())
     losses = train(fast, shards, given.steps)
