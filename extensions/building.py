@@ -1,7 +1,7 @@
 """Build of widgets and extensions: `make extensions`. Needs Node and npm; users need neither.
 
-TypeScript and the bundler do the work, and ``built.json`` says of which sources a bundle was made, so that a test finds
-out when it was not made again.
+TypeScript and the bundler do the work, and ``built.json`` lists the sources of a bundle, so that a test detects an
+outdated one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def installed(folder: Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """One extension's folder, and what is built of it.
+    """One extension's folder, and its build.
 
     Parameters
     ----------

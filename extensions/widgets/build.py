@@ -16,11 +16,11 @@ del sys.path[0]
 
 PAGE = ROOT / "workbench" / "ui" / "page"
 TOOLS = HERE.parent / "trace-view"
-"""The extension whose packages have the compiler and the bundler."""
+"""The extension that has the compiler and the bundler among its packages."""
 
 
 class Widgets:
-    """The modules in ``workbench/ui/page/``, and what is built of them."""
+    """The modules in ``workbench/ui/page/``, and their build."""
 
     bundle = PAGE / "built"
     record_path = bundle / "built.json"
