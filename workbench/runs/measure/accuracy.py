@@ -53,7 +53,7 @@ STOCK = "stock plan"
 """The reference for random programs that unmodified Thunder does not take, or draws wrongly for."""
 
 STOCK_IS = "held to the workbench's own plan without choices, by Thunder's default executors and with its corrections"
-"""What that reference is, for who reads why it is not ``thunder.jit``."""
+"""Description of that reference, after the reason why it is not ``thunder.jit``."""
 
 FLOAT64 = "float64"
 """The reference that is the program run by eager PyTorch in double precision."""
@@ -201,7 +201,7 @@ class Stepper:
 
     @property
     def has_backward(self) -> bool:
-        """Whether Thunder made a backward of the program when it was last called."""
+        """Return whether Thunder made a backward of the program in its last call."""
         statistics = getattr(self.run, "_lc_cs", None)
         return bool(statistics is not None and statistics.last_backward_traces)
 
@@ -645,7 +645,7 @@ class RandomWatch(TorchDispatchMode):
 
     @property
     def random(self) -> bool:
-        """Whether any were drawn so far."""
+        """Return whether any were drawn so far."""
         return self._own or not all(map(torch.equal, self._before, _random_states()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
