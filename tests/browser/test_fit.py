@@ -45,7 +45,7 @@ def test_clicking_a_point_and_stating_a_peak_apply_a_fit(lab: Lab) -> None:
     lab.page.wait_for_selector(".wb-fit table")
     assert lab.page.evaluate(POINTS) == points
     lab.screenshot("fit-point")
-    lab.page.get_by_role("button", name="What each adds", exact=True).click()
+    lab.page.get_by_role("button", name="Compare levers", exact=True).click()
     lab.page.wait_for_selector(".wb-fit :text('limits tried')")
     lab.page.wait_for_selector(".wb-fit :text('is the least peak found')")
     lower = lab.page.evaluate(POINTS)

@@ -51,7 +51,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.page.locator(TAB).get_by_role("tab", name="Worth it", exact=True).click()
     row = lab.page.locator(f"{TAB} .wb-worth tbody tr").filter(has=lab.page.locator(".wb-good")).first
     row.wait_for(timeout=60_000)
-    lab.wait_until(lambda: "to be worked out" not in lab.page.locator(f"{TAB} .wb-count").inner_text(), timeout_s=120)
+    lab.wait_until(lambda: "pending" not in lab.page.locator(f"{TAB} .wb-count").inner_text(), timeout_s=120)
     id, option = row.get_attribute("data-site"), row.get_attribute("data-option")
     row.click()
     lab.wait_until(lambda: in_tab(lab, "state().selected") == id)

@@ -155,7 +155,7 @@ def _correction_text(correction: dict[str, Any]) -> str:
 def _parts_table(document: dict[str, Any]) -> Table:
     from workbench.summary import human_bytes, proof_text
 
-    table = new_table("part", "lines", "statements", "peak of it alone", "saved for backward", "proof", "runs")
+    table = new_table("part", "lines", "statements", "this part's peak", "saved for backward", "proof", "runs")
     for part in document["parts"]:
         figures = ("opaque", "", "", "")
         if not part["opaque"]:

@@ -154,7 +154,7 @@ def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
     return Site(
         id=id,
         lever=Order.name,
-        label=f"what is recomputed of {id.removeprefix(RECOMPUTED)}: when"
+        label=f"{id.removeprefix(RECOMPUTED)}: when to recompute"
         + ("; left where it is, for later it would peak higher" if stays else ""),
         options=(AS_ALL, STOCK, JUST_IN_TIME),
         choice=choice,

@@ -50,5 +50,5 @@ def test_each_neighbour_has_its_reason():
 def test_the_statement_between_two_fusions_is_named():
     edge = next(edge for edge in boundaries(example(), 4) if edge.statement == 1)
     assert edge.through in (2, 3)
-    assert "would be a circle" in edge.reason
+    assert "creates a cycle" in edge.reason
     assert {edge.statement for edge in boundaries(example(), 1)} == {0, 2, 3, 4}

@@ -119,7 +119,7 @@ def test_replanned_fusions_have_no_estimate_until_the_inspector_computed_it():
     assert "figures" not in content
     app.graph.selected = site.id
     # Without another move of the pointer.
-    until(lambda: app.preview.content["how"] == "worked out: the inspector has all of it")
+    until(lambda: app.preview.content["how"] == "exact; see the inspector")
     assert app.preview.content["figures"]
     app.close()
 

@@ -220,8 +220,8 @@ def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):
 
 
 @pytest.mark.parametrize("width", [1100, 372])
-def test_the_reason_why_nothing_runs_is_not_cut(mount, width: int):
-    reason = "Planned for a GPU that is not attached: nothing can be run here"
+def test_why_nothing_runs_is_whole(mount, width: int):
+    reason = "No GPU attached: plan only"
     page = mount("controls", {"program": "llama", "place": "planned", "ranks": 1, "cannot_run": reason}, width)
     head = page.locator(".wb-live-head")
     assert reason in head.inner_text()

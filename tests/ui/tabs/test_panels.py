@@ -182,7 +182,7 @@ def test_a_part_without_anything_to_do_is_hidden(mount, module, content, part):
 def test_no_text_names_a_button_that_cannot_be_pressed(mount, module, content):
     text = mount(module, content).locator("#view").inner_text()
     assert "Compile & run" in text
-    why = "Planned for a GPU that is not attached"
+    why = "No GPU attached: plan only"
     runs = {"runs": {**content["runs"], "cannot_run": why}} if "runs" in content else {}
     page = mount(module, {**content, "cannot_run": why, **runs})
     assert why in page.locator("#view").inner_text()
@@ -234,7 +234,7 @@ def test_the_preview_line_stays_one_line(mount, width, most):
     page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
     view = page.locator("#view")
     idle = view.bounding_box()
-    assert "Point at an arc" in view.inner_text()
+    assert "Hover to preview" in view.inner_text()
     figures = [{"name": name, "text": "≈ −1.25 MiB", "tone": "good"} for name in ("peak", "saved", "step, predicted")]
     content = {"what": "recompute for layers.0.attention.query/linear in 32 layers", "figures": figures}
     page.evaluate("content => model.set('content', content)", content | {"how": "estimated; the plan may differ"})
@@ -345,7 +345,7 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     page.evaluate("content => model.set('content', content)", {**FIT, "state": "done", "fit": None})
     page.get_by_role("button", name="Find the curve again").click()
     assert page.evaluate("window.messages.at(-1)") == {"type": "find"}
-    assert "State a peak, or click a point" in page.locator(".wb-fit").inner_text()
+    assert "Enter a peak" in page.locator(".wb-fit").inner_text()
 
 
 def test_the_curve_of_a_run_is_redrawn_in_another_theme(blank, tmp_path):

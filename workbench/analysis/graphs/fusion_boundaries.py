@@ -77,7 +77,7 @@ def _reason(graph: Graph, fusion: int, other: int, *, before: bool) -> tuple[str
         if between >= 0:
             name = statements.name[between].rpartition(".")[2]
             return (
-                f"another fusion: {name} reads the first and feeds the second, so both in one would be a circle",
+                f"another fusion: {name} reads the first and feeds the second, so fusing both creates a cycle",
                 between,
             )
         return "another fusion: nothing stands between them, Thunder's partition keeps them apart", -1

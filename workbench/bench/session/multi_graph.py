@@ -64,7 +64,7 @@ class Part(Workbench):
         count = sum(not site.id.startswith(f"{site.lever}.") for site in plan.sites)
         return (
             f"{plan.statements} statements, {count} site{'s' * (count != 1)}, "
-            f"peak of it alone {against(plan.peak_bytes, stock.peak_bytes)}, "
+            f"this part's peak {against(plan.peak_bytes, stock.peak_bytes)}, "
             f"saved {against(plan.saved_bytes, stock.saved_bytes)}, predicted"
         )
 

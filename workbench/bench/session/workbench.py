@@ -317,7 +317,7 @@ class Workbench:
             for id in plan.unmatched:
                 if id in given:
                     self._site_of(planned(self.choices), id)
-                    raise ChoiceError(f"{id}: this change takes the site away", id)
+                    raise ChoiceError(f"{id}: these choices conflict: with them, this site no longer exists", id)
                 del wanted[id]
 
     def predict(self, choices: Mapping[str, str]) -> Prediction | Plan:

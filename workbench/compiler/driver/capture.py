@@ -320,7 +320,7 @@ def _what_reads(program: Program, error: BaseException) -> str:
             "the optimizer's step() outside"
         )
     return (
-        "between its graphs it reads values, which are not there before it runs: stay in tensors, as torch.where does, "
+        "it reads tensor values between graphs: stay in tensors, as torch.where does, "
         "or give the values to the program"
     )
 

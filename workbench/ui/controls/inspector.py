@@ -28,7 +28,7 @@ _MOST = 12
 """Sites named that move with a choice, and values listed of one statement."""
 
 _KEYS = [
-    ("click", "turn an arc or a label to its next legal option"),
+    ("click", "switch an arc or a label to its next option"),
     ("↑ ↓", "next statement or arc"),
     ("← →", "along an arc"),
     ("space", "turn what is selected"),
@@ -115,7 +115,7 @@ def site_content(
 
 def _note(site: Site) -> str:
     if site.outcome and site.outcome != site.choice:
-        return f"{site.choice} makes it {site.outcome} in this plan."
+        return f"Set: {site.choice}. In effect: {site.outcome}."
     return ""
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
     from workbench.programs import Program
 
-NOT_ATTACHED = "Planned for a GPU that is not attached: nothing can be run here"
+NOT_ATTACHED = "No GPU attached: plan only"
 """Why a program that is only planned is not run."""
 
 
@@ -61,7 +61,7 @@ def words_of_search(found: Search) -> str:
     best = found.best
     chosen = ", ".join(f"{id}: {option}" for id, option in found.best.choices.items() if id.startswith("waits."))
     return (
-        f"Found among {len(found.tried)} orders, simulated on {found.machine.name}: {chosen}. A step takes "
+        f"Best of {len(found.tried)} orders, simulated on {found.machine.name}: {chosen}. A step takes "
         f"{human_seconds(best.step_s)}, before {human_seconds(found.now.step_s)}; no order takes less than "
         f"{human_seconds(found.lower_bound_s)}. {human_bytes(best.in_flight_peak_bytes)} of what is read in flight."
     )

@@ -149,7 +149,7 @@ class Preview(Panel):
         if abs(step_s) > _LEAST_S:
             text = f"{'+' if step_s > 0 else '−'}{human_seconds(abs(step_s))}"
             figures.append({"name": "step, predicted", "text": text, "tone": "bad" if step_s > 0 else "good"})
-        how = "estimated; the plan may differ a little" if then.estimated else "by arithmetic, as the plan will have it"
+        how = "estimated; the plan may differ a little" if then.estimated else "exact"
         return {"figures": figures, "how": how}
 
     @staticmethod

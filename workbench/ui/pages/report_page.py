@@ -64,7 +64,7 @@ def page(bench: Workbench, commands: Sequence[str]) -> str:
 <section {"" if run and run.statements else "hidden"}><h2>Timeline</h2><div id="wb-timeline"></div></section>
 <h2>Choices</h2>{_choices(bench)}
 <h2>Runs</h2>{_runs(bench)}
-<h2>How to have this again</h2>{_again(bench, commands)}"""
+<h2>Reproduce</h2>{_again(bench, commands)}"""
     return _whole(title, place, body, _data(bench, run))
 
 

@@ -203,7 +203,7 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
     if census.count:
         compilations = plan.counts["compilations"]
         head = (
-            f"{census.count} fusions, {census.unique} different ones: {census.forward_unique} in the forward, "
+            f"{census.count} fusions, {census.unique} distinct: {census.forward_unique} in the forward, "
             f"{census.backward_unique} in the backward. {compilations} to compile."
         )
     return {"head": head, "groups": groups}

@@ -114,7 +114,7 @@ def timeline_content(
     if step_s is not None:
         facts.append(f"a step takes {human_seconds(step_s)}, the median without clocks")
     if times.one_start_s:
-        facts.append(f"drawn is one step that happened, {human_seconds(times.one_step_s)} with clocks")
+        facts.append(f"one instrumented step, {human_seconds(times.one_step_s)}")
     else:
         facts.append("this run is of before a step was kept as it happened: its medians are a table")
     facts += [times.verdict] if same_choices else ["measured under other choices", times.verdict]

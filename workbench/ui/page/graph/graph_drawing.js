@@ -268,7 +268,7 @@ function drawSections(/** @type {GraphState} */ state, low, high) {
     const what = section.stem.startsWith(LOOP) ? "repeats" : "layers";
     const one = `${section.count} identical ${what} shown as one`;
     const how = turns ? (folded ? `${one}, click to unfold` : `click to fold identical ${what}`) : folded ? one : "";
-    const note = [how, section.differs && `not folded with those above: ${section.differs}`].filter(Boolean).join("; ");
+    const note = [how, section.differs && `differs from above: ${section.differs}`].filter(Boolean).join("; ");
     notes.push({ text: pen.shorten(note, places.width - x - 12), x, middle, size: size - 0.5 });
   }
   return notes;

@@ -24,7 +24,7 @@ function render({ model, el }) {
     else if (fusions) told.push(`, ${fusions} fusion${fusions === 1 ? "" : "s"}`);
     if (cached) told.push(`, ${cached} from a cache`);
     if (hidden) told.push(`, the ${fusions - hidden} longest shown`);
-    if (attributed !== null && attributed !== undefined) told.push(h("span", { class: "wb-muted" }, `  ·  ${(100 * attributed).toFixed(1)} % of the time told apart, measured`));
+    if (attributed !== null && attributed !== undefined) told.push(h("span", { class: "wb-muted" }, `  ·  ${(100 * attributed).toFixed(1)} % attributed, measured`));
     return told;
   }
 

@@ -20,7 +20,7 @@ function render({ model, el }) {
   const slider = h("input", { type: "range", style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0", min: "0", max: "1000", "aria-label": "Peak, from the least to that of unmodified Thunder", oninput: () => { peak.value = asLimit(at(Number(slider.value))); }, onchange: ask });
   const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
   const again = h("button", { onclick: () => model.send({ type: model.get("content").state === "working" ? "stop" : "find" }) }, "Cancel");
-  const each = h("button", { onclick: () => model.send({ type: "each" }) }, "What each adds");
+  const each = h("button", { onclick: () => model.send({ type: "each" }) }, "Compare levers");
   const why = h("div", {});
   el.replaceChildren(
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
@@ -56,7 +56,7 @@ function render({ model, el }) {
         h("tbody", {}, found.rows.map((row) => h("tr", { class: "wb-can", "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }) },
           h("td", {}, h("strong", {}, row.option), " ", h("button", { class: "wb-link", style: "min-height: 24px", title: row.id }, row.id.replace(/^saved:/, ""))),
           h("td", { class: "wb-right" }, row.bytes), h("td", {}, row.reason), h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source))))))),
-    ].filter(Boolean) : [h("div", { class: "wb-muted" }, "State a peak, or click a point of the curve: what was chosen is then said here, and why.")]));
+    ].filter(Boolean) : [h("div", { class: "wb-muted" }, "Enter a peak (48 MiB or 70 %) or click the curve.")]));
   }
   return follow(model, ["content"], draw);
 }

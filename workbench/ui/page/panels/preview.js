@@ -2,7 +2,7 @@
 
 import { follow, h, panel } from "../dom.js";
 
-const HINT = "Point at an arc, a label or an option: what it would change is said here.";
+const HINT = "Hover to preview a change.";
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
