@@ -100,7 +100,7 @@ function render({ model, el }) {
         if (hidden) told.push(`, the ${fusions - hidden} longest shown`);
         if (null != attributed) told.push(h("span", {
             class: "wb-muted"
-        }, `  ·  ${(100 * attributed).toFixed(1)} % of the time told apart, measured`));
+        }, `  ·  ${(100 * attributed).toFixed(1)} % attributed, measured`));
         return told;
     }
     function draw() {

@@ -34,7 +34,7 @@ function humanBytes(bytes) {
 }
 const ASK_TAB = "thunder-workbench:open-tab";
 const TAB_NEWS = "thunder-workbench:tab";
-const HINT = "Click an arc to choose there, or what is selected in the inspector. What a choice changed is said here.";
+const HINT = "Click an arc to switch its option. Changes appear here.";
 const NO_TAB = "This page has no tabs to open: the app stays in its cell, and Full screen shows all of it at once. JupyterLab opens tabs where thunder-workbench is installed beside it.";
 function render({ model, el }) {
     panel(el, "controls");
@@ -221,7 +221,7 @@ function render({ model, el }) {
         c.globalAlpha = 0.12;
         c.fillStyle = style.getPropertyValue("--wb-accent");
         c.fill();
-        memory.textContent = `process ${humanBytes(samples.at(-1).bytes)}, most ${humanBytes(most)}`;
+        memory.textContent = `${humanBytes(samples.at(-1).bytes)} (max ${humanBytes(most)})`;
     }
     function tick() {
         const { run: shown } = model.get("content");

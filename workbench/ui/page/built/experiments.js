@@ -293,7 +293,7 @@ function render({ model, el }) {
             }, "Delete");
         el.replaceChildren(h("p", {
             class: "wb-muted"
-        }, loading ? "Reading the runs…" : rows.length ? "Runs of this program: measured, but for the predicted peak. Pin one: the changes in the strip are then against it." : `No run of this program is kept yet. ${never ? `${never} A run's folder that is brought back is listed here.` : "Compile & run makes the first."}`), scrolled("Runs", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))), h("tbody", {}, rows.map((row)=>h("tr", {
+        }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that is brought back is listed here.` : "Compile & run makes the first."}`), scrolled("Runs", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))), h("tbody", {}, rows.map((row)=>h("tr", {
                 class: row.pinned ? "wb-chosen" : null,
                 "data-run": row.folder
             }, h("td", {}, h("input", {

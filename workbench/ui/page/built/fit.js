@@ -132,7 +132,7 @@ function render({ model, el }) {
         onclick: ()=>model.send({
                 type: "each"
             })
-    }, "What each adds");
+    }, "Compare levers");
     const why = h("div", {});
     el.replaceChildren(h("div", {
         class: "wb-row wb-peak",
@@ -202,7 +202,7 @@ function render({ model, el }) {
         ].filter(Boolean) : [
             h("div", {
                 class: "wb-muted"
-            }, "State a peak, or click a point of the curve: what was chosen is then said here, and why.")
+            }, "Enter a peak (48 MiB or 70 %) or click the curve.")
         ]);
     }
     return follow(model, [

@@ -664,7 +664,7 @@ function drawSections(state, low, high) {
         const how = turns ? folded ? `${one}, click to unfold` : `click to fold identical ${what}` : folded ? one : "";
         const note = [
             how,
-            section.differs && `not folded with those above: ${section.differs}`
+            section.differs && `differs from above: ${section.differs}`
         ].filter(Boolean).join("; ");
         notes.push({
             text: pen.shorten(note, places.width - x - 12),
@@ -1577,7 +1577,7 @@ function graph_words_about(scene, target) {
             saved && `${saved} saved for the backward`
         ], [
             "i",
-            "click: come near enough to read them"
+            "Click to zoom in"
         ]);
     } else if ("node" === target.kind) {
         const i = target.index, flags = node.flags[i];

@@ -16,7 +16,7 @@ function follow(model, names, draw) {
         for (const name of names)model.off(`change:${name}`, draw);
     };
 }
-const HINT = "Point at an arc, a label or an option: what it would change is said here.";
+const HINT = "Hover to preview a change.";
 function render({ model, el }) {
     panel(el, "preview");
     el.setAttribute("role", "status");

@@ -719,7 +719,7 @@ function drawSections(state, low, high) {
         const how = turns ? folded ? `${one}, click to unfold` : `click to fold identical ${what}` : folded ? one : "";
         const note = [
             how,
-            section.differs && `not folded with those above: ${section.differs}`
+            section.differs && `differs from above: ${section.differs}`
         ].filter(Boolean).join("; ");
         notes.push({
             text: pen.shorten(note, places.width - x - 12),
@@ -1632,7 +1632,7 @@ function graph_words_about(scene, target) {
             saved && `${saved} saved for the backward`
         ], [
             "i",
-            "click: come near enough to read them"
+            "Click to zoom in"
         ]);
     } else if ("node" === target.kind) {
         const i = target.index, flags = node.flags[i];
@@ -2411,7 +2411,7 @@ function compile_render({ model, el }) {
         if (hidden) told.push(`, the ${fusions - hidden} longest shown`);
         if (null != attributed) told.push(h("span", {
             class: "wb-muted"
-        }, `  ·  ${(100 * attributed).toFixed(1)} % of the time told apart, measured`));
+        }, `  ·  ${(100 * attributed).toFixed(1)} % attributed, measured`));
         return told;
     }
     function draw() {
