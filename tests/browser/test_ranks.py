@@ -72,7 +72,7 @@ def test_bars_are_dragged_a_machine_is_chosen_and_the_best_order_is_found(lab: L
     # Later than its wait at the top: legal up to the reader, near the end.
     drag_wait(lab, GATHER, 100)
     lab.wait_until(lambda: f"'{GATHER}!wait': 'at(" in choices(lab), 30)
-    said(lab, "is now at(")
+    said(lab, "set to at(")
     placed = choices(lab)
 
     # Before the gradient that it sends exists.

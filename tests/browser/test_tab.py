@@ -42,7 +42,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     assert "vs stock" not in lab.page.locator(f"{TAB} .wb-strip").inner_text()
     assert boxes(lab) == places, "a preview moved parts of the app"
     lab.page.mouse.click(at["x"], at["y"])
-    lab.wait_until(lambda: "is now recompute" in lab.page.locator(f"{TAB} .wb-message").inner_text())
+    lab.wait_until(lambda: "set to recompute" in lab.page.locator(f"{TAB} .wb-message").inner_text())
     lab.wait_until(lambda: style(lab, site) == 1)
     assert boxes(lab) == places, "a choice moved parts of the app"
     lab.screenshot("tab-light")
@@ -57,7 +57,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().selected") == id)
     lab.screenshot("tab-worth")
     row.get_by_role("button", name="Choose").click()
-    lab.wait_until(lambda: f"is now {option}" in lab.page.locator(f"{TAB} .wb-message").inner_text())
+    lab.wait_until(lambda: f"set to {option}" in lab.page.locator(f"{TAB} .wb-message").inner_text())
 
     # The outline beside the graph opens, moves and chooses by keys, in step with the graph.
     pane = lab.page.locator(f"{TAB} .wb-beside")

@@ -281,7 +281,7 @@ def test_a_step_time_is_met_with_the_least_peak(tall: Workbench) -> None:
         ({"step_s": float("nan")}, "step_s is a number of seconds above zero; given nan"),
         ({"step_s": "1 s"}, "step_s is a number of seconds above zero; given '1 s'"),
         ({"peak_bytes": 0}, "a peak is a number of bytes above zero"),
-        ({"peak": "0%"}, "a share of stock's peak is above 0% and at most 100%; given '0%': no plan takes nothing"),
+        ({"peak": "0%"}, "enter more than 0 % and at most 100 % of stock's peak; given '0%': no plan takes nothing"),
         ({"peak": "120%"}, "given '120%': stock itself is within that: there is nothing to choose"),
         ({"peak": "-5%"}, "a peak is a number of bytes above zero"),
         ({"peak": "%"}, "a peak is a number of bytes above zero"),
@@ -678,7 +678,7 @@ def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., t
         (("--peak", "0"), "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of"),
         (("--peak", "0"), "given 0"),
         (("--peak", "much"), "or '80%' of stock's; given 'm"),
-        (("--peak", "150 %"), "a share of stock's peak is above 0% and at most 100%; given '150 %'"),
+        (("--peak", "150 %"), "enter more than 0 % and at most 100 % of stock's peak; given '150 %'"),
         (("--curve", "4", "--export", "x.py"), "a curve is of many plans: --export goes with --peak or --step"),
     ],
 )

@@ -50,15 +50,15 @@ def test_a_click_on_an_arc_chooses_and_shows_the_change(app, bench):
     turn(app, site.id)
     assert bench.site(site.id).choice != site.choice
     assert "delta" in figure(app, "saved")
-    assert "is now" in app.controls.content["message"]["text"]
+    assert "set to" in app.controls.content["message"]["text"]
     app.graph._receive(None, {"type": "undo"}, [])
     assert bench.site(site.id).choice == site.choice
     assert "delta" not in figure(app, "saved")
     # The earlier message about the choice is no longer true.
     told = app.controls.content["message"]["text"]
-    assert told.startswith(f"Undone: {site.label} is now {site.choice}: predicted peak")
+    assert told.startswith(f"Undone: {site.label} set to {site.choice}: predicted peak")
     app._on_message({"type": "redo"})
-    assert app.controls.content["message"]["text"].startswith(f"Done again: {site.label} is now recompute: ")
+    assert app.controls.content["message"]["text"].startswith(f"Done again: {site.label} set to recompute: ")
     app._on_message({"type": "undo"})
     pair = [found for found in bench.sites("saved") if found.values and "recompute" not in found.illegal][:2]
     bench.choose({found.id: "recompute" for found in pair})
@@ -449,8 +449,8 @@ def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unmoved_peak(a
     moved = PlanDiff(
         peak_bytes=0, saved_bytes=0, saved_tensors=0, flops=0, fusions=0, counts={}, changed=(), unique_fusions=2
     )
-    said = words_of_change("matmul", "recompute", 1, "layers", moved, "H100", "The peak stays: it is inside sum.")
-    assert said == "matmul is now recompute: unique fusions +2. The peak stays: it is inside sum."
+    said = words_of_change("matmul", "recompute", 1, "layers", moved, "H100", "Peak unchanged: it is inside sum.")
+    assert said == "matmul set to recompute: unique fusions +2. Peak unchanged: it is inside sum."
     for site in bench.sites("saved"):
         if (
             site.values
@@ -458,7 +458,7 @@ def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unmoved_peak(a
             and not bench.predict({site.id: "recompute"}).peak_bytes - bench.plan.peak_bytes
         ):
             choose(app, site.id, "recompute")
-            assert "The peak stays: it is inside" in app.controls.content["message"]["text"]
+            assert "Peak unchanged: it is inside" in app.controls.content["message"]["text"]
             return
     raise AssertionError("every site moves the peak")
 

@@ -325,7 +325,7 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     page = mount("fit", FIT)
     field, slider = page.get_by_label("Peak at most", exact=True), page.get_by_role("slider")
     assert field.input_value() == "5 GiB"
-    assert "3 of 24 limits tried" in page.locator(".wb-fit").inner_text()
+    assert "Curve: 3 of 24 limits" in page.locator(".wb-fit").inner_text()
     assert "next, tighter" not in page.locator(".wb-fit").inner_text()
     slider.focus()
     page.keyboard.press("Home")

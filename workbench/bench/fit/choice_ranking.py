@@ -269,8 +269,8 @@ class Worth:
         """Describe why the peak does not change under choices: its statement, and the values alive there."""
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
-        instead = f", where {', '.join(sorted(values & held))} is held still" if values & held else ""
-        return f"The peak stays: it is {where}{instead}. {largest}".strip()
+        instead = f", where {', '.join(sorted(values & held))} still alive" if values & held else ""
+        return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
     def _why(self, choices: Mapping[str, str], saved_bytes: int) -> str:
         """Why the peak stays as it is."""

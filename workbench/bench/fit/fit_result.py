@@ -183,8 +183,8 @@ class Fit:
             f"peak {human_bytes(self.peak_bytes)} of {human_bytes(self.limit_bytes)} asked for{at} (before: "
             f"{human_bytes(self.before_peak_bytes)}); saved {human_bytes(self.saved_bytes)}",
             f"{made}: {human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} ({self.machine}'s "
-            f"rates), at most {self.gap:.1%} of the step from the best{best_of(self.beside)}"
-            + (f"; the next GiB less costs {human_seconds(self.s_per_gib)}" if self.s_per_gib > 0 else ""),
+            f"rates), at most {self.gap:.1%} of the step above the best{best_of(self.beside)}"
+            + (f"; each further GiB costs {human_seconds(self.s_per_gib)}" if self.s_per_gib > 0 else ""),
         ]
         if self.beside:
             without = human_bytes(self.beside_peak_bytes, signed=True)

@@ -61,7 +61,7 @@ def _percent(given: object) -> float | None:
     percent = float(found[1])
     if not 0 < percent <= 100:
         why = "stock itself is within that: there is nothing to choose" if percent else "no plan takes nothing"
-        raise ChoiceError(f"a share of stock's peak is above 0% and at most 100%; given {shown(given)}: {why}")
+        raise ChoiceError(f"enter more than 0 % and at most 100 % of stock's peak; given {shown(given)}: {why}")
     return percent
 
 

@@ -320,8 +320,7 @@ def _what_reads(program: Program, error: BaseException) -> str:
             "the optimizer's step() outside"
         )
     return (
-        "it reads tensor values between graphs: stay in tensors, as torch.where does, "
-        "or give the values to the program"
+        "it reads tensor values between graphs: stay in tensors, as torch.where does, or give the values to the program"
     )
 
 

@@ -47,7 +47,7 @@ TABS: dict[str, tuple[str, ...]] = {
     ),
     "Fit": (
         "What to save, recompute and offload so that the peak is at most what you state, in the least predicted time.",
-        "State a peak and press Fit, or click a point of the curve. What was chosen, and why, is said beside "
+        "Enter a peak and press Fit, or click the curve. What was chosen, and why, is said beside "
         "it; Undo takes it back.",
     ),
     "Outline": (

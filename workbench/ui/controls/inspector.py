@@ -48,7 +48,7 @@ class Inspector(Panel):
 def empty_content() -> dict[str, Any]:
     """What stands there while nothing is selected."""
     hint = (
-        "Arcs are what the forward hands to the backward, or one fusion to another; "
+        "Arcs are values passed to the backward pass or between fusions; "
         "small labels on statements are choices too. Click one to change it."
     )
     return {"keys": _KEYS, "hint": hint}

@@ -73,7 +73,7 @@ def words_of_change(
     """What a choice did, in one line."""
     where = f"{label} in {count} {peers}" if count > 1 else label
     stays = f" {why}" if why and not diff.peak_bytes else ""
-    return f"{where} is now {option}: {_changes(count, diff, machine)}.{stays}"
+    return f"{where} set to {option}: {_changes(count, diff, machine)}.{stays}"
 
 
 def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:
@@ -108,5 +108,5 @@ def _changes(count: int, diff: PlanDiff, machine: str) -> str:
             changes.append(f"simulated on {machine} {' and '.join(simulated)}")
     others = len(diff.changed) - count
     if others > 0:
-        changes.append(f"{others} other site{'s' * (others != 1)} moved")
+        changes.append(f"{others} other choice{'s' * (others != 1)} followed")
     return ", ".join(changes) if changes else "no figure changes"

@@ -46,7 +46,7 @@ function render({ model, el }) {
     each.disabled = state === "working" || !state;
     each.title = `Find the curve again, with a line for each of what may be chosen: ${levers.join(", ")}. Takes longer: in another order every peak is a plan's`;
     again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
-    said.textContent = state === "working" ? `${done} of ${count} limits tried` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
+    said.textContent = state === "working" ? `Curve: ${done} of ${count} limits` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
     why.replaceChildren(...(found ? [
       ...found.lines.filter((line) => !line.startsWith("next, ")).map((line) => h("div", { class: "wb-line-of" }, line)),
       ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `Next, ${step.name}: ${step.text}`),

@@ -49,7 +49,7 @@ function render({ model, el }) {
     h("button", { class: "wb-sort", onclick: () => { [order, upward] = [key, key === order ? !upward : true]; draw(); } }, name, h("span", { "aria-hidden": "true" }, key === order ? (upward ? " ▴" : " ▾") : "")));
 
   function figure(row, key, write, most) {
-    if (row[key] === undefined) return h("td", { class: "wb-right wb-muted" }, key === "peak_bytes" ? (row.state === "refused" ? "refused" : "computing…") : "");
+    if (row[key] === undefined) return h("td", { class: "wb-right wb-muted" }, key === "peak_bytes" ? (row.state === "refused" ? "refused" : "pending") : "");
     const by = row[key], about = row.state === "estimated" && key !== "step_s" ? "≈ " : "";
     const share = Math.min(100, 100 * Math.abs(by) / most);
     const nothing = key === "step_s" ? Math.abs(by) < 1e-9 : by === 0;
@@ -69,7 +69,7 @@ function render({ model, el }) {
     all.disabled = !found.length;
     all.dataset.preview = JSON.stringify({ choices: listed() });
     // What is estimated first and planned then is left twice.
-    count.textContent = `${found.length} of ${rows.length}${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step by ${machine}'s rates` : ""}`;
+    count.textContent = `${found.length} of ${rows.length}${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
     count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
       FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),
