@@ -135,7 +135,7 @@ def _storage(tensor: torch.Tensor) -> int | None:
     """What a tensor shares its memory by; None of one that lies in none, or does not show what lies there."""
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         return None
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _moved(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tensor:
@@ -148,7 +148,7 @@ def _moved_storage(storage: torch.UntypedStorage, device: torch.device, fake: bo
     """The bytes of a storage on another device; without their values if they are to be fake."""
     if fake:
         return torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
-    given = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)  # type: ignore[call-overload]  # it takes a storage alone
+    given = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     moved: torch.Tensor = given.to(device, copy=True)
     return moved
 

@@ -162,7 +162,7 @@ function render({ model, el }) {
         each.disabled = "working" === state || !state;
         each.title = `Find the curve again, with a line for each of what may be chosen: ${levers.join(", ")}. Takes longer: in another order every peak is a plan's`;
         again.setAttribute("aria-label", "working" === state ? "Cancel the curve" : find);
-        said.textContent = "working" === state ? `${done} of ${count} limits tried` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
+        said.textContent = "working" === state ? `Curve: ${done} of ${count} limits` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
         why.replaceChildren(...found ? [
             ...found.lines.filter((line)=>!line.startsWith("next, ")).map((line)=>h("div", {
                     class: "wb-line-of"

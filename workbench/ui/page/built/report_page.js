@@ -1851,7 +1851,7 @@ class View {
             hidden: 0
         };
         this.viewsButton.hidden = 0 === count || this.state.readOnly;
-        this.viewsButton.textContent = hidden ? `Show ${hidden} views` : `Hide ${count} views`;
+        this.viewsButton.textContent = hidden ? `Show view operations (${hidden})` : `Hide view operations (${count})`;
     }
     redraw() {
         if (this.pending) return;

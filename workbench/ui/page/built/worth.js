@@ -201,7 +201,7 @@ function render({ model, el }) {
     function figure(row, key, write, most) {
         if (void 0 === row[key]) return h("td", {
             class: "wb-right wb-muted"
-        }, "peak_bytes" === key ? "refused" === row.state ? "refused" : "computing…" : "");
+        }, "peak_bytes" === key ? "refused" === row.state ? "refused" : "pending" : "");
         const by = row[key], about = "estimated" === row.state && "step_s" !== key ? "≈ " : "";
         const share = Math.min(100, 100 * Math.abs(by) / most);
         const nothing = "step_s" === key ? Math.abs(by) < 1e-9 : 0 === by;
@@ -239,7 +239,7 @@ function render({ model, el }) {
         all.dataset.preview = JSON.stringify({
             choices: listed()
         });
-        count.textContent = `${found.length} of ${rows.length}${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row)=>"estimated" === row.state) ? "; ≈ estimated" : ""}${machine ? `; step by ${machine}'s rates` : ""}`;
+        count.textContent = `${found.length} of ${rows.length}${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row)=>"estimated" === row.state) ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
         count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
         body.replaceChildren(...found.slice(0, MOST).map((row)=>h("tr", {
                 class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`,
