@@ -34,6 +34,7 @@ from workbench.compiler.frontend.dynamo_session import (
 )
 from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of
 from workbench.compiler.frontend.module_reuse import Written, traced_once
+from workbench.compiler.frontend.plain_flex_attention import written_plainly
 from workbench.compiler.frontend.sharded_graphs import AmongRanks, handed_back, handed_on, module_of
 from workbench.compiler.frontend.source_frames import Frame, frames_of
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, remedy
@@ -436,6 +437,7 @@ def whole_of(
     ProgramError
         If ranks share a program that hands on a parameter, of which each has a part.
     """
+    written_plainly(graph)
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")
     names = [known.get(id(value), node.name) for node, value in zip(placeholders, inputs, strict=True)]

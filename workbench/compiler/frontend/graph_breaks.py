@@ -24,6 +24,7 @@ from workbench.compiler.frontend.dynamo import Compiled, Compiler, cut_off, reas
 from workbench.compiler.frontend.dynamo_session import compiled_by, no_collections, settings
 from workbench.compiler.frontend.fake_step import Rehearsal
 from workbench.compiler.frontend.fx_to_thunder import constants_of, name_of, refused
+from workbench.compiler.frontend.plain_flex_attention import written_plainly
 from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, noted
@@ -116,6 +117,7 @@ class Cutter:
         runner : callable
             Gives what runs a piece.
         """
+        written_plainly(graph)
         key, behind = self._key(graph), reason_of(graph)
         found = refused(graph, inputs)
         numbers = _numbered(graph, found)
