@@ -65,7 +65,8 @@ def _name(node: fx.Node) -> str:
 def _is_plain(graph: fx.GraphModule, node: fx.Node) -> bool:
     if node.target is not torch.ops.higher_order.flex_attention:
         return False
-    _, _, _, score, blocks, _, _, *beside = node.args
+    args: Any = node.args
+    _, _, _, score, blocks, _, _, *beside = args
     counted, mask = blocks[2], blocks[-1]
     # Of what a person made with `create_block_mask` the blocks are inputs of the graph.
     own = isinstance(counted, fx.Node) and counted.target is torch.ones and blocks[-3:-1] == (_ONE_BLOCK, _ONE_BLOCK)
