@@ -293,5 +293,5 @@ def test_a_stock_plan_that_draws_more_or_less_than_the_program_inside_of_nvfuser
     rows = [row for row, name in enumerate(graph.statements.name) if "philox" in name]
     first, second = dict.fromkeys(tuple(names[value] for value in inputs[row].tolist()) for row in rows)
     merged = dict(zip(second, first, strict=True))
-    values = dataclasses.replace(graph.values, name=[merged.get(name, name) for name in names])
+    values = dataclasses.replace(graph.values, name=tuple(merged.get(name, name) for name in names))
     assert "2 times, and 1 times" in fault(two.stage.graph, dataclasses.replace(graph, values=values))
