@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import gc
 import threading
+from types import SimpleNamespace
 
 import comm
 import numpy as np
 import pytest
 from ipykernel.comm.comm import BaseComm
+from ipykernel.kernelbase import Kernel
 
 import workbench as wb
 from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, until
@@ -385,12 +388,51 @@ def test_live_values_at_the_peak_add_up_to_it(app, bench):
     assert all(row["id"] in app.graph.data["strings"] for row in shown["rows"] if row["id"])
 
 
-def test_messages_go_to_the_subshell_that_the_page_names(monkeypatch):
+class Channel:
+    """What ipykernel reads messages of the shell channel in: notes the subshell that each is sent to."""
+
+    def __init__(self) -> None:
+        self.asyncio_lock, self.manager, self.sent = asyncio.Lock(), self, []
+
+    def __eq__(self, other: object) -> bool:
+        return other is threading.current_thread()
+
+    __hash__ = None
+
+    def get_shell_channel_to_subshell_socket(self, subshell):
+        self.sent.append(subshell)
+        return SimpleNamespace(send_multipart=lambda msg, copy: None)
+
+
+def subshells(to) -> list[str | None]:
+    """Where the kernel that is installed sends a message of the page to a comm, which names the subshell `page`."""
+    message = {"header": {"subshell_id": "page", "msg_type": "comm_msg"}, "content": {"comm_id": "", "data": {}}}
+    session = SimpleNamespace(
+        feed_identities=lambda msg, copy: ([], msg), deserialize=lambda msg, **_: msg, unpack=lambda content: content
+    )
+    channel = Channel()
+    kernel = SimpleNamespace(
+        shell_channel_thread=channel, session=session, comm_manager=SimpleNamespace(get_comm=lambda _: to), log=None
+    )
+    asyncio.run(Kernel.shell_channel_thread_main(kernel, message))
+    return channel.sent
+
+
+def test_messages_go_to_the_shell_that_the_page_names_and_not_to_a_busy_one(monkeypatch):
     monkeypatch.setattr(comm, "create_comm", lambda **how: BaseComm(**how))
+    monkeypatch.setattr(BaseComm, "publish_msg", lambda *args, **kwargs: None)
     graph = GraphView(on_turn=lambda sites: None, on_undo=lambda: None, on_redo=lambda: None)
     for widget in (Controls(), graph):
-        # The kernel checks this too, in ipykernel.kernelbase; see the panel.
-        assert getattr(widget.comm, "_reply_subshell_for", None) is None
+        widget.comm._reply_subshell_id = "busy"
+        assert subshells(widget.comm) == ["page"]
+
+
+@pytest.mark.skipif(not hasattr(BaseComm, "_reply_subshell_for"), reason="this ipykernel routes as the page says")
+def test_without_it_the_kernel_sends_them_to_the_busy_one(monkeypatch):
+    monkeypatch.setattr(BaseComm, "publish_msg", lambda *args, **kwargs: None)
+    plain = BaseComm(target_name="plain", primary=False)
+    plain._reply_subshell_id = "busy"
+    assert subshells(plain) == ["busy"]
 
 
 def test_a_fusion_shows_its_source_on_request(tmp_path) -> None:
