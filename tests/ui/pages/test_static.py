@@ -28,6 +28,7 @@ def bench(**changes):
     census = SimpleNamespace(count=4, unique=3, largest=7)
     stock = {
         "warnings": (),
+        "corrections": (),
         "proof": SimpleNamespace(proven=True, rules=(), fault=""),
         "statements": 219,
         "peak_bytes": 3 << 20,
