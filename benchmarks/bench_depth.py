@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from workbench.runs.sweep.sweep import Point, Progress, Sweep, SweepResult, run
+from workbench.runs.sweep.sweep import Sweep, SweepOutcome, SweepProgress, SweepResult, run
 
 LAYERS = (1, 2, 4, 8, 16, 32, 64)
 POLICIES: dict[str, dict[str, str]] = {
@@ -29,7 +29,7 @@ POLICIES: dict[str, dict[str, str]] = {
 }
 
 
-def slowest(point: Point, count: int = 3) -> str:
+def slowest(point: SweepOutcome, count: int = 3) -> str:
     """The stages that took the most of a point's compile time."""
     stages = sorted(point.stages, key=lambda stage: -stage["seconds"])[:count]
     return ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in stages)
@@ -53,7 +53,7 @@ def table(results: dict[str, SweepResult]) -> str:
     return "\n".join(lines)
 
 
-def told(progress: Progress) -> None:
+def told(progress: SweepProgress) -> None:
     """Say what is done."""
     if progress.latest is not None:
         point = progress.latest

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.test_faults import kill_at_random, prints
-from tests.runs.test_jobs import assert_nothing_left, begin
+from tests.runs.test_run_processes import assert_nothing_left, begin
 
 FILLS_THE_DISK = """
 def make():

@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 import workbench as wb
 from tests.browser.chromium import find_chromium
 from tests.ui.memory_page import Shown
-from workbench.ui.controls.figure_strip import Against
+from workbench.ui.controls.figure_strip import Baseline
 from workbench.ui.tabs.memory_tab import MemoryTab
 
 EVENTS = 1_000_000
@@ -63,7 +63,7 @@ def test_a_memory_timeline_of_a_million_events(benchmark: Any, tmp_path: Path) -
     times = np.cumsum(draw.exponential(1e-6, EVENTS)).tolist()
     run = SimpleNamespace(statement_peak_bytes=[], timeline=(times, live))
     tab = MemoryTab()
-    benchmark.pedantic(tab.show, args=(bench.plan, Against("stock", None), run), rounds=3, warmup_rounds=1)
+    benchmark.pedantic(tab.show, args=(bench.plan, Baseline("stock", None), run), rounds=3, warmup_rounds=1)
     sent = sent_bytes(tab.content)
     end_ms = 1e3 * times[-1]
     with sync_playwright() as playwright:

@@ -17,7 +17,7 @@ import pytest
 import workbench as wb
 from benchmarks import slow_link
 from tests.waits.torchrun import torchrun
-from workbench.analysis.cost.collective_overlap import Costs, costs, simulate
+from workbench.analysis.cost.collective_overlap import StatementSeconds, costs, simulate
 from workbench.analysis.cost.machines import H100
 from workbench.core.graph import Graph, Kind
 from workbench.runs.measure import interleaved_timing
@@ -44,7 +44,7 @@ def step_s(graph: Graph, seconds: dict[str, float]) -> float:
     computes = (statements.parent < 0) & ~np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT))
     names = ([graph.values.name[value] for value in outputs[:1]] for outputs in statements.outputs)
     took = [sum(seconds.get(name, 0.0) for name in first) for first in names]
-    return simulate(graph, Costs(np.zeros(len(took)), np.where(computes, took, 0.0), communication_s)).step_s
+    return simulate(graph, StatementSeconds(np.zeros(len(took)), np.where(computes, took, 0.0), communication_s)).step_s
 
 
 @pytest.mark.timeout(1800)

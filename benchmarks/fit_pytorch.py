@@ -34,7 +34,7 @@ from workbench.bench.fit.fitter import Fitter
 from workbench.bench.session.machine_choice import of_device
 from workbench.errors import PlanError
 from workbench.runs.measure import interleaved_timing
-from workbench.ui.pages.notebook_tables import Lines
+from workbench.ui.html_pages.notebook_tables import LinePlot
 
 OURS, THEIRS = "fit", "torch.compile"
 STOCK = "stock"
@@ -191,7 +191,7 @@ def picture(results: Mapping[str, list[dict[str, Any]]]) -> str:
             side: {p["measured_bytes"] / 1e6: 1e3 * p["cpu_s"] for p in points if p["side"] == side}
             for side in (OURS, THEIRS)
         }
-        panels.append(Lines(lines, title=f"{name}, measured on the CPU", x="peak, MB", y="CPU time of a step, ms"))
+        panels.append(LinePlot(lines, title=f"{name}, measured on the CPU", x="peak, MB", y="CPU time of a step, ms"))
     width, height = panels[0].width, panels[0].height
     inner = "".join(
         re.sub(r"^<svg ", f'<svg y="{number * height}" ', panel._repr_svg_()) for number, panel in enumerate(panels)

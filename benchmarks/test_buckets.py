@@ -15,7 +15,7 @@ from thunder.distributed.utils import sort_waits
 import workbench as wb
 from workbench.analysis.cost.machines import H100, PCIE
 from workbench.compiler.api import Plan
-from workbench.compiler.pipeline import bucketing, collective_order
+from workbench.compiler.pipeline import bucketing, collective_constraints
 
 LAYERS = int(os.environ.get("WAITS_LAYERS", "32"))
 RANKS = 8
@@ -71,8 +71,8 @@ def test_making_buckets(bench: wb.Workbench, benchmark) -> None:
 
     def make() -> None:
         for trace in (split.forward, split.backward):
-            schedule = collective_order.schedule(trace, stage)
-            bucketing.bucketed(trace, schedule, bucketing.grouped(schedule, bucketing.Rule(by_layer=True)))
+            schedule = collective_constraints.schedule(trace, stage)
+            bucketing.bucketed(trace, schedule, bucketing.grouped(schedule, bucketing.BucketRule(by_layer=True)))
 
     def thunder() -> None:
         for trace in (split.forward, split.backward):

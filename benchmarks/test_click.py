@@ -22,7 +22,7 @@ import pytest
 import workbench as wb
 from benchmarks.size_point import SHAPES
 from workbench.compiler import api
-from workbench.compiler.trace.bsym_memo import Kept
+from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.ui.app.app import App
 
 CLICKS = 20
@@ -80,7 +80,7 @@ def another(site: wb.Site) -> str:
 def from_scratch_s(bench: wb.Workbench, choices: dict[str, str]) -> float:
     """The same plan with nothing kept of others."""
     captured: Any = bench._captured
-    alone = dataclasses.replace(captured, kept=Kept(), bases=OrderedDict(), _prover=None)
+    alone = dataclasses.replace(captured, kept=PlanMemo(), bases=OrderedDict(), _prover=None)
     begun = time.process_time()
     api.plan(alone, choices)
     return time.process_time() - begun

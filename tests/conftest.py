@@ -15,9 +15,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.amount import PROFILE
-from tests.cpu import Costs
+from tests.cpu_seconds import Costs
 from tests.distribution import ByUnit, slowest_first
+from tests.trial_counts import PROFILE
 
 # Before nbformat is imported: its `jsonschema` would import a parser for a format that notebooks do not have, and
 # building its grammar takes 2 s per process.

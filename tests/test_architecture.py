@@ -56,7 +56,7 @@ ORDER = [
     "ui/controls",
     "ui/tabs",
     "ui/app",
-    "ui/pages",
+    "ui/html_pages",
     "lessons",
     "server",
     "cli",
@@ -66,12 +66,12 @@ ORDER = [
 DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
     "a bench shows itself, and writes pages": (
         ("workbench.bench.report.comparison", "workbench.ui.tabs.compared_page"),
-        ("workbench.bench.report.html_report", "workbench.ui.pages.report_page"),
-        ("workbench.bench.report.open_saved_plan", "workbench.ui.pages.report_page"),
-        ("workbench.bench.report.saved_plan", "workbench.ui.pages.saved_view"),
+        ("workbench.bench.report.html_report", "workbench.ui.html_pages.report_page"),
+        ("workbench.bench.report.open_saved_plan", "workbench.ui.html_pages.report_page"),
+        ("workbench.bench.report.saved_plan", "workbench.ui.html_pages.saved_view"),
         ("workbench.bench.session.multi_graph", "workbench.ui.app.parts_selector"),
         ("workbench.bench.session.workbench", "workbench.ui.app.app"),
-        ("workbench.bench.session.workbench", "workbench.ui.pages.notebook_picture"),
+        ("workbench.bench.session.workbench", "workbench.ui.html_pages.notebook_picture"),
     ),
     "solvers are imported when a method of the bench first needs them": (
         ("workbench.bench.session.workbench", "workbench.bench.fit.choice_ranking"),
@@ -181,4 +181,4 @@ def test_only_thread_patches_replace_functions_of_other_packages() -> None:
     assert not [name for name, path in MODULES.items() if any(n.startswith("unittest") for n, _ in imports(path))]
     makers = {path.name for path in MODULES.values() if "= ThreadPatches(" in path.read_text()}
     patches = {"dynamo_patches.py", "fake_gpu.py", "inductor_patches.py"}
-    assert makers == patches | {"inplace_copies.py", "install.py", "installed.py", "without_value_checks.py"}
+    assert makers == patches | {"inplace_copies.py", "install.py", "patch_context.py", "without_value_checks.py"}

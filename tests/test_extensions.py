@@ -39,7 +39,7 @@ def test_the_bundle_is_built_from_the_present_sources(folder: Path) -> None:
 
 
 def test_the_module_of_each_widget_imports_nothing_and_exports_anywidgets_names() -> None:
-    built = sorted((Path(ui.__file__).parent / "page" / "built").glob("*.js"))
+    built = sorted((Path(ui.__file__).parent / "frontend" / "built").glob("*.js"))
     assert len(built) > 20
     for path in built:
         text = path.read_text()
@@ -79,7 +79,7 @@ def test_the_page_and_python_agree_on_documents() -> None:
 
 def test_the_app_and_the_extension_agree_on_events() -> None:
     names = re.compile(r'^const \w+ = "(thunder-workbench:[a-z-]+)"', re.MULTILINE)
-    app = names.findall((Path(ui.__file__).parent / "page" / "panels/controls.js").read_text())
+    app = names.findall((Path(ui.__file__).parent / "frontend" / "panels/controls.js").read_text())
     extension = names.findall((ROOT / "extensions" / "runs-panel" / "src" / "tab.ts").read_text())
     assert len(app) == 2
     assert app == extension

@@ -20,12 +20,12 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 import workbench
-from tests.amount import amount
+from tests.trial_counts import amount
 from workbench.bench import Workbench
-from workbench.compiler.lowering.installed import compiled_alone
+from workbench.compiler.lowering.patch_context import compiled_alone
 from workbench.compiler.planner import planner as replan
 from workbench.compiler.planner.planner import base_of
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.planning_lock import PLANNING, PlanningLock, one_at_a_time
 from workbench.errors import ChoiceError
 from workbench.programs import modes
@@ -130,7 +130,7 @@ def test_a_lazily_computed_value_is_made_once_and_only_by_the_planning_thread() 
         made.append(1)
         return len(made)
 
-    value = Later(make)
+    value = LazyValue(make)
     with ThreadPoolExecutor(4) as pool:
         assert [each.result() for each in [pool.submit(lambda: value.value) for _ in range(4)]] == [1, 1, 1, 1]
     assert not PLANNING.is_mine
@@ -138,7 +138,7 @@ def test_a_lazily_computed_value_is_made_once_and_only_by_the_planning_thread() 
 
 def test_planning_does_not_deadlock_on_a_value_that_another_thread_computes() -> None:
     inside = threading.Event()
-    value = Later(lambda: inside.set() or time.sleep(0.1) or Later(lambda: 3).value)
+    value = LazyValue(lambda: inside.set() or time.sleep(0.1) or LazyValue(lambda: 3).value)
     thread = started(lambda: value.value)
     assert inside.wait(PATIENCE_S)
 
@@ -191,7 +191,7 @@ def test_a_lazy_value_of_a_background_thread_does_not_yield() -> None:
 
     def work() -> int:
         with PLANNING.in_background():
-            return Later(make).value
+            return LazyValue(make).value
 
     def enter() -> None:
         with PLANNING:

@@ -12,8 +12,8 @@ from building import ROOT, Extension  # noqa: E402  # in the folder above
 
 del sys.path[0]
 
-PAGE = ROOT / "workbench" / "ui" / "page"
-NAMES = ("package.json", "dom.js", "panels/strip.js", "style.css")
+PAGE = ROOT / "workbench" / "ui" / "frontend"
+NAMES = ("package.json", "dom.js", "panels/figure_strip.js", "style.css")
 EXTENSION = Extension(HERE, [*(PAGE / name for name in NAMES), *sorted((PAGE / "graph").glob("*.js"))])
 
 if __name__ == "__main__":

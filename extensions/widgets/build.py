@@ -1,4 +1,4 @@
-"""Builds the app's widgets: checks types, and writes one ES module per widget to ``workbench/ui/page/built/``."""
+"""Builds the app's widgets: checks types, and writes one ES module per widget to ``workbench/ui/frontend/built/``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from building import ROOT, installed, record, write_record  # noqa: E402  # in t
 
 del sys.path[0]
 
-PAGE = ROOT / "workbench" / "ui" / "page"
+PAGE = ROOT / "workbench" / "ui" / "frontend"
 TOOLS = HERE.parent / "trace-view"
 """The extension that has the compiler and the bundler among its packages."""
 
 
 class Widgets:
-    """The modules in ``workbench/ui/page/``, and their build."""
+    """The modules in ``workbench/ui/frontend/``, and their build."""
 
     bundle = PAGE / "built"
     record_path = bundle / "built.json"

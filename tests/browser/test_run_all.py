@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.amount import amount
 from tests.browser.harness import Lab
+from tests.trial_counts import amount
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(900)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench import cli
-from workbench.bench.report.regression_check import FIGURES, Growth, Held
+from workbench.bench.report.regression_check import FIGURES, CheckedFigure, Growth
 from workbench.errors import ConfigError
 
 Call = Callable[..., tuple[int, str, str]]
@@ -127,20 +127,26 @@ def test_a_file_that_is_not_a_baseline_is_neither_read_nor_replaced(call: Call, 
     ("held", "line"),
     [
         (
-            Held(PEAK, 500, 505, Growth("1%", share=0.01)),
+            CheckedFigure(PEAK, 500, 505, Growth("1%", share=0.01)),
             "ok    peak memory                505 B, was 500 B: +5 B (+1.00%)",
         ),
         (
-            Held(PEAK, 2**20, 2**19, Growth("0%")),
+            CheckedFigure(PEAK, 2**20, 2**19, Growth("0%")),
             "ok    peak memory                512 KiB, was 1.00 MiB: −512 KiB (−50.00%)",
         ),
-        (Held(FUSIONS, 3, 65, Growth("0")), "GREW  unique fusions             65, was 3: +62 (+2066.67%); allowed: 0"),
-        (Held(INVERSIONS, 0, 4, Growth("2", amount=2)), "GREW  inversions of collectives  4, was 0: +4; allowed: 2"),
-        (Held(INVERSIONS, 4, None, Growth("0")), "ok    inversions of collectives  none, was 4"),
-        (Held(INVERSIONS, None, 4, Growth("0")), "ok    inversions of collectives  4, not in the baseline"),
+        (
+            CheckedFigure(FUSIONS, 3, 65, Growth("0")),
+            "GREW  unique fusions             65, was 3: +62 (+2066.67%); allowed: 0",
+        ),
+        (
+            CheckedFigure(INVERSIONS, 0, 4, Growth("2", amount=2)),
+            "GREW  inversions of collectives  4, was 0: +4; allowed: 2",
+        ),
+        (CheckedFigure(INVERSIONS, 4, None, Growth("0")), "ok    inversions of collectives  none, was 4"),
+        (CheckedFigure(INVERSIONS, None, 4, Growth("0")), "ok    inversions of collectives  4, not in the baseline"),
     ],
 )
-def test_a_figure_is_shown_in_one_line(held: Held, line: str) -> None:
+def test_a_figure_is_shown_in_one_line(held: CheckedFigure, line: str) -> None:
     assert held.line() == line
     assert held.ok is line.startswith("ok")
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench as wb
-from tests.amount import amount
+from tests.trial_counts import amount
 from workbench.core.config import Config, installed_versions, lever_of, load, parse
 from workbench.errors import ConfigError
 

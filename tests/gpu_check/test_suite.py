@@ -21,7 +21,7 @@ from tests.gpu_check import trials
 from workbench.errors import RunError
 from workbench.gpu_check import marked_tests, page, suite
 from workbench.gpu_check.log import Log, claimed
-from workbench.gpu_check.part import Conditions, Part
+from workbench.gpu_check.part import CheckPart, Conditions
 from workbench.gpu_check.parts import PARTS
 
 pytestmark = pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_step_that_ends_during_the_query_is_not_reported_as_running(tmp_path: 
     assert seen == {"", "a"}
 
 
-def parts_of(folder: Path, plans: dict[str, list[tuple[Any, ...]]]) -> list[Part]:
+def parts_of(folder: Path, plans: dict[str, list[tuple[Any, ...]]]) -> list[CheckPart]:
     """Return parts with a plan and a module each."""
     for name, plan in plans.items():
         (folder / f"{name}.json").write_text(json.dumps(plan))

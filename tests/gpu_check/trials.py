@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 
-from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Part, Step
+from workbench.gpu_check.part import WRONG, CheckPart, CheckStep, Conditions, Figures, Known
 
 BEGAN, PLAN, TURNS = "began.txt", "plan.json", "turns.txt"
 NAME = "trial"
 
 
-def part(name: str = NAME, module: str = __name__, **limits: float) -> Part:
-    return Part(
+def part(name: str = NAME, module: str = __name__, **limits: float) -> CheckPart:
+    return CheckPart(
         name=name,
         title="Trial",
         does="What it is told to.",
@@ -26,12 +26,12 @@ def part(name: str = NAME, module: str = __name__, **limits: float) -> Part:
     )
 
 
-def steps(conditions: Conditions, plan: str = PLAN) -> Iterator[Step]:
+def steps(conditions: Conditions, plan: str = PLAN) -> Iterator[CheckStep]:
     """Yield the steps of the plan in the folder: a name, an action, and optionally whether it is a first step."""
     with (conditions.folder / TURNS).open("a") as turns:
         turns.write(f"{os.getpid()}\n")
     for name, what, *first in json.loads((conditions.folder / plan).read_text()):
-        yield Step(name, functools.partial(_act, conditions, name, what), *first)
+        yield CheckStep(name, functools.partial(_act, conditions, name, what), *first)
 
 
 def _act(conditions: Conditions, name: str, what: str, known: Known) -> Figures:

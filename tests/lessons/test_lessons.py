@@ -12,7 +12,7 @@ from tests.browser.forked_kernels import served
 from tests.lessons.student import Student, student
 from tests.notebooks.run import environment
 from tests.notebooks.source import NOTEBOOKS, SOURCES, notebook_of, read
-from workbench.lessons.texts import plain
+from workbench.lessons.notebook_text import plain
 
 CPU_S = 35
 """CPU limit, without imports: each kernel is forked from a process that has imported everything."""

@@ -44,7 +44,7 @@ from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.errors import ChoiceError, PlanError
 from workbench.runs.measure import accuracy, tensor_diff
 from workbench.runs.measure.accuracy import Stepper
-from workbench.runs.measure.tensor_diff import Recorded
+from workbench.runs.measure.tensor_diff import RecordedTensor
 
 SEED = 3
 TORCH, REGIONS, INDUCTOR = "torch", "regions", "inductor"
@@ -61,7 +61,7 @@ FACTOR = 32.0
 COARSE = 0.1
 """Upper limit of that distance, as a share of the size, unless unmodified Thunder's is over a quarter of it."""
 
-type Step = dict[str, Recorded]
+type Step = dict[str, RecordedTensor]
 
 
 class Unusable(Exception):

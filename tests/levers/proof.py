@@ -25,7 +25,7 @@ from workbench.compiler.memory import fake_execution, op_effects
 from workbench.core.graph import BACKWARD, ValueFlag
 from workbench.errors import ChoiceError
 from workbench.runs.measure import accuracy, memory_meter
-from workbench.runs.measure.tensor_diff import RELATIVE_TOLERANCE, Recorded, compare
+from workbench.runs.measure.tensor_diff import RELATIVE_TOLERANCE, RecordedTensor, compare
 
 type Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 
@@ -46,7 +46,7 @@ class Reference:
         The difference between unmodified Thunder and eager, or an empty string.
     """
 
-    expected: dict[str, dict[str, Recorded]]
+    expected: dict[str, dict[str, RecordedTensor]]
     exhibit: str
 
 
@@ -54,13 +54,13 @@ class Unusable(Exception):
     """PyTorch, or unmodified Thunder, refuses the program: no reference exists to compare with."""
 
 
-def first_step(build: Build, compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> dict[str, Recorded]:
+def first_step(build: Build, compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> dict[str, RecordedTensor]:
     """Return the results of one step of a fresh program, and the values that it changes."""
     function, args, kwargs = build()
     return accuracy.first_step(accuracy.Stepper(function, args, kwargs, compile(function), seed=SEED), SEED)
 
 
-def differences(one: Mapping[str, Recorded], other: Mapping[str, Recorded], against: str) -> str:
+def differences(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedTensor], against: str) -> str:
     """Return the tensors that are not equal within their tolerance, as text."""
     # Programs here mix precisions: a float64 result may have been computed as float32.
     allowed = RELATIVE_TOLERANCE[torch.float32] / RELATIVE_TOLERANCE[torch.float64]

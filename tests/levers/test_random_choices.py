@@ -2,7 +2,7 @@
 
 Each set of choices is written to a file, read back and run as `workbench.load(...).jit(fn)`. Outputs, gradients and
 in-place writes must equal those of eager PyTorch, and of unmodified Thunder at the same seed. If Thunder itself differs
-from eager, the program is an exhibit: see `test_references.py`. `fuzz.py` runs far more cases, bit by bit.
+from eager, the program is an exhibit: see `test_reference_results.py`. `fuzz.py` runs far more cases, bit by bit.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 import workbench
-from tests.amount import amount
 from tests.levers import proof
 from tests.strategies import RandomProgram, choice_sets, programs
+from tests.trial_counts import amount
 from workbench.bench import Workbench
 from workbench.programs import resolve
 

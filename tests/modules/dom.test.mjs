@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 
-import { humanBytes, previews } from "../../workbench/ui/page/dom.js";
+import { humanBytes, previews } from "../../workbench/ui/frontend/dom.js";
 
 test("bytes are written as Python writes them", () => {
   for (const [bytes, text] of [[0, "0 B"], [1023, "1.00 KiB"], [1536, "1.50 KiB"], [15 * 2 ** 20, "15.0 MiB"], [3 * 2 ** 30, "3.00 GiB"], [-512, "−512 B"]])

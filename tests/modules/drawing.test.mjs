@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { drawLines, range } from "../../workbench/ui/page/graph/graph_drawing.js";
+import { drawLines, range } from "../../workbench/ui/frontend/graph/graph_drawing.js";
 
 const measureText = (text) => ({ width: 6 * text.length });
 

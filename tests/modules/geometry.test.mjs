@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { distanceTo, Places } from "../../workbench/ui/page/graph/graph_places.js";
-import { HEAD, NARROWEST, scene } from "../../workbench/ui/page/graph/graph_scene.js";
+import { distanceTo, Places } from "../../workbench/ui/frontend/graph/graph_hit_test.js";
+import { HEAD, NARROWEST, scene } from "../../workbench/ui/frontend/graph/graph_scene.js";
 import { data } from "./graph_data.mjs";
 
 function view(width = 900, zoom = 1) {

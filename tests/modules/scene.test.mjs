@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateSync } from "node:zlib";
 
-import { firstBelow, scene, unpacked } from "../../workbench/ui/page/graph/graph_scene.js";
+import { firstBelow, scene, unpacked } from "../../workbench/ui/frontend/graph/graph_scene.js";
 import { data } from "./graph_data.mjs";
 
 test("every name leads to what stands for it, an alias to the mark that it shares", () => {

@@ -12,7 +12,7 @@ import workbench
 from workbench.bench import Workbench
 from workbench.compiler import api
 from workbench.compiler.fusion.fusion_source import count_sets, definition
-from workbench.compiler.planner.cpu_replay import Replayed as Replayed
+from workbench.compiler.planner.cpu_replay import ReplayResult
 from workbench.compiler.planner.cpu_replay import replay as replay
 from workbench.compiler.trace.validate import validate
 from workbench.programs import resolve
@@ -54,14 +54,14 @@ def fusions(bench: Workbench) -> list[Any]:
     return [bsym for bsym in bsyms if bsym.sym.is_fusion]
 
 
-def replayed(bench: Workbench, known: Eager) -> Replayed:
+def replayed(bench: Workbench, known: Eager) -> ReplayResult:
     """Replay the plan in force on the values of eager PyTorch."""
     plan = bench.plan
     bare = {name for site in plan.sites if site.lever == "copies" and site.outcome == "no set" for name in site.values}
     return replay(plan.split.forward, plan.split.backward, known.before, without_set=bare)
 
 
-def differences(found: Replayed, known: Eager) -> list[str]:
+def differences(found: ReplayResult, known: Eager) -> list[str]:
     """Return the names of values that differ."""
     pairs = [(f"output {i}", found.outputs[i], output) for i, output in enumerate(known.outputs)]
     pairs += [(f"gradient of {name}", found.gradients.get(name), tensor) for name, tensor in known.gradients.items()]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from tests.amount import amount
 from tests.nvfuser import replays
 from tests.strategies import choice_sets
+from tests.trial_counts import amount
 from workbench.bench import Workbench
 from workbench.errors import ChoiceError
 
@@ -80,7 +80,7 @@ def test_every_policy_is_right_with_fences_and_without(name: str, fences: str, p
         bench.undo()
 
 
-def unchecked(name: str) -> tuple[replays.Replayed, replays.Eager]:
+def unchecked(name: str) -> tuple[replays.ReplayResult, replays.Eager]:
     """Return a step without any `set`, as nvFuser would execute it without refusals."""
     bench, known = opened(name)
     before = bench._history.at

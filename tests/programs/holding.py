@@ -1,6 +1,6 @@
 # ruff: noqa
 # mypy: ignore-errors
-"""A script whose functions hold all kinds of objects. It writes each, pickled, into a folder; see `test_sending.py`."""
+"""A script whose functions hold all kinds of objects. It writes each, pickled, into a folder; see `test_pickling.py`."""
 
 import contextvars, functools, io, logging, os, pathlib, sys, threading, weakref
 import thunder, torch
@@ -116,12 +116,12 @@ held = Held()
 fns["held"] = lambda x: (held, x)[1]
 
 import json, workbench.errors
-from workbench.programs import sending
+from workbench.programs import pickling
 
 x, sent = torch.ones(2, 2), {}
 for name, f in fns.items():
     try:
-        data = sending.dumps((f, (x,)), name)
+        data = pickling.dumps((f, (x,)), name)
     except workbench.errors.ProgramError as error:
         sent[name] = {"refused": str(error)}
         continue

@@ -373,7 +373,7 @@ def exercise_sweep(folder: Path, draw: random.Random) -> None:
     folder.mkdir()
     wanted = sweep.Sweep(program="residual_chain", settings={"layers": []})
     sweep.run(wanted, folder)
-    point = sweep.Point(
+    point = sweep.SweepOutcome(
         settings={"layers": "1"}, choices={}, ok=True, error=None, seconds=1.0, figures={}, stages=[], run_dir=""
     )
     sweep._append(folder, point)

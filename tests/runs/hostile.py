@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from tests.runs.broken_stores import Found, held, until_released
-from tests.runs.test_jobs import QUICK, begin
+from tests.runs.test_run_processes import QUICK, begin
 from workbench.errors import WorkbenchError
 from workbench.runs.log import events
 from workbench.runs.process import reaper, request, run_control, run_store

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import workbench
-from workbench.compiler.driver import as_installed
+from workbench.compiler.driver import stock_thunder
 from workbench.compiler.planner import kernel_identity
 from workbench.core.config import Config
 from workbench.errors import ProgramError
@@ -275,7 +275,7 @@ def test_a_program_that_thunder_refuses_is_compared_with_eager(monkeypatch: pyte
         SEAM = None
         jit = thunderfx = staticmethod(lambda program: lambda *args, **kwargs: refuses(program))
 
-    monkeypatch.setattr(as_installed, "thunder_api", Refuses)
+    monkeypatch.setattr(stock_thunder, "thunder_api", Refuses)
     checked = outcome(product)
     assert (checked.ok, checked.against, checked.bitwise) == (True, "PyTorch eager", None)
     words = "refuses it (NotImplementedError: no function)"
@@ -386,7 +386,7 @@ def test_one_check_does_not_affect_the_next() -> None:
     ],
 )
 def test_special_values_are_compared(ours: torch.Tensor, theirs: torch.Tensor, ok: bool) -> None:
-    recorded = [{"output": tensor_diff.Recorded("output", tensor)} for tensor in (ours, theirs)]
+    recorded = [{"output": tensor_diff.RecordedTensor("output", tensor)} for tensor in (ours, theirs)]
     (error,) = tensor_diff.compare(*recorded, "reference")
     assert error.ok is ok
     assert not math.isnan(error.max_abs_error)
@@ -437,7 +437,7 @@ def test_bits_are_compared_by_value_and_sign(
 
 
 def test_a_signed_zero_is_an_error_if_every_bit_counts() -> None:
-    recorded = [{"output": tensor_diff.Recorded("output", torch.tensor([sign * 0.0]))} for sign in (1, -1)]
+    recorded = [{"output": tensor_diff.RecordedTensor("output", torch.tensor([sign * 0.0]))} for sign in (1, -1)]
     (error,) = tensor_diff.compare(*recorded, "reference", exact=True)
     assert (error.ok, error.bitwise, error.tolerance, error.max_abs_error) == (False, False, 0.0, 0.0)
     assert error.severity == math.inf

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.test_jobs import QUICK, TRACED_FOR, assert_nothing_left, begin, until
+from tests.runs.test_run_processes import QUICK, TRACED_FOR, assert_nothing_left, begin, until
 from workbench.runs.log import events
 from workbench.runs.process import request, run_store
 from workbench.runs.process.run_control import Run

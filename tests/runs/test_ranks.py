@@ -36,7 +36,7 @@ def tell(run_dir: Path, rank: int, *told: Event, begun_s: float = 100.0) -> None
 def gathered(run_dir: Path, count: int, statuses: dict[int, int] | None = None) -> list[Event]:
     """Return the run's log, on a clock that began at 90 s."""
     found: list[Event] = []
-    end = rank_launcher.Gathering(run_dir, count, found.append, 90.0).finish(60.0, statuses)
+    end = rank_launcher.RankLogMerger(run_dir, count, found.append, 90.0).finish(60.0, statuses)
     return [*found, end]
 
 
@@ -93,7 +93,7 @@ def test_tensors_follow_the_order_of_ranks_whichever_reported_first(tmp_path: Pa
     found: list[Event] = []
     for rank in range(3):
         tell(tmp_path, rank)
-    gathering = rank_launcher.Gathering(tmp_path, 3, found.append, 90.0)
+    gathering = rank_launcher.RankLogMerger(tmp_path, 3, found.append, 90.0)
     first, second, third = (rank_launcher.folder_of(tmp_path, rank) / event_log.LOG_FILE for rank in range(3))
     for path, event in ((second, tensor("b")), (second, checked(True, 0.5)), (first, tensor("a"))):
         event_log.append(path, event)

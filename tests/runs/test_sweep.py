@@ -14,14 +14,14 @@ from tests.runs.test_events import NO_FILES
 from workbench.errors import RunError
 from workbench.runs.process import run_control
 from workbench.runs.sweep import sweep
-from workbench.runs.sweep.sweep import Point, Progress, Sweep, SweepResult
-from workbench.ui.pages import sweep_plot
+from workbench.runs.sweep.sweep import Sweep, SweepOutcome, SweepProgress, SweepResult
+from workbench.ui.html_pages import sweep_plot
 
 LAYERS = Sweep(program="residual_chain", settings={"layers": ["1", "2"]})
 
 
-def outcome(settings: dict[str, str], choices: dict[str, str], compile_s: float) -> Point:
-    return Point(
+def outcome(settings: dict[str, str], choices: dict[str, str], compile_s: float) -> SweepOutcome:
+    return SweepOutcome(
         settings=settings,
         choices=choices,
         ok=True,
@@ -68,7 +68,7 @@ def test_a_sweep_is_a_table_and_a_plot(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_runs_a_cold_point_and_resumes(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[SweepProgress] = []
     one = Sweep(program="residual_chain", settings={"layers": ["1"]})
     first = sweep.run(one, tmp_path, on_progress=told.append)
     assert first.points[0].ok, first.points[0].error
@@ -96,7 +96,7 @@ def test_a_point_that_fails_or_takes_too_long_does_not_end_the_sweep(tmp_path: P
 @pytest.mark.slow
 def test_workers_run_points_and_their_runs_are_copied_back(tmp_path: Path) -> None:
     wanted = Sweep(program="residual_chain", settings={"layers": ["1"]}, choices={"order.statements": ["least peak"]})
-    told: list[Progress] = []
+    told: list[SweepProgress] = []
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         (point,) = sweep.run(wanted, tmp_path, executor=pool, on_progress=told.append).points
     assert point.ok, point.error

@@ -17,7 +17,7 @@ from workbench.programs import resolve
 from workbench.runs.log import event_log, events
 from workbench.runs.measure import interleaved_timing
 from workbench.runs.measure.accuracy import Stepper
-from workbench.runs.measure.statement_times import CLOCKED_STEPS, Kernel, gaps, launch_bound, turns_of
+from workbench.runs.measure.statement_times import CLOCKED_STEPS, DeviceActivity, gaps, launch_bound, turns_of
 from workbench.runs.process import run_control
 from workbench.runs.process.request import prepare
 
@@ -29,8 +29,8 @@ def test_an_interval_contains_the_true_median_as_often_as_stated() -> None:
 
 
 def test_few_samples_give_their_range() -> None:
-    assert interleaved_timing.estimate([2.0, 1.0]) == interleaved_timing.Estimate(1.5, 1.0, 2.0, 2)
-    assert interleaved_timing.estimate([3.0] * 9) == interleaved_timing.Estimate(3.0, 3.0, 3.0, 9)
+    assert interleaved_timing.estimate([2.0, 1.0]) == interleaved_timing.MedianEstimate(1.5, 1.0, 2.0, 2)
+    assert interleaved_timing.estimate([3.0] * 9) == interleaved_timing.MedianEstimate(3.0, 3.0, 3.0, 9)
 
 
 def test_the_ratio_of_interleaved_samples_has_a_narrower_interval() -> None:
@@ -69,7 +69,12 @@ def test_noise_is_a_share_of_the_machines_own_time() -> None:
 
 
 def test_a_device_waits_at_the_start_and_in_bubbles() -> None:
-    works = [Kernel("a", 7, 0.6, 1.0), Kernel("b", 7, 1.1, 2.0), Kernel("copy", 8, 1.5, 2.5), Kernel("c", 7, 2.7, 3.0)]
+    works = [
+        DeviceActivity("a", 7, 0.6, 1.0),
+        DeviceActivity("b", 7, 1.1, 2.0),
+        DeviceActivity("copy", 8, 1.5, 2.5),
+        DeviceActivity("c", 7, 2.7, 3.0),
+    ]
     found = gaps(works)
     assert found.head_gap_s == 0.6
     assert found.bubbles == ((1.0, 1.1), (2.5, 2.7))

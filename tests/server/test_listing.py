@@ -19,8 +19,8 @@ from workbench.runs.log import event_log, events
 from workbench.runs.process import reaper, request, run_store, worker_process
 from workbench.server import listing as room
 from workbench.server.listing import Listing
-from workbench.server.places import Places
-from workbench.server.readout import log_text
+from workbench.server.run_folders import RunFolders
+from workbench.server.run_status import log_text
 
 
 class Nothing:
@@ -185,7 +185,7 @@ def until(listing: Listing, there: Any, timeout_s: float = 10) -> dict[str, Any]
 
 
 def test_runs_are_searched_beside_notebooks_and_in_kernel_folders(tmp_path: Path) -> None:
-    places = Places(tmp_path)
+    places = RunFolders(tmp_path)
     found = places.update([{"path": "deep/er/a.ipynb"}], [os.getpid()])
     assert tmp_path / ".workbench" / "runs" in found
     assert tmp_path / "deep" / "er" / ".workbench" / "runs" in found

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.ui.widgets.panel import esm
 
-UI = Path(__file__).parents[2] / "workbench" / "ui" / "page"
+UI = Path(__file__).parents[2] / "workbench" / "ui" / "frontend"
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>Thunder Workbench</title>
 <style>{css}</style>

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-UI = Path(__file__).parents[2] / "workbench" / "ui" / "page"
+UI = Path(__file__).parents[2] / "workbench" / "ui" / "frontend"
 ENOUGH = 4.5
 INKS = ("ink", "muted", "accent", "good", "bad", "saved", "again", "away")
 

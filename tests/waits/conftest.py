@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import workbench as wb
-from tests.amount import amount
+from tests.trial_counts import amount
 from tests.waits import forked
 
 SCRIPT = Path(__file__).with_name("on_ranks.py")

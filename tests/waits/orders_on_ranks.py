@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from tests.waits import forked
 from workbench.compiler import api
 from workbench.compiler.frontend import fake_process_group
-from workbench.compiler.lowering import installed
+from workbench.compiler.lowering import patch_context
 from workbench.compiler.trace.validate import validate
 from workbench.levers.collectives import site_ids
 from workbench.levers.waits import Waits
@@ -85,7 +85,7 @@ class Reordered:
         hooks = api.Hooks("torch", {}, parallel=shared.parallel)
         first, *rest = hooks.transforms()
         group = fake_process_group.transforms(shared, torch.device("cpu"), dist.group.WORLD)
-        self.jitted = installed.jit(module, executors=hooks.executors(), transforms=[first, *group, *rest])
+        self.jitted = patch_context.jit(module, executors=hooks.executors(), transforms=[first, *group, *rest])
         self._start = {name: tensor.detach().clone() for name, tensor in self._state()}
         self.jitted(*args)
         assert hooks.stage is not None
@@ -132,7 +132,11 @@ class Reordered:
 
 
 def compared(
-    name: str, ours: rank_training.Trained, references: dict[str, rank_training.Trained], *, exact: bool = False
+    name: str,
+    ours: rank_training.TrainingResult,
+    references: dict[str, rank_training.TrainingResult],
+    *,
+    exact: bool = False,
 ) -> dict[str, Any]:
     """Return the outcome of one order; with `exact`, every bit must equal unmodified Thunder's."""
     errors = [
@@ -194,7 +198,7 @@ def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[d
     found = [
         {"ranks": count, **compared(ALONE, rank_training.train(lambda module: module, build_own), {"eager": eager})}
     ]
-    stocks: dict[bool, rank_training.Trained] = {}
+    stocks: dict[bool, rank_training.TrainingResult] = {}
     for kind in kinds:
         shared = fake_process_group.Ranks(count, kind)
 

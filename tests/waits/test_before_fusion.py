@@ -13,7 +13,7 @@ import torch
 import workbench as wb
 from workbench.compiler.api import Plan
 from workbench.compiler.frontend import fake_process_group
-from workbench.compiler.pipeline import collective_order
+from workbench.compiler.pipeline import collective_constraints
 from workbench.core.graph import FORWARD, Kind
 from workbench.errors import ChoiceError
 
@@ -66,10 +66,10 @@ def test_every_joint_order_keeps_all_dependencies(planned: wb.Workbench, issue: 
     plan = planned._planner.plan({**ORDER, **BEFORE, "waits.issue": issue})
     trace = dict(plan.steps.value)["choices before fusion"][0]
     position = {id(bsym): at for at, bsym in enumerate(trace.bound_symbols)}
-    schedule = collective_order.joint_schedule(stage.claimed, stage)
+    schedule = collective_constraints.joint_schedule(stage.claimed, stage)
     at = [position[id(bsym)] for bsym in schedule.statements]
     assert all(at[e] < at[i] for i, before in enumerate(schedule.before) for e in before)
-    compute = [at[i] for i, role in enumerate(schedule.roles) if role is collective_order.Role.COMPUTE]
+    compute = [at[i] for i, role in enumerate(schedule.roles) if role is collective_constraints.CollectiveRole.COMPUTE]
     assert compute == sorted(compute)
 
 

@@ -21,9 +21,9 @@ import pytest
 import torch
 
 import workbench as wb
-from tests.amount import amount
 from tests.runs.test_faults import LONG
-from tests.runs.test_jobs import QUICK, File, until
+from tests.runs.test_run_processes import QUICK, File, until
+from tests.trial_counts import amount
 from tests.waits import forked, orders_on_ranks
 from tests.waits.orders_on_ranks import ALONE, Net
 from workbench import cli

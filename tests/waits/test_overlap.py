@@ -12,7 +12,7 @@ from tests.analysis.small_graphs import graph as by_hand
 from workbench.analysis.cost.collective_overlap import (
     COMMUNICATION,
     COMPUTE,
-    Costs,
+    StatementSeconds,
     costs,
     lower_bound,
     order,
@@ -34,9 +34,9 @@ def graph(*lines: tuple[str, str, str], sizes: dict[str, int] | None = None) -> 
     return dataclasses.replace(made, statements=dataclasses.replace(made.statements, kind=np.asarray(kinds, np.int8)))
 
 
-def seconds(made: Graph, host: float = 0.0, compute: float = 4.0, communication: float = 10.0) -> Costs:
+def seconds(made: Graph, host: float = 0.0, compute: float = 4.0, communication: float = 10.0) -> StatementSeconds:
     kinds = made.statements.kind
-    return Costs(
+    return StatementSeconds(
         np.full(len(kinds), host),
         np.where(kinds == Kind.OP, compute, 0.0),
         np.where(kinds == Kind.COLLECTIVE, communication, 0.0),
@@ -127,7 +127,7 @@ def test_half_precision_runs_at_its_own_rate() -> None:
 
 
 @st.composite
-def schedules(draw: st.DrawFn) -> tuple[Graph, Costs]:
+def schedules(draw: st.DrawFn) -> tuple[Graph, StatementSeconds]:
     """Draw a chain of matmuls, each with its own gather, issued at any place before its wait, in any order."""
     count = draw(st.integers(1, 6))
     slots = [draw(st.integers(0, i)) for i in range(count)]
@@ -140,7 +140,7 @@ def schedules(draw: st.DrawFn) -> tuple[Graph, Costs]:
     made = graph(*lines)
     some = st.floats(0.0, 10.0)
     kinds = made.statements.kind
-    return made, Costs(
+    return made, StatementSeconds(
         np.asarray([draw(st.floats(0.0, 1.0)) for _ in kinds]),
         np.asarray([draw(some) if kind == Kind.OP else 0.0 for kind in kinds]),
         np.asarray([draw(some) if kind == Kind.COLLECTIVE else 0.0 for kind in kinds]),
@@ -148,13 +148,13 @@ def schedules(draw: st.DrawFn) -> tuple[Graph, Costs]:
 
 
 @given(schedules())
-def test_no_schedule_beats_the_lower_bound(given_: tuple[Graph, Costs]) -> None:
+def test_no_schedule_beats_the_lower_bound(given_: tuple[Graph, StatementSeconds]) -> None:
     made, cost = given_
     assert lower_bound(made, cost) <= simulate(made, cost).step_s + 1e-9
 
 
 @given(schedules())
-def test_every_stream_does_one_thing_at_a_time(given_: tuple[Graph, Costs]) -> None:
+def test_every_stream_does_one_thing_at_a_time(given_: tuple[Graph, StatementSeconds]) -> None:
     found = simulate(*given_)
     for stream in ("host", COMPUTE, COMMUNICATION):
         bars = [bar for bar in found.bars if bar.stream == stream]

@@ -17,7 +17,7 @@ import workbench as wb
 from workbench.analysis.cost.collective_overlap import Overlap
 from workbench.analysis.equivalence.prove import fault, prove
 from workbench.compiler.memory.graph_builder import read_execution
-from workbench.compiler.pipeline import collective_order
+from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.trace.validate import validate
 from workbench.errors import ChoiceError, PlanError, ProgramError, RunError
 from workbench.levers.collectives import keys
@@ -113,7 +113,7 @@ def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, 
     stage = planned._captured.stage
     edited = []
     for trace in (split.forward, split.backward):
-        schedule = collective_order.schedule(trace, stage)
+        schedule = collective_constraints.schedule(trace, stage)
         names = (*schedule.names, "end")
         choices = {}
         for collective in schedule.collectives:
@@ -125,7 +125,7 @@ def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, 
         position = {statement: at for at, statement in enumerate(order)}
         assert sorted(order) == list(range(len(order)))
         assert all(position[e] < position[i] for i, before in enumerate(schedule.before) for e in before)
-        edited.append(collective_order.reordered(trace, schedule, order))
+        edited.append(collective_constraints.reordered(trace, schedule, order))
     validate(*edited)
 
 
@@ -186,7 +186,7 @@ def test_a_write_stays_between_the_reads_around_it() -> None:
     split = bench.stock_plan.split
     stage = bench._captured.stage
     for trace in (split.forward, split.backward):
-        schedule = collective_order.schedule(trace, stage)
+        schedule = collective_constraints.schedule(trace, stage)
         order = schedule.arrange([(0, 0, -i, 0.0, i) for i in range(len(schedule.statements))])
         writes = [i for i, b in enumerate(schedule.statements) if "copy_" in b.sym.name]
         position = {statement: at for at, statement in enumerate(order)}

@@ -11,18 +11,18 @@ from workbench.analysis.cost.machines import H100, Machine
 from workbench.bench.report import open_saved_plan
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
-from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.config import CAPTURES, Config
 from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, shown
 from workbench.programs import parallel_of, resolve
-from workbench.programs.given import check_program, inputs_of
 from workbench.programs.modes import restored
+from workbench.programs.user_arguments import check_program, inputs_of
 
 DEFAULT_RANKS = 8
 """Processes that share a program where their number is not given: the GPUs of one machine."""
 
 
-@few_collections()
+@paused_gc()
 def open(
     model_or_fn_or_name: Any,
     *args: Any,

@@ -11,7 +11,7 @@ from workbench.bench.report import open_saved_plan
 from workbench.bench.report.comparison import (
     PREDICTED,
     Column,
-    Side,
+    ColumnState,
     SideBySide,
     known_figures,
     of_plan,
@@ -56,7 +56,7 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
     """
     if names and (len(names) != len(subjects) or len(set(names)) < len(names)):
         raise ChoiceError(f"names are one for each of the {len(subjects)} columns, all unlike; given {shown(names)}")
-    sides = list[Side]()
+    sides = list[ColumnState]()
     for i, subject in enumerate(subjects):
         named, opened = _opened(subject)
         sides.append(_side(unlike(names[i] if names else named, sides), opened))
@@ -82,7 +82,7 @@ def _opened(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
     return run.name or run.run_dir.name, run
 
 
-def _side(name: str, subject: Workbench | SavedPlan | Run) -> Side:
+def _side(name: str, subject: Workbench | SavedPlan | Run) -> ColumnState:
     if isinstance(subject, Run):
         return of_run(name, subject)
     if isinstance(subject, Workbench):
@@ -90,7 +90,7 @@ def _side(name: str, subject: Workbench | SavedPlan | Run) -> Side:
     return _of_saved(name, subject)
 
 
-def _of_saved(name: str, subject: SavedPlan) -> Side:
+def _of_saved(name: str, subject: SavedPlan) -> ColumnState:
     whole = dict(subject.document["figures"])
     notes = [f"{id}: {reason}" for id, reason in subject.unpredicted.items()]
     over = subject.timeline if subject.has_statements else None
@@ -113,4 +113,4 @@ def _of_saved(name: str, subject: SavedPlan) -> Side:
         statements=None if over is None else statements(subject.graph, over),
         notes=tuple(notes),
     )
-    return Side(column, subject.sites())
+    return ColumnState(column, subject.sites())

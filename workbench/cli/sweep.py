@@ -19,7 +19,7 @@ from workbench.errors import ChoiceError, DeviceError, ProgramError, RunError
 from workbench.util import paths
 
 if TYPE_CHECKING:
-    from workbench.runs.sweep.sweep import Progress, SweepResult
+    from workbench.runs.sweep.sweep import SweepProgress, SweepResult
 
 
 def sweep(
@@ -82,7 +82,7 @@ def sweep(
         except OSError as error:
             raise RunError(f"the table {csv} cannot be written: {paths.reason(error)}") from error
     if plot is not None:
-        from workbench.ui.pages import sweep_plot
+        from workbench.ui.html_pages import sweep_plot
 
         sweep_plot.write(found, plot)
     document = {**found.to_json(), "out": str(folder)}
@@ -93,7 +93,7 @@ def sweep(
     return DONE if document["ok"] else FAILED
 
 
-def _progress_text(progress: Progress) -> str:
+def _progress_text(progress: SweepProgress) -> str:
     left = f", {progress.left_s:.0f} s left" if progress.left_s is not None else ""
     return f"{progress.done} of {progress.count} points done{left}"
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion.executors import Control
+    from workbench.compiler.fusion.executors import ExecutorState
 
 
 class Executor:
@@ -41,14 +41,14 @@ class Executor:
         """Return why it cannot be used for a device, and which can; empty if it can."""
         return ""
 
-    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+    def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
         """Return Thunder's executors, in the order in which they claim statements.
 
         Parameters
         ----------
         stock : sequence of Executor
             Thunder's own, without those that fuse.
-        control : Control
+        control : ExecutorState
             Requests of levers to a fusion executor, and data that it keeps for them.
         """
         raise NotImplementedError

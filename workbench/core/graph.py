@@ -271,7 +271,7 @@ class Storages:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ends:
+class StepBoundary:
     """Inputs and outputs of a step's two halves, in order; -1 stands for an entry that is not a value.
 
     Attributes
@@ -322,7 +322,7 @@ class Graph:
         The user's statements, in program order.
     groups : tuple of int
         Ranks in each process group that a collective runs in, in the order in which statements name them.
-    ends : Ends
+    ends : StepBoundary
         By default empty: then nothing can be proven of the graph.
     """
 
@@ -332,7 +332,7 @@ class Graph:
     storages: Storages
     origins: tuple[Origin, ...] = ()
     groups: tuple[int, ...] = ()
-    ends: Ends = Ends()
+    ends: StepBoundary = StepBoundary()
 
     def __repr__(self) -> str:
         forward = self.first_backward
@@ -419,7 +419,7 @@ class Graph:
             storages=_table(Storages, data["storages"]),
             origins=tuple(Origin(**origin) for origin in data["origins"]),
             groups=tuple(data.get("groups", ())),
-            ends=Ends(**{name: tuple(values) for name, values in data.get("ends", {}).items()}),
+            ends=StepBoundary(**{name: tuple(values) for name, values in data.get("ends", {}).items()}),
         )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from workbench.analysis.cost.collective_overlap import OverlapChange
     from workbench.analysis.memory.liveness import Prediction
     from workbench.compiler.fusion.executors import FusionOptions
-    from workbench.compiler.pipeline.lever_context import Made, Stage
+    from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
     from workbench.compiler.planner.plan import Plan
 
 
@@ -158,9 +158,9 @@ class Setting:
     options: tuple[str, ...]
     accepts: Callable[[str], bool] | None = None
     range: str = ""
-    applies: Callable[[Stage], str] | None = None
+    applies: Callable[[LeverContext], str] | None = None
 
-    def site(self, lever: str, choices: Mapping[str, str], stage: Stage) -> Site:
+    def site(self, lever: str, choices: Mapping[str, str], stage: LeverContext) -> Site:
         """The setting as a site under `choices`; a legal free choice is added to its options."""
         id = f"{lever}.{self.name}"
         choice = choices.get(id, self.default)
@@ -210,7 +210,7 @@ class Lever:
         """Choices for the whole lever."""
         return ()
 
-    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
         """Single places where the lever can be set in this program, under the current choices."""
         return []
 
@@ -218,23 +218,27 @@ class Lever:
         """The site with `option` among its options, where a site takes more than it lists."""
         return site
 
-    def before_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
+    def before_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext) -> Any:
         """Edit the joint trace, claimed by operator executors and not yet fused."""
         return trace
 
-    def unfused(self, choices: Mapping[str, str], stage: Stage) -> Collection[str]:
+    def unfused(self, choices: Mapping[str, str], stage: LeverContext) -> Collection[str]:
         """Names of outputs of statements that no fusion may take in."""
         return ()
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
+    def fusion(
+        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> FusionOptions:
         """Options of the fusion executor, with those of this lever replaced."""
         return options
 
-    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> Any:
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome) -> Any:
         """Edit the joint trace after fusion."""
         return trace
 
-    def after_split(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> tuple[Any, Made]:
+    def after_split(
+        self, trace: Any, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> tuple[Any, LeverOutcome]:
         """Edit the forward trace, then, in a second call, the backward trace; return it with `made`, maybe extended."""
         return trace, made
 
@@ -242,20 +246,20 @@ class Lever:
         """Ids among `choices` that `replanner` puts into a plan that was made without them."""
         return ()
 
-    def replanner(self, plan: Plan, stage: Stage, made: Made) -> Replanner:
+    def replanner(self, plan: Plan, stage: LeverContext, made: LeverOutcome) -> Replanner:
         """Return the replanner that puts `plan` under the choices that are `quick`; called once for each plan.
 
         Parameters
         ----------
         plan : Plan
             Made without them.
-        stage : Stage
-        made : Made
+        stage : LeverContext
+        made : LeverOutcome
             What its choices came to.
         """
         raise NotImplementedError(f"{self.name}: no choice is quick")
 
-    def predict(self, choices: Mapping[str, str], stage: Stage) -> Prediction | None:
+    def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
         """Memory of a program without fusions under `choices`, all of this lever, by arithmetic.
 
         Returns
@@ -308,7 +312,7 @@ def no_site(program: str, id: str, known: Collection[str]) -> ChoiceError:
     )
 
 
-def only_with_fusions(stage: Stage) -> str:
+def only_with_fusions(stage: LeverContext) -> str:
     """Why a setting about fusions means nothing here, for `Setting.applies`."""
     return "" if stage.fuses else f"the {stage.executor} executor makes no fusions"
 

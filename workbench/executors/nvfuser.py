@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.executor import Executor, register, why_no_nvfuser
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion.executors import Control
+    from workbench.compiler.fusion.executors import ExecutorState
 
 
 @register
@@ -26,7 +26,7 @@ class NvFuser(Executor):
         reason = why_no_nvfuser()
         return f"executor 'nvfuser' cannot be used: {reason}" if reason else ""
 
-    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+    def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
         """Thunder's own and nvFuser last; PyTorch's is left out."""
         from workbench.compiler.fusion.executors import nvfuser_executor
 

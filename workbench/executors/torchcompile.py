@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.executor import Executor, register
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion.executors import Control
+    from workbench.compiler.fusion.executors import ExecutorState
 
 
 @register
@@ -19,7 +19,7 @@ class TorchCompile(Executor):
     copies = "regions"
     order = 20
 
-    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+    def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
         """The regions' before Thunder's own."""
         from workbench.compiler.fusion.executors import region_executor
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.executor import Executor, register
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion.executors import Control
+    from workbench.compiler.fusion.executors import ExecutorState
 
 
 @register
@@ -25,7 +25,7 @@ class TorchCompileAten(Executor):
             return ""
         return "executor 'torchcompile_aten' has a CPU kernel for attention; for a GPU use 'nvfuser' or 'torchcompile'"
 
-    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+    def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
         """The one for both, then the regions', before Thunder's own."""
         from workbench.compiler.fusion.executors import region_executor
         from workbench.compiler.lowering.aten_cpu import IN_REGIONS, aten_executor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.executor import Executor, register
 
 if TYPE_CHECKING:
-    from workbench.compiler.fusion.executors import Control
+    from workbench.compiler.fusion.executors import ExecutorState
 
 
 @register
@@ -19,6 +19,6 @@ class Torch(Executor):
     fuses = False
     order = 30
 
-    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+    def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
         """Thunder's own."""
         return list(stock)

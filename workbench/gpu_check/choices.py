@@ -15,7 +15,7 @@ from workbench import programs
 from workbench.compiler import api
 from workbench.compiler.planner import kernel_identity
 from workbench.errors import ChoiceError, PlanError, RunError
-from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import accuracy, tensor_diff
 from workbench.runs.measure.accuracy import Parts, Stepper
 from workbench.runs.worker.worker import fusions_of
@@ -23,7 +23,7 @@ from workbench.runs.worker.worker import fusions_of
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.core.lever import Site
-    from workbench.runs.measure.tensor_diff import Recorded
+    from workbench.runs.measure.tensor_diff import RecordedTensor
 
 SEED = 3
 SETS, SETS_REHEARSED = 300, 4
@@ -42,7 +42,7 @@ _RANDOM_SHARE = 3
 """One set of so many is of a random program."""
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """One set of choices after another, program by program in turn, and the sum."""
     count = conditions.size(SETS, SETS_REHEARSED)
     named = _REHEARSED if conditions.rehearse else tuple(_built_in())
@@ -55,8 +55,8 @@ def steps(conditions: Conditions) -> Iterator[Step]:
         else:
             program = named[i // 4 % len(named)]
             subject, name = functools.partial(_named, conditions, program), program
-        yield Step(f"{i} {name}", functools.partial(_one, subject, i), first=i < FIRST)
-    yield Step("all", lambda known: _sum(known, drawn is not None))
+        yield CheckStep(f"{i} {name}", functools.partial(_one, subject, i), first=i < FIRST)
+    yield CheckStep("all", lambda known: _sum(known, drawn is not None))
 
 
 def _built_in() -> Iterator[str]:
@@ -101,7 +101,7 @@ class Subject:
         self.kernels = set(kernel_identity.kernels_of(jitted))
         self.unsteady = tensor_diff.other_bits(other, self.expected)
 
-    def run(self) -> tuple[dict[str, Recorded], tuple[str, ...]]:
+    def run(self) -> tuple[dict[str, RecordedTensor], tuple[str, ...]]:
         """Return the exported choices' results, and the kernels that differ from unmodified Thunder's."""
         function, args, kwargs = self.build()
         jitted = self.bench.config.jit(function)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from workbench.gpu_check import runs
-from workbench.gpu_check.part import Conditions, Figures, Known, Step
+from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
 from workbench.runs.sweep.sweep import FIT_FROM
 
 LAYERS = (8, 32, 16, 64, 4, 2, 1, 128)
@@ -27,15 +27,15 @@ POLICIES: Mapping[str, Mapping[str, str]] = {
 _REHEARSED_POLICIES = ("stock", "weight 0, cut every 4, shared")
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Depth by depth, and the exponents."""
     layers = conditions.size(LAYERS, _REHEARSED)
     for count in layers:
         for name in conditions.size(tuple(POLICIES), _REHEARSED_POLICIES):
             act = functools.partial(_point, conditions, count, POLICIES[name])
-            yield Step(f"{count} layers, {name}", act, first=count == _FIRST)
+            yield CheckStep(f"{count} layers, {name}", act, first=count == _FIRST)
     for name in conditions.size(tuple(POLICIES), _REHEARSED_POLICIES[:1]):
-        yield Step(f"exponent, {name}", functools.partial(_exponent, layers, name))
+        yield CheckStep(f"exponent, {name}", functools.partial(_exponent, layers, name))
 
 
 def _point(conditions: Conditions, layers: int, choices: Mapping[str, str], _: Known) -> Figures:

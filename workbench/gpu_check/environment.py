@@ -12,16 +12,16 @@ import torch
 from workbench import doctor
 from workbench.core.executor import why_no_nvfuser
 from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, Conditions, Figures, Step
+from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Check installed packages, the GPUs, whether nvFuser's definitions build, and whether a fusion runs."""
-    yield Step("installed", lambda _: _installed(), first=True)
-    yield Step("devices", lambda _: _devices(conditions), first=True)
-    yield Step("nvFuser builds", lambda _: _builds(conditions), first=True)
+    yield CheckStep("installed", lambda _: _installed(), first=True)
+    yield CheckStep("devices", lambda _: _devices(conditions), first=True)
+    yield CheckStep("nvFuser builds", lambda _: _builds(conditions), first=True)
     if not conditions.rehearse:
-        yield Step("a program runs", lambda _: _runs(conditions), first=True)
+        yield CheckStep("a program runs", lambda _: _runs(conditions), first=True)
 
 
 def _installed() -> Figures:

@@ -10,7 +10,7 @@ import torch
 
 from workbench.errors import RunError
 from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -26,25 +26,25 @@ _KEPT_SHARE = 0.04
 """Share of the free memory for the allocator, libraries and kernels, which no prediction includes."""
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Depths and contexts without choices; recomputed and offloaded; then the largest depth, before and by running."""
     sequences = conditions.size((4096, 16384), (32,))
     for sequence in sequences:
         for layers in conditions.size((1, 2, 4, 8), ()):
             name = f"{layers} {'layer' if layers == 1 else 'layers'}, {sequence} tokens"
             first = layers == 1 and sequence == sequences[0]
-            yield Step(name, functools.partial(_stock, conditions, layers, sequence), first=first)
+            yield CheckStep(name, functools.partial(_stock, conditions, layers, sequence), first=first)
     for sequence in sequences:
         name = f"2 layers, {sequence} tokens"
         if not conditions.rehearse:
             act = functools.partial(_recomputed, conditions, sequence)
-            yield Step(f"{name}, recomputed", act, first=sequence == sequences[0])
+            yield CheckStep(f"{name}, recomputed", act, first=sequence == sequences[0])
         for ahead in conditions.size(_AHEAD, _AHEAD[:1]):
             act = functools.partial(_offloaded, conditions, sequence, ahead)
-            yield Step(f"{name}, offloaded, {ahead} ahead", act, first=conditions.rehearse)
-    yield Step("depth that fits", functools.partial(_fits, conditions, sequences[-1]))
+            yield CheckStep(f"{name}, offloaded, {ahead} ahead", act, first=conditions.rehearse)
+    yield CheckStep("depth that fits", functools.partial(_fits, conditions, sequences[-1]))
     if not conditions.rehearse:
-        yield Step("one layer more", functools.partial(_more, conditions, sequences[-1]))
+        yield CheckStep("one layer more", functools.partial(_more, conditions, sequences[-1]))
 
 
 def _bench(conditions: Conditions, layers: int, sequence: int, batch: int = 1) -> Workbench:

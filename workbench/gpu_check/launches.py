@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.programs.builtin.sequence_parallel import Deception
 from workbench.runs.measure import sync_ranking
 from workbench.runs.measure.cuda_graph import NAME as GRAPHED
@@ -21,11 +21,11 @@ _CLOCKS_ALLOWED_SHARE = 0.05
 _CHUNKS = 64
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Sizes from launch-bound to device-bound; then two ways to write one product, ranked with syncs and without."""
     for width in conditions.size(WIDTHS, WIDTHS[:1]):
-        yield Step(f"mlp, width {width}", functools.partial(_sizes, conditions, width), first=width in _FIRST)
-    yield Step("with syncs and without", lambda _: _ranked(conditions), first=True)
+        yield CheckStep(f"mlp, width {width}", functools.partial(_sizes, conditions, width), first=width in _FIRST)
+    yield CheckStep("with syncs and without", lambda _: _ranked(conditions), first=True)
 
 
 def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.errors import RunError
 from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, Conditions, Figures, Step
+from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures
 from workbench.runs.log.events import Cancelled, MemorySample
 from workbench.runs.process.request import RunOptions
 
@@ -17,16 +17,16 @@ _MOST_CANCEL_S = 2.0
 _CANCEL_AT_S = 120.0
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Plan, run, cancel, choose and run again, in single precision; then larger, in bfloat16."""
     small: dict[str, Any] = conditions.size({"layers": 2, "dim": 512, "heads": 8, "sequence": 256}, {"layers": 1})
-    yield Step("plan", lambda _: _plan(conditions, small), first=True)
-    yield Step("run, float32", lambda _: _run(conditions, small, {}), first=True)
-    yield Step("cancel", lambda _: _cancel(conditions, small), first=True)
+    yield CheckStep("plan", lambda _: _plan(conditions, small), first=True)
+    yield CheckStep("run, float32", lambda _: _run(conditions, small, {}), first=True)
+    yield CheckStep("cancel", lambda _: _cancel(conditions, small), first=True)
     if not conditions.rehearse:
-        yield Step("run, recomputed", lambda _: _recomputed(conditions, small), first=True)
+        yield CheckStep("run, recomputed", lambda _: _recomputed(conditions, small), first=True)
         large = {"layers": 4, "dim": 2048, "heads": 16, "batch": 2, "sequence": 2048, "dtype": "bfloat16"}
-        yield Step("run, bfloat16", lambda _: _run(conditions, large, {}))
+        yield CheckStep("run, bfloat16", lambda _: _run(conditions, large, {}))
 
 
 def _program(conditions: Conditions) -> str:

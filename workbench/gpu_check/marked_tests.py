@@ -11,7 +11,7 @@ from pathlib import Path
 
 import workbench
 from workbench.errors import RunError
-from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.log import untrusted_files
 
 _ROOT = Path(workbench.__file__).parents[1]
@@ -19,16 +19,18 @@ _COLLECTED = 5
 """Exit status of pytest where nothing was selected."""
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Run each test; in a rehearsal, or without a checkout, only list them."""
     if not (_ROOT / "tests").is_dir():
-        yield Step("tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"}, first=True)
+        yield CheckStep(
+            "tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"}, first=True
+        )
         return
     names = collected()
-    yield Step("collected", lambda _: {"tests": names}, first=True)
+    yield CheckStep("collected", lambda _: {"tests": names}, first=True)
     if not conditions.rehearse:
         for name in names:
-            yield Step(name, functools.partial(_test, name), first=True)
+            yield CheckStep(name, functools.partial(_test, name), first=True)
 
 
 def collected() -> list[str]:

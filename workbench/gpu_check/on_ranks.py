@@ -10,7 +10,7 @@ import torch
 
 import workbench
 from workbench.gpu_check import runs
-from workbench.gpu_check.part import Conditions, Figures, Known, Step
+from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import measured_rates
 from workbench.runs.process.request import RunOptions
 
@@ -23,14 +23,16 @@ _SETTINGS = {"layers": 4, "dim": 4096, "heads": 32, "hidden": 11008, "sequence":
 _REHEARSED = {"layers": 1, "dim": 32, "vocab": 32, "sequence": 8}
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Each order of collectives on all GPUs of this machine."""
     ranks = 2 if conditions.rehearse else torch.cuda.device_count()
     if ranks < 2:
-        yield Step("ranks", lambda _: {"ranks": ranks, "reason": "one GPU has no collectives to order"}, first=True)
+        yield CheckStep(
+            "ranks", lambda _: {"ranks": ranks, "reason": "one GPU has no collectives to order"}, first=True
+        )
         return
     for name, choices in conditions.size(ORDERS, {"stock": ORDERS["stock"]}).items():
-        yield Step(name, functools.partial(_order, conditions, ranks, choices), first=not choices)
+        yield CheckStep(name, functools.partial(_order, conditions, ranks, choices), first=not choices)
 
 
 def _order(conditions: Conditions, ranks: int, choices: Mapping[str, str], _: Known) -> Figures:

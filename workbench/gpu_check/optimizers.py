@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from workbench.errors import ChoiceError
 from workbench.gpu_check import runs
-from workbench.gpu_check.part import Conditions, Figures, Known, Step
+from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
 from workbench.runs.process.request import RunOptions
 
 POLICIES = ("always", "never", "direct_only", "alias_aware")
@@ -18,7 +18,7 @@ _ALIASES = ("return_source", "two_destinations", "swap")
 _OPTIONS = RunOptions(samples=20, clocks=False)
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Adam and SGD, large enough that a step is not only launches; then what returns or shares what it writes."""
     size, parameters = conditions.size((2048, 8), (64, 2))
     programs = conditions.size(("torch_adam", "torch_sgd"), ("torch_sgd",))
@@ -27,10 +27,10 @@ def steps(conditions: Conditions) -> Iterator[Step]:
             for policy in POLICIES:
                 act = functools.partial(_optimizer, conditions, program, policy, fences, size, parameters)
                 first = program == programs[0] and (policy, fences) in _FIRST
-                yield Step(f"{program}, {policy}, fences {fences}", act, first=first)
+                yield CheckStep(f"{program}, {policy}, fences {fences}", act, first=first)
     for program in _ALIASES:
         for policy in POLICIES:
-            yield Step(f"{program}, {policy}", functools.partial(_aliases, conditions, program, policy))
+            yield CheckStep(f"{program}, {policy}", functools.partial(_aliases, conditions, program, policy))
 
 
 def _choices(policy: str, fences: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`Part` and `Step`: the units of a check, each done once, even if processes are killed in between."""
+"""`CheckPart` and `CheckStep`: the units of a check, each done once, even if processes are killed in between."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Conditions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class CheckStep:
     """A piece of a part.
 
     Attributes
@@ -61,7 +61,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Turn:
+class CheckTurn:
     """Steps of a part for one process.
 
     Attributes
@@ -77,7 +77,7 @@ class Turn:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
+class CheckPart:
     """A group of checks, run by processes of its own.
 
     Attributes
@@ -102,7 +102,7 @@ class Part:
     step_limit_s: float = 600.0
     first_limit_s: float = 90.0
 
-    def steps(self, conditions: Conditions) -> Iterable[Step]:
+    def steps(self, conditions: Conditions) -> Iterable[CheckStep]:
         """Its steps, in order."""
-        found: Iterable[Step] = importlib.import_module(self.module).steps(conditions)
+        found: Iterable[CheckStep] = importlib.import_module(self.module).steps(conditions)
         return found

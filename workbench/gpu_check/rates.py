@@ -10,7 +10,7 @@ from typing import Any
 from workbench.analysis.cost import collective_overlap
 from workbench.analysis.cost.roofline import predict_step
 from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import measured_rates
 from workbench.runs.measure.statement_times import calibration
 from workbench.runs.process.request import RunOptions
@@ -28,12 +28,12 @@ _FIRST = "mlp"
 _REHEARSED: dict[str, dict[str, Any]] = {"mlp": {"layers": 1, "width": 256, "hidden": 512, "batch": 256}}
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """The machine, then programs with gradients: from the machine's rates alone, and from a run of other choices."""
-    yield Step("rates", lambda _: _rates(conditions), first=True)
+    yield CheckStep("rates", lambda _: _rates(conditions), first=True)
     for program, settings in conditions.size(_PROGRAMS, _REHEARSED).items():
         act = functools.partial(_program, conditions, program, settings)
-        yield Step(program, act, first=program == _FIRST)
+        yield CheckStep(program, act, first=program == _FIRST)
 
 
 def _rates(conditions: Conditions) -> Figures:

@@ -22,18 +22,18 @@ from typing import Any
 
 from workbench.errors import Advice, DeviceError, RunError, nearest
 from workbench.gpu_check import page
-from workbench.gpu_check.carry_out import AGAIN, LATE, LEFT
+from workbench.gpu_check.execute_steps import AGAIN, LATE, LEFT
 from workbench.gpu_check.log import Log, claimed, line_of
 from workbench.gpu_check.log import is_right as is_right
 from workbench.gpu_check.part import WRONG as WRONG
-from workbench.gpu_check.part import Conditions, Part, Turn
+from workbench.gpu_check.part import CheckPart, CheckTurn, Conditions
 from workbench.gpu_check.parts import PARTS
 from workbench.runs.log import untrusted_files
 from workbench.runs.process.worker_process import how_ended
 
 RESULT_FILE = "gpu-check.json"
 PAGE_FILE = "gpu-check.md"
-ELSEWHERE_FILE = "elsewhere.json"
+ELSEWHERE_FILE = "reference_durations.json"
 """Beside this file: how long each part took on the machines of `benchmarks/results`; see `benchmarks/gpu_page.py`."""
 _LOOK_S = 0.1
 _REHEARSED_AT_ONCE = 2
@@ -56,16 +56,16 @@ class _Limits:
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
+class CheckProgress:
     """Progress of a check: the current part, its finished steps, the current step, and the seconds left of all."""
 
-    part: Part
+    part: CheckPart
     done: int
     step: str
     left_s: float
 
 
-def chosen(only: Sequence[str], parts: Sequence[Part] = PARTS) -> tuple[Part, ...]:
+def chosen(only: Sequence[str], parts: Sequence[CheckPart] = PARTS) -> tuple[CheckPart, ...]:
     """Return the requested parts; all of them if none is requested.
 
     Raises
@@ -132,8 +132,8 @@ def check(
     only: Sequence[str] = (),
     rehearse: bool = False,
     retry: bool = False,
-    parts: Sequence[Part] = PARTS,
-    on_progress: Callable[[Progress], None] | None = None,
+    parts: Sequence[CheckPart] = PARTS,
+    on_progress: Callable[[CheckProgress], None] | None = None,
 ) -> dict[str, Any]:
     """Carry out a check, or continue one: finished steps of the folder are not repeated.
 
@@ -150,7 +150,7 @@ def check(
         As `Conditions` says.
     retry : bool
         Carry steps out again that failed or are wrong.
-    parts : sequence of Part
+    parts : sequence of CheckPart
         The available parts.
     on_progress : callable, optional
         Called ten times a second, in a rehearsal by two threads, for two parts at once.
@@ -181,7 +181,7 @@ def check(
         if retry:
             for part in wanted:
                 Log(folder, part.name).forget_wrong()
-        result = _kept(folder, note, parts)
+        result = _result_so_far(folder, note, parts)
         missing = [part for part in wanted if retry or result["parts"][part.name]["state"] != "done"]
         keeping, stop = threading.Lock(), threading.Event()
         # Measurements on a GPU run alone, the most informative first. A rehearsal's figures mean nothing, so that it
@@ -190,7 +190,7 @@ def check(
         order = longest_first(missing) if rehearse else missing
         left = {part.name: part for part in order}
 
-        def carry_out(part: Part, pass_: str, after: Sequence[Part]) -> None:
+        def carry_out(part: CheckPart, pass_: str, after: Sequence[CheckPart]) -> None:
             began_s = time.monotonic()
             if began_s >= give_up_s or stop.is_set():
                 return
@@ -221,19 +221,19 @@ def check(
 
 
 def _turn(
-    pass_: str, part: Part, after: Sequence[Part], now_s: float, all_s: float, at_once: int
-) -> tuple[Turn, float]:
+    pass_: str, part: CheckPart, after: Sequence[CheckPart], now_s: float, all_s: float, at_once: int
+) -> tuple[CheckTurn, float]:
     """A part's turn in a pass with other parts after it, and when it is left whatever it is at."""
     if pass_ == _FIRST:
         until_s = now_s + part.first_limit_s
-        return Turn(first=True, until_s=min(until_s, all_s)), min(until_s + part.first_limit_s, all_s)
+        return CheckTurn(first=True, until_s=min(until_s, all_s)), min(until_s + part.first_limit_s, all_s)
     until_s = all_s
     if pass_ == _SHARED:
         # Begun steps are not cut off: if one part takes more or less than its share, all parts after it share the
         # difference.
         share = part.limit_s / sum(each.limit_s for each in (part, *after))
         until_s = now_s + min(1.0, at_once * share) * (all_s - now_s)
-    return Turn(first=False, until_s=until_s), min(now_s + part.limit_s, all_s)
+    return CheckTurn(first=False, until_s=until_s), min(now_s + part.limit_s, all_s)
 
 
 @contextlib.contextmanager
@@ -257,7 +257,7 @@ def bytecode_apart() -> Iterator[dict[str, str]]:
             sys.dont_write_bytecode, sys.pycache_prefix = True, before
 
 
-def progress_text(progress: Progress) -> str:
+def progress_text(progress: CheckProgress) -> str:
     """Describe the progress of a check in one line."""
     step = f": {progress.step}" if progress.step else ""
     return f"{progress.part.title}{step}, {progress.done} steps done, {progress.left_s / 60:.0f} minutes left"
@@ -269,24 +269,24 @@ def count_wrong(outcome: dict[str, Any]) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Elsewhere:
+class ReferenceDurations:
     """Durations of finished parts on another machine: seconds by part's name."""
 
     machine: str
     seconds: dict[str, float]
 
 
-def elsewhere(*, rehearse: bool) -> Elsewhere | None:
+def elsewhere(*, rehearse: bool) -> ReferenceDurations | None:
     """Return the latest recorded check of the kind, of a GPU or a rehearsal; None if there is none."""
     kept = json.loads((Path(__file__).with_name(ELSEWHERE_FILE)).read_text())
     of_kind = [each for each in kept if each["rehearsal"] == rehearse]
     if not of_kind:
         return None
     latest = max(of_kind, key=lambda each: str(each["date"]))
-    return Elsewhere(latest["machine"], latest["seconds"])
+    return ReferenceDurations(latest["machine"], latest["seconds"])
 
 
-def longest_first(parts: Iterable[Part]) -> list[Part]:
+def longest_first(parts: Iterable[CheckPart]) -> list[CheckPart]:
     """Return parts by decreasing duration in a rehearsal on another machine; unknown durations come first."""
     known = elsewhere(rehearse=True)
     seconds = known.seconds if known is not None else {}
@@ -298,7 +298,7 @@ def is_all_right(result: dict[str, Any]) -> bool:
     return not any(count_wrong(outcome) for outcome in result["parts"].values())
 
 
-def _kept(folder: Path, note: dict[str, Any], parts: Iterable[Part]) -> dict[str, Any]:
+def _result_so_far(folder: Path, note: dict[str, Any], parts: Iterable[CheckPart]) -> dict[str, Any]:
     """Return the result so far: the steps' own records, with the last states of the parts."""
     before: dict[str, Any] = {}
     path = folder / RESULT_FILE
@@ -332,12 +332,12 @@ def _keep(folder: Path, result: dict[str, Any]) -> None:
 
 
 def _carried_out(
-    part: Part,
+    part: CheckPart,
     conditions: Conditions,
-    turn: Turn,
+    turn: CheckTurn,
     limits: _Limits,
     environment: Mapping[str, str],
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: Callable[[CheckProgress], None] | None,
 ) -> bool:
     """Carry a turn of a part out in one process after another; whether all of the part is done."""
     log = Log(conditions.folder, part.name)
@@ -363,13 +363,13 @@ def _carried_out(
 
 
 def _process(
-    part: Part,
+    part: CheckPart,
     conditions: Conditions,
-    turn: Turn,
+    turn: CheckTurn,
     log: Log,
     limits: _Limits,
     environment: Mapping[str, str],
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: Callable[[CheckProgress], None] | None,
 ) -> tuple[int | None, str, float]:
     """One process of a part: its exit status, None where it was ended; the step it was at; and for how long.
 
@@ -381,7 +381,7 @@ def _process(
             [
                 sys.executable,
                 "-m",
-                "workbench.gpu_check.carry_out",
+                "workbench.gpu_check.execute_steps",
                 json.dumps(dataclasses.asdict(part)),
                 json.dumps(given),
                 json.dumps(dataclasses.asdict(turn)),
@@ -409,7 +409,7 @@ def _process(
             if (step := log.begun()) != at:
                 at, since_s = step, now_s
             if on_progress is not None:
-                on_progress(Progress(part, len(log.lines()), at, max(0.0, limits.all_s - now_s)))
+                on_progress(CheckProgress(part, len(log.lines()), at, max(0.0, limits.all_s - now_s)))
             if now_s >= limits.part_s or limits.stop.is_set():
                 return None, "", now_s - since_s
             if at and now_s - since_s > part.step_limit_s:

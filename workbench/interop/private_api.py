@@ -1,4 +1,4 @@
-"""`Seam`: table of the private names that are used of a package, each looked up and checked on first use."""
+"""`PrivateApi`: table of the private names that are used of a package, each looked up and checked on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.errors import SeamError
 
 
 @dataclasses.dataclass(frozen=True)
-class Missing:
+class MissingName:
     """A name that the installed package does not have.
 
     Attributes
@@ -28,7 +28,7 @@ class Missing:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seam:
+class PrivateApi:
     """All that is used of one package.
 
     Attributes
@@ -78,31 +78,31 @@ class Seam:
             raise SeamError(self._message(missing))
         return value
 
-    def examine(self) -> list[Missing]:
+    def examine(self) -> list[MissingName]:
         """Everything in the table that the installed version does not have."""
         return [gone for name in self.names for gone in self._look_up(name)[1]]
 
-    def _look_up(self, name: str) -> tuple[Any, list[Missing]]:
+    def _look_up(self, name: str) -> tuple[Any, list[MissingName]]:
         target = self.names[name]
         module, _, attribute = target.partition(":")
         try:
             value: Any = importlib.import_module(module)
             value = _walk(value, attribute) if attribute else value
         except Exception as error:  # noqa: BLE001 - a module of another version may fail to import in any way
-            return None, [Missing(target, f"{type(error).__name__}: {error}")]
+            return None, [MissingName(target, f"{type(error).__name__}: {error}")]
         gone = []
         for member in self.members.get(name, ()):
             try:
                 _walk(value, member)
             except AttributeError as error:
-                gone.append(Missing(f"{target}{'.' if attribute else ':'}{member}", str(error)))
+                gone.append(MissingName(f"{target}{'.' if attribute else ':'}{member}", str(error)))
         return value, gone
 
     def without(self, where: str, what: str) -> SeamError:
         """Return the error that the installed version lacks a name of the table."""
-        return SeamError(self._message([Missing(f"{where}: {what}", "not found")]))
+        return SeamError(self._message([MissingName(f"{where}: {what}", "not found")]))
 
-    def _message(self, missing: Sequence[Missing]) -> str:
+    def _message(self, missing: Sequence[MissingName]) -> str:
         gone = ", ".join(each.name for each in missing)
         found = f"{self.package} {self.found}" if self.found else f"{self.package}, which is not installed,"
         return (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.interop.private_api import Seam
+from workbench.interop.private_api import PrivateApi
 
 if TYPE_CHECKING:
     # Types that a type checker knows; all others are Any to it.
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
-SEAM = Seam(
+SEAM = PrivateApi(
     package="PyTorch",
     distributions=("torch",),
     wanted="2.10.0",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from workbench.errors import LessonError, WorkbenchError
-from workbench.lessons.texts import Marked, plain
+from workbench.lessons.notebook_text import Marked, plain
 
 RIGHT, WRONG, OPEN = "✓", "✗", "…"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import LessonError, shown
 from workbench.lessons.exercises import Exercise, Wrong
-from workbench.lessons.plans import Fusion, fusions, planned
+from workbench.lessons.plans import PlanFusion, fusions, planned
 from workbench.lessons.predictions import Predict, PredictNumber
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _TWO = (
 )
 
 
-def _pair(plan: Plan) -> tuple[Fusion, Fusion]:
+def _pair(plan: Plan) -> tuple[PlanFusion, PlanFusion]:
     found = fusions(plan)
     if len(found) != 2:
         raise LessonError(f"this lesson is about a program of two fusions, and this one has {len(found)}")

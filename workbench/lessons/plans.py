@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fusion:
+class PlanFusion:
     """A fusion of a plan.
 
     Attributes
@@ -55,7 +55,7 @@ def rows_of(graph: Graph, side: int) -> list[int]:
     return [int(row) for row in np.flatnonzero(own) if kinds[row] not in (Kind.ARGUMENT, Kind.RETURN, Kind.GET_GRAD)]
 
 
-def fusions(plan: Plan, side: int | None = None) -> tuple[Fusion, ...]:
+def fusions(plan: Plan, side: int | None = None) -> tuple[PlanFusion, ...]:
     """The fusions of a plan, in the order in which they run.
 
     Parameters
@@ -68,7 +68,7 @@ def fusions(plan: Plan, side: int | None = None) -> tuple[Fusion, ...]:
     statements = graph.statements
     sides = (FORWARD, BACKWARD) if side is None else (side,)
     return tuple(
-        Fusion(
+        PlanFusion(
             name=statements.name[row],
             reads=tuple(made_by(graph, int(value)) for value in statements.inputs[row]),
             gives=tuple(made_by(graph, int(value)) for value in statements.outputs[row]),

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from workbench.errors import LessonError, nearest, shown
-from workbench.lessons.exercises import RIGHT, WRONG, Verdict, Wrong
-from workbench.lessons.texts import Text, plain
+from workbench.lessons.exercises import RIGHT, WRONG, Wrong, Verdict
+from workbench.lessons.notebook_text import Text, plain
 
 
-class Prediction:
+class LockedPrediction:
     """A question with its prediction: open, then locked in, then compared with the answer.
 
     Parameters
@@ -146,7 +146,7 @@ class Prediction:
         raise NotImplementedError
 
 
-class Predict(Prediction):
+class Predict(LockedPrediction):
     """A prediction of which options hold.
 
     Parameters
@@ -250,7 +250,7 @@ def _by_hint(names: Sequence[str], hints: Mapping[str, str]) -> list[tuple[str, 
     return list(found.items())
 
 
-class PredictNumber(Prediction):
+class PredictNumber(LockedPrediction):
     """A prediction of a number.
 
     Parameters

@@ -19,10 +19,10 @@ from workbench.analysis.order.collective_order_search import Search, tried_of
 from workbench.analysis.order.collective_order_search import search as find_order
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.interop.thunder_api import TraceCtx
-from workbench.compiler.pipeline import collective_order
-from workbench.compiler.pipeline.collective_order import Schedule
+from workbench.compiler.pipeline import collective_constraints
+from workbench.compiler.pipeline.collective_constraints import CollectiveSchedule
 from workbench.compiler.pipeline.stage_log import StageTime
-from workbench.compiler.planner.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched
 from workbench.compiler.planner.planner import base_of
 from workbench.compiler.trace.stable_ids import is_statement
 from workbench.compiler.trace.validate import validate, validate_order
@@ -40,14 +40,14 @@ class Orders:
     ----------
     base : Plan
         Without choices that order collectives.
-    communication : mapping of str to Schedule
+    communication : mapping of str to CollectiveSchedule
         What may move in that plan, by side.
     settings : tuple of Setting
         The lever's.
     """
 
     base: Plan
-    communication: Mapping[str, Schedule]
+    communication: Mapping[str, CollectiveSchedule]
     settings: tuple[Setting, ...]
 
     @cached_property
@@ -99,7 +99,9 @@ class Orders:
 
         def traces() -> tuple[TraceCtx, TraceCtx | None]:
             edited = {
-                side: collective_order.reordered(trace, schedules[side], orders[side]) if side in schedules else trace
+                side: collective_constraints.reordered(trace, schedules[side], orders[side])
+                if side in schedules
+                else trace
                 for side, trace in (("forward", split.forward), ("backward", split.backward))
                 if trace is not None
             }
@@ -115,7 +117,7 @@ class Orders:
             timeline=line,
             census=self.base.census.reordered(moved.tolist()),
             sites=sites,
-            split=Split(traces),
+            split=SplitTraces(traces),
             unmatched=unmatched(choices, sites),
             stages=(
                 StageTime("order", arranged - begun),

@@ -8,8 +8,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from workbench.compiler.pipeline import bucketing
-from workbench.compiler.pipeline.collective_order import COMPUTE_TIE, Collective, Key, Role, Schedule
-from workbench.compiler.pipeline.lever_context import Stage
+from workbench.compiler.pipeline.collective_constraints import (
+    COMPUTE_TIE,
+    Collective,
+    CollectiveRole,
+    CollectiveSchedule,
+    Key,
+)
+from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.core.lever import Setting, Site, refused
 
 WAITS = "waits"
@@ -55,13 +61,13 @@ _FIRST, _BY_HAND, _AT_WAIT, _VIEW = 0, 1, 2, 3
 ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{WAITS}.{name}" for name in ("issue", "wait", "gradients"))
 
 
-def together_in(schedule: Schedule, choices: Mapping[str, str]) -> list[list[Collective]]:
+def together_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[list[Collective]]:
     """Return the requested buckets, without collectives that have a place of their own."""
     option = choices.get(f"{WAITS}.bucket", NONE)
     if option == NONE:
         return []
     size = MIB.fullmatch(option)
-    rule = bucketing.Rule(limit_bytes=int(size[1]) * bucketing.MIB if size else 0, by_layer=option == LAYER)
+    rule = bucketing.BucketRule(limit_bytes=int(size[1]) * bucketing.MIB if size else 0, by_layer=option == LAYER)
     by_hand = {c.place for c in schedule.collectives if any(choices.get(i, POLICY) != POLICY for i in site_ids(c))}
     return bucketing.grouped(schedule, rule, by_hand)
 
@@ -77,7 +83,7 @@ def _site_ids(place: str) -> tuple[str, str]:
     return id, f"{id}!wait"
 
 
-def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
+def keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[Key]:
     """Return the sort key of each statement of a schedule under `choices`.
 
     Raises
@@ -88,8 +94,8 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
     choices = left_to_order(choices)
     found: list[Key] = [
         (high, _VIEW, i, 1.0, i)
-        if role is Role.VIEW
-        else (slot, COMPUTE_TIE if role is Role.COMPUTE else _FIRST, i, 1.0, i)
+        if role is CollectiveRole.VIEW
+        else (slot, COMPUTE_TIE if role is CollectiveRole.COMPUTE else _FIRST, i, 1.0, i)
         for i, (role, slot, high) in enumerate(zip(schedule.roles, schedule.slot, schedule.high, strict=True))
     ]
     _check_pairs(schedule, choices)
@@ -110,7 +116,7 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
             found[issue] = max(first, (waits[issue], _AT_WAIT, rank, 0.5, issue))
         elif limit := IN_FLIGHT.fullmatch(option):
             found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
-            beside = _beside(collective, in_flight, int(limit[1]), in_bytes=bool(limit[2]))
+            beside = _in_flight_limit(collective, in_flight, int(limit[1]), in_bytes=bool(limit[2]))
             if beside < len(in_flight):
                 slot, tie, at, part, _ = found[in_flight[-beside - 1].wait]
                 found[issue] = max(found[issue], (slot, tie, at, part + 0.5, rank))
@@ -127,7 +133,7 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
     return found
 
 
-def _beside(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
+def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
     """Return how many of the last collectives may be in flight beside this one."""
     if not in_bytes:
         return min(limit - 1, len(in_flight))
@@ -160,7 +166,7 @@ def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, s
 _NOT_READ = "no statement of this trace reads the result: it is returned"
 
 
-def _wait_slot(schedule: Schedule, collective: Collective, option: str) -> int:
+def _wait_slot(schedule: CollectiveSchedule, collective: Collective, option: str) -> int:
     if option in (STOCK, LATE, EARLY):
         return schedule.slot[collective.wait] if option == STOCK else schedule.high[collective.wait]
     if AT.fullmatch(option):
@@ -168,7 +174,7 @@ def _wait_slot(schedule: Schedule, collective: Collective, option: str) -> int:
     return schedule.high[collective.wait]
 
 
-def _slot(schedule: Schedule, collective: Collective, id: str, option: str) -> int:
+def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option: str) -> int:
     """The slot that ``at(...)`` names, if it is legal."""
     match = AT.fullmatch(option)
     assert match is not None
@@ -185,7 +191,7 @@ def _slot(schedule: Schedule, collective: Collective, id: str, option: str) -> i
     return slot
 
 
-def _check_pairs(schedule: Schedule, choices: Mapping[str, str]) -> None:
+def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> None:
     """Refuse a wait that was put by hand before its own issue, put by hand too."""
     for collective in schedule.collectives:
         issue_id, wait_id = site_ids(collective)
@@ -198,14 +204,16 @@ def _check_pairs(schedule: Schedule, choices: Mapping[str, str]) -> None:
                 raise refused(wait_id, wait, f"the collective is issued at {issue}, and its wait comes after")
 
 
-def legal_range(schedule: Schedule, collective: Collective) -> str:
+def legal_range(schedule: CollectiveSchedule, collective: Collective) -> str:
     """The places by hand that are legal for a collective and its wait, in words."""
     names = (*schedule.names, END)
     low, high = schedule.low[collective.issue], schedule.high[collective.wait]
     return f"at(STATEMENT) from at({names[low]}) to at({names[high]})"
 
 
-def sites_of(schedule: Schedule, collective: Collective, choices: Mapping[str, str], stage: Stage) -> list[Site]:
+def sites_of(
+    schedule: CollectiveSchedule, collective: Collective, choices: Mapping[str, str], stage: LeverContext
+) -> list[Site]:
     """A collective's two sites: its issue, and its wait."""
     issue_id, wait_id = site_ids(collective)
     _, issue, wait = _options(collective, choices)
@@ -277,7 +285,7 @@ def free_of_order(choices: Mapping[str, str]) -> dict[str, str]:
 
 def sites_under(
     sites: Sequence[Site],
-    communication: Mapping[str, Schedule],
+    communication: Mapping[str, CollectiveSchedule],
     choices: Mapping[str, str],
     settings: Sequence[Setting],
 ) -> tuple[Site, ...]:
@@ -287,7 +295,7 @@ def sites_under(
     ----------
     sites : sequence of Site
         Of a plan in which no such choice is made.
-    communication : mapping of str to Schedule
+    communication : mapping of str to CollectiveSchedule
         Of that plan.
     choices : mapping of str to str
         All choices.

@@ -24,7 +24,7 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
 )
 from workbench.compiler.memory.fake_execution import runs_whole
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace import inplace_copies
 from workbench.core.executor import executor_named
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
@@ -37,23 +37,23 @@ SETS, REGIONS = "sets", "regions"
 """Kinds of choices about a copy, by executor."""
 
 
-def _about(stage: Stage) -> str:
+def _about(stage: LeverContext) -> str:
     return executor_named(stage.executor).copies
 
 
 def _only(about: str, what: str) -> Any:
-    def applies(stage: Stage) -> str:
+    def applies(stage: LeverContext) -> str:
         return only_with_fusions(stage) or ("" if _about(stage) == about else what)
 
     return applies
 
 
-def _copies(stage: Stage) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
+def _copies(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
     """Id of the site, the copy, and the claimed statement that it is part of."""
     return stage.once("copies", lambda stage: tuple(_find_copies(stage)))
 
 
-def _find_copies(stage: Stage) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
+def _find_copies(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
         inside = [leaf for leaf in inplace_copies.leaves([bsym]) if inplace_copies.is_copy(leaf)]
         for i, leaf in enumerate(inside):
@@ -61,11 +61,11 @@ def _find_copies(stage: Stage) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]
             yield f"copies:{place}" + (f".copy{i}" if i else ""), leaf, bsym
 
 
-def _fences(stage: Stage) -> Sequence[tuple[str, BoundSymbol]]:
+def _fences(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol]]:
     return stage.once("fences", lambda stage: tuple(_find_fences(stage)))
 
 
-def _find_fences(stage: Stage) -> Iterator[tuple[str, BoundSymbol]]:
+def _find_fences(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
         if inplace_copies.is_fence(bsym) and bsym.flat_proxy_outs:
             yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
@@ -87,7 +87,7 @@ def _why_no_drop(fence: BoundSymbol, beside: Mapping[str, tuple[str, str]]) -> s
     return ""
 
 
-def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
+def _beside_views(stage: LeverContext) -> dict[str, tuple[str, str]]:
     """For each value that a fence names alone and that may go: a view that it keeps out of a fusion, and of what.
 
     Only fences that name several values are sure to stay: from one to the next, statements may come into one fusion.
@@ -95,7 +95,7 @@ def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
     together = [fence for _, fence in _fences(stage) if len(fence.flat_proxy_args) > 1]
     if not together:
         return {}
-    memory = inplace_copies.Memory(stage.claimed.bound_symbols)
+    memory = inplace_copies.MemoryAliases(stage.claimed.bound_symbols)
     shared = {memory.base(fence.flat_proxy_args[0].name) for fence in together}
     found: dict[str, tuple[str, str]] = {}
     alone: list[str] = []
@@ -114,7 +114,7 @@ def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Placed:
+class _CopySite:
     """A statement inside or outside of a region: a copy, or one function of PyTorch that computes and writes.
 
     Attributes
@@ -135,11 +135,11 @@ class _Placed:
     why_not: dict[str, str]
 
 
-def _placed(stage: Stage) -> Sequence[_Placed]:
+def _placed(stage: LeverContext) -> Sequence[_CopySite]:
     return stage.once("placed", lambda stage: tuple(_find_placed(stage)))
 
 
-def _find_placed(stage: Stage) -> Iterator[_Placed]:
+def _find_placed(stage: LeverContext) -> Iterator[_CopySite]:
     why_not_in = {found.output: found.why for found in kept_out(stage.claimed.bound_symbols)}
     put_off = _put_off(stage)
     # A batch norm has two copies, and one place.
@@ -154,7 +154,7 @@ def _find_placed(stage: Stage) -> Iterator[_Placed]:
         for place, names, results in placed:
             reason = next((why_not_in[name] for name in results if name in why_not_in), "")
             why_not = {IN: reason} if reason else {OUT: _PUT_OFF} if put_off.intersection(names) else {}
-            yield _Placed(place, names, bsym, why_not)
+            yield _CopySite(place, names, bsym, why_not)
 
 
 _PUT_OFF = (
@@ -163,7 +163,7 @@ _PUT_OFF = (
 )
 
 
-def _put_off(stage: Stage) -> set[str]:
+def _put_off(stage: LeverContext) -> set[str]:
     returned = stage.claimed.bound_symbols[-1].args[0]
     if "fw_flat_out" not in returned:
         # Nothing requires a gradient: there is no split.
@@ -208,7 +208,7 @@ class Copies(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
         """One site per copy and, under nvFuser, one per fence."""
         if _about(stage) == REGIONS:
             return list(self._region_sites(stage, choices))
@@ -216,7 +216,7 @@ class Copies(Lever):
             return [*self._set_sites(stage, choices, made), *self._fence_sites(stage, choices)]
         return []
 
-    def _region_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
+    def _region_sites(self, stage: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
         for placed in _placed(stage):
             label, source = stage.describe(placed.statement.flat_proxy_outs[0].name)
             default = _legal(choices.get("copies.region", IN), placed.why_not)
@@ -233,7 +233,7 @@ class Copies(Lever):
                 values=placed.names,
             )
 
-    def _set_sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> Iterator[Site]:
+    def _set_sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> Iterator[Site]:
         default = choices.get("copies.policy", inplace_copies.ALWAYS)
         facts = _facts(made)
         for id, leaf, bsym in _copies(stage):
@@ -258,7 +258,7 @@ class Copies(Lever):
                 values=(leaf.output.name,),
             )
 
-    def _fence_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
+    def _fence_sites(self, stage: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
         beside = stage.once("beside views", _beside_views)
         for id, fence in _fences(stage):
             label, source = stage.describe(fence.flat_proxy_outs[0].name)
@@ -277,7 +277,7 @@ class Copies(Lever):
                 values=tuple(a.name for a in fence.flat_proxy_args),
             )
 
-    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         """Drop fences, or take copies out of regions."""
         if _about(stage) == SETS:
             return self._without_fences(trace, choices, stage)
@@ -285,7 +285,7 @@ class Copies(Lever):
             return self._copies_out(trace, choices, stage)
         return trace
 
-    def _without_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def _without_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         policy = choices.get("copies.fences", KEEP)
         dropped: set[str] = set()
         beside = stage.once("beside views", _beside_views)
@@ -308,7 +308,7 @@ class Copies(Lever):
         edited.set_provenance(TraceProvenance("Alias fences dropped"))
         return edited
 
-    def unfused(self, choices: Mapping[str, str], stage: Stage) -> set[str]:
+    def unfused(self, choices: Mapping[str, str], stage: LeverContext) -> set[str]:
         """Return the values that copies outside of torch.compile's regions make.
 
         Raises
@@ -328,7 +328,7 @@ class Copies(Lever):
                 out.update(placed.names)
         return out
 
-    def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         out = self.unfused(choices, stage)
         if not out:
             return trace
@@ -338,7 +338,9 @@ class Copies(Lever):
         edited.set_provenance(TraceProvenance("Copies taken out of regions"))
         return edited
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
+    def fusion(
+        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> FusionOptions:
         """The `set` policies."""
         if _about(stage) != SETS:
             return options
@@ -359,7 +361,7 @@ def _legal(option: str, illegal: Mapping[str, str]) -> str:
     return option if option not in illegal else IN if option == OUT else OUT
 
 
-def _facts(made: Made) -> dict[str, inplace_copies.CopyFact]:
+def _facts(made: LeverOutcome) -> dict[str, inplace_copies.CopyFact]:
     if made.partitioned is None:
         return {}
     return {

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from workbench.analysis.graphs.reorder_graph import top_rows
 from workbench.analysis.order import order_groups
 from workbench.analysis.order.min_peak_order import (
-    Half,
+    HalfStep,
     early,
     held_of,
     in_place,
@@ -26,8 +26,8 @@ from workbench.analysis.order.min_peak_order import (
 )
 from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
 from workbench.compiler.memory.graph_builder import read_execution
-from workbench.compiler.pipeline import collective_order
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline import collective_constraints
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace.stable_ids import is_statement
 from workbench.core.graph import BACKWARD, FORWARD, Graph, StatementFlag
 from workbench.core.lever import Lever, Setting, Site, register
@@ -42,7 +42,11 @@ AS_ALL, STOCK, LEAST_PEAK, JUST_IN_TIME, AT_ONCE = (
     "at once",
 )
 
-_WAYS: dict[str, Callable[[Half], list[int]]] = {STOCK: in_place, LEAST_PEAK: least_peak, JUST_IN_TIME: just_in_time}
+_WAYS: dict[str, Callable[[HalfStep], list[int]]] = {
+    STOCK: in_place,
+    LEAST_PEAK: least_peak,
+    JUST_IN_TIME: just_in_time,
+}
 
 
 @register
@@ -93,7 +97,7 @@ class Order(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
         """Return one site per layer for its recomputed statements."""
         graph = made.execution
         if graph is None:
@@ -118,8 +122,8 @@ class Order(Lever):
         return found
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made
-    ) -> tuple[TraceCtx, Made]:
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> tuple[TraceCtx, LeverOutcome]:
         """Put the forward trace, then the backward trace, in order."""
         if not any(id.startswith(("order.", "order:")) for id in choices):
             return trace, made
@@ -138,7 +142,7 @@ class Order(Lever):
             place = {int(row): at for at, row in enumerate(top[first:])}
             statements = [b for b in trace.bound_symbols if is_statement(b)]
             wanted = [statements[place[int(row)]] for row in found.order[first:]]
-            trace = collective_order.in_order(trace, wanted, "Statements in another order")
+            trace = collective_constraints.in_order(trace, wanted, "Statements in another order")
         made = dataclasses.replace(
             made,
             forward=made.forward or trace,
@@ -170,7 +174,9 @@ def _way(choices: Mapping[str, str], side: int) -> str:
     return of_all if asked == AS_ALL else asked
 
 
-def _arranged(graph: Graph, half: Half, side: int, choices: Mapping[str, str], outcomes: dict[str, str]) -> list[int]:
+def _arranged(
+    graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
+) -> list[int]:
     """A side's statements in their new order; `outcomes` takes what came of each group that is recomputed."""
     way = _way(choices, side)
     order = _WAYS[STOCK if way == JUST_IN_TIME else way](half)
@@ -183,11 +189,11 @@ def _arranged(graph: Graph, half: Half, side: int, choices: Mapping[str, str], o
     return order
 
 
-type _Move = Callable[[Half, Sequence[int], Collection[int]], list[int]]
+type _Move = Callable[[HalfStep, Sequence[int], Collection[int]], list[int]]
 
 
 def _moves(
-    graph: Graph, half: Half, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
+    graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
 ) -> Iterator[tuple[str, _Move, Sequence[int]]]:
     way = _way(choices, side)
     groups = {RECOMPUTED + layer: members for layer, members in order_groups.recomputed(graph, half).items()}
@@ -208,11 +214,11 @@ def _moves(
         yield UPDATES, early, order_groups.updates(graph, half)
 
 
-def _only_with_backward(stage: Stage) -> str:
+def _only_with_backward(stage: LeverContext) -> str:
     return "" if stage.has_backward else "the program has no backward"
 
 
-def _only_with_updates(stage: Stage) -> str:
+def _only_with_updates(stage: LeverContext) -> str:
     if (stage.graph.statements.flags & StatementFlag.INPLACE).any():
         return ""
     return (

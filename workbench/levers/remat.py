@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.compiler.fusion.executors import FusionOptions
-from workbench.compiler.fusion.fusion_boundaries import Crossing, cut_every
+from workbench.compiler.fusion.fusion_crossings import Crossing, cut_every
 from workbench.compiler.fusion.rematerialize import STOCK_ARGUMENT_WEIGHT, RematOptions
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
 from workbench.errors import ChoiceError
 
@@ -32,7 +32,7 @@ def _every(text: str) -> int | None:
     return int(digits) if text.startswith(EVERY) and digits.isdigit() and int(digits) >= 1 else None
 
 
-def site_id(stage: Stage, crossing: Crossing) -> str:
+def site_id(stage: LeverContext, crossing: Crossing) -> str:
     """The id of a variable's site."""
     return f"remat:{stage.place(crossing.name)}"
 
@@ -67,7 +67,7 @@ class Remat(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
         """One site per variable that crosses from one fusion to another."""
         found = []
         rows_of = _rows_of(made.execution)
@@ -92,14 +92,16 @@ class Remat(Lever):
             )
         return found
 
-    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> Any:
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome) -> Any:
         """Refuse a pin that the cuts could not keep."""
         for crossing in made.crossings if made.report.failed else ():
             if reason := made.report.failed.get(crossing.name):
                 raise refused(site_id(stage, crossing), "recompute", reason)
         return trace
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
+    def fusion(
+        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> FusionOptions:
         """Weights and pins."""
         preset = choices.get("remat.preset", STOCK)
         if preset == OFF:

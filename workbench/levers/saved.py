@@ -30,8 +30,8 @@ from workbench.compiler.interop.thunder_api import (
     tracectx,
     variableify,
 )
-from workbench.compiler.memory.offload import STORE_PREFIX, Group, Offloader
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.memory.offload import STORE_PREFIX, OffloadedStorage, Offloader
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace.bsym_memo import made_names, read_names
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.core.graph import Graph
@@ -43,18 +43,18 @@ AHEAD = "4"
 STAND_IN = "on a CPU this is a stand-in for a GPU: it runs as there, and frees no memory"
 
 
-def site_id(stage: Stage, storage: int) -> str:
+def site_id(stage: LeverContext, storage: int) -> str:
     """The id of a storage's site."""
     graph = stage.graph
     return f"saved:{stage.place(graph.values.name[graph.storages.root[storage]])}"
 
 
-def default_option(stage: Stage, storage: int) -> str:
+def default_option(stage: LeverContext, storage: int) -> str:
     """Return a storage's option if nothing is chosen: under ZeRO-3 gathered storages are gathered again."""
     return "recompute" if stage.gathers_again and stage.recomputer.gathered(storage) else "save"
 
 
-def _of_storages(stage: Stage) -> list[Site]:
+def _of_storages(stage: LeverContext) -> list[Site]:
     """Return the parts of each storage's site that do not depend on choices."""
     graph, work = stage.graph, stage.recomputer
     on_cpu = all(tensor.device.type == "cpu" for tensor in stage.arguments.values())
@@ -81,7 +81,7 @@ def _of_storages(stage: Stage) -> list[Site]:
     return found
 
 
-def recomputed_storages(stage: Stage, choices: Mapping[str, str]) -> list[int]:
+def recomputed_storages(stage: LeverContext, choices: Mapping[str, str]) -> list[int]:
     """Storages that choices turn to recompute, in program order.
 
     Raises
@@ -99,7 +99,7 @@ def recomputed_storages(stage: Stage, choices: Mapping[str, str]) -> list[int]:
     return chosen
 
 
-def edit(stage: Stage, choices: Mapping[str, str]) -> Recompute:
+def edit(stage: LeverContext, choices: Mapping[str, str]) -> Recompute:
     """The edit of the joint trace that choices ask for."""
     along = choices.get("saved.inputs", ALONG) == ALONG
     return stage.recomputer.edit(recomputed_storages(stage, choices), along=along, gather=stage.gathers_again)
@@ -135,7 +135,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     def clone(bsym: BoundSymbol) -> BoundSymbol:
         swap = handed(bsym)
         with tracectx(edited):
-            for proxy in _made(bsym):
+            for proxy in _produced_names(bsym):
                 if variableify(proxy) not in swap:
                     swap[variableify(proxy)] = proxy.replace_name(_free_name(edited, proxy.name))
         given = read_names(bsym)
@@ -152,14 +152,14 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     return dce(edited)
 
 
-def _made(bsym: BoundSymbol) -> Iterator[Any]:
+def _produced_names(bsym: BoundSymbol) -> Iterator[Any]:
     """Values that a statement, or anything that it is made of, makes."""
     given = {arg.name for arg in bsym.flat_proxy_args}
     for out in bsym.flat_proxy_outs:
         if out.name not in given:
             yield out
     for sub in bsym.subsymbols:
-        yield from _made(sub)
+        yield from _produced_names(sub)
 
 
 def _free_name(trace: TraceCtx, name: str) -> str:
@@ -202,24 +202,26 @@ class Saved(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
         """One site per storage that the forward saves."""
         if not stage.has_backward:
             return []
-        kept = _kept(made)
+        kept = _saved_names(made)
         return [
             site.under(choices.get(site.id, site.default), _outcome(kept, site.values))
             for site in stage.once("saved sites", _of_storages)
         ]
 
-    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         """Put the recomputations in."""
         if not _any(stage, choices, "recompute") or _stage(stage, choices) == AFTER:
             return trace
         change = edit(stage, choices)
         return _apply(trace, stage.graph, change, stage.recomputer.backward) if change.before else trace
 
-    def after_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made) -> TraceCtx:
+    def after_fusion(
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> TraceCtx:
         """Put the recomputations in, as repetitions of whole fusions."""
         if not _any(stage, choices, "recompute") or _stage(stage, choices) == BEFORE:
             return trace
@@ -238,8 +240,8 @@ class Saved(Lever):
         return _apply(trace, fused.graph, change, fused.backward) if change.before else trace
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made
-    ) -> tuple[TraceCtx, Made]:
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> tuple[TraceCtx, LeverOutcome]:
         """Offload: in the forward trace, then in the backward trace."""
         if not _any(stage, choices, "offload"):
             return trace, made
@@ -254,11 +256,11 @@ class Saved(Lever):
                 # All values in the storage: a recomputed statement may read another of them than the backward did.
                 held = np.flatnonzero(stage.graph.values.storage == storage)
                 values = frozenset(stage.graph.values.name[v] for v in held)
-                groups.append(Group(values, int(stage.graph.storages.bytes[storage])))
+                groups.append(OffloadedStorage(values, int(stage.graph.storages.bytes[storage])))
         offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
         return offloader.forward(trace), dataclasses.replace(made, offloader=offloader)
 
-    def predict(self, choices: Mapping[str, str], stage: Stage) -> Prediction | None:
+    def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
         """Memory of the joint trace with the recomputations put in; offloading takes a plan."""
         if _any(stage, choices, "offload"):
             return None
@@ -267,14 +269,14 @@ class Saved(Lever):
         return stage.predictor.predict(edit(stage, choices).schedule(stage.graph))
 
 
-def _any(stage: Stage, choices: Mapping[str, str], option: str) -> bool:
+def _any(stage: LeverContext, choices: Mapping[str, str], option: str) -> bool:
     if not stage.has_backward:
         return False
     again = option == "recompute" and stage.gathers_again
     return again or any(c == option and i.startswith("saved:") for i, c in choices.items())
 
 
-def _stage(stage: Stage, choices: Mapping[str, str]) -> str:
+def _stage(stage: LeverContext, choices: Mapping[str, str]) -> str:
     return BEFORE if not stage.fuses else choices.get("saved.stage", BEFORE)
 
 
@@ -284,7 +286,7 @@ def _outcome(kept: set[str] | None, values: tuple[str, ...]) -> str:
     return "offload" if any(STORE_PREFIX + value in kept for value in values) else "recompute"
 
 
-def _kept(made: Made) -> set[str] | None:
+def _saved_names(made: LeverOutcome) -> set[str] | None:
     """Names of the values that the plan saves, where a plan is known."""
     if made.execution is None:
         return None

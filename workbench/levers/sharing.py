@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from workbench.compiler.fusion.executors import FusionOptions
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.core.lever import Lever, Setting, only_with_fusions, register
 
 SEPARATE, SHARED = "separate", "shared"
@@ -31,6 +31,8 @@ class Sharing(Lever):
             ),
         )
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
+    def fusion(
+        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> FusionOptions:
         """Share what is compiled."""
         return dataclasses.replace(options, share=choices.get("sharing.identical", SEPARATE) == SHARED)

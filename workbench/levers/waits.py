@@ -3,7 +3,7 @@
 Acts on the forward and backward traces after the split, so no fusion changes; as an option the settings act on the
 joint trace before fusion, where what they put between two statements keeps these from being fused. Legal by
 construction: a statement never passes one that it depends on, whatever the option; see
-`workbench.compiler.pipeline.collective_order`.
+`workbench.compiler.pipeline.collective_constraints`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Collection, Mapping
 
 from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
-from workbench.compiler.pipeline import bucketing, collective_order
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline import bucketing, collective_constraints
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.planner.plan import Plan
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, register
 from workbench.levers.collective_replanner import Orders
@@ -93,7 +93,7 @@ class Waits(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
         """Two sites per collective: its issue, and its wait."""
         return [
             site
@@ -108,40 +108,40 @@ class Waits(Lever):
             return dataclasses.replace(site, options=(*site.options, option))
         return site
 
-    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         """Reorder the joint trace by the settings, where they act before fusion."""
         policies = {id: choices[id] for id in ORDERING if id in choices}
         if choices.get(STAGE) != BEFORE_FUSION or not policies or not stage.waits:
             return trace
-        schedule = collective_order.joint_schedule(trace, stage)
-        return collective_order.reordered_joint(trace, schedule, schedule.arrange(keys(schedule, policies)))
+        schedule = collective_constraints.joint_schedule(trace, stage)
+        return collective_constraints.reordered_joint(trace, schedule, schedule.arrange(keys(schedule, policies)))
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made
-    ) -> tuple[TraceCtx, Made]:
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+    ) -> tuple[TraceCtx, LeverOutcome]:
         """Reorder the forward trace, then the backward trace."""
         backward = TraceTag.BACKWARD in trace.tags
-        if not stage.waits or not collective_order.has_collectives(trace):
+        if not stage.waits or not collective_constraints.has_collectives(trace):
             return trace, made
-        schedule = collective_order.schedule(trace, stage)
+        schedule = collective_constraints.schedule(trace, stage)
         if together := together_in(schedule, choices):
             trace = bucketing.bucketed(trace, schedule, together)
-            schedule = collective_order.schedule(trace, stage)
+            schedule = collective_constraints.schedule(trace, stage)
         side = "backward" if backward else "forward"
         made = dataclasses.replace(made, communication={**made.communication, side: schedule})
         if any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in left_to_order(choices)):
-            trace = collective_order.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
+            trace = collective_constraints.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
         return trace, made
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
         """Return the choices that only reorder the statements that the other choices leave."""
         return [id for id in choices if orders(id, choices)]
 
-    def replanner(self, plan: Plan, stage: Stage, made: Made) -> Orders:
+    def replanner(self, plan: Plan, stage: LeverContext, made: LeverOutcome) -> Orders:
         """The plan's statements in other orders."""
         return Orders(plan, made.communication, self.settings())
 
 
-def _only_with_collectives(stage: Stage) -> str:
+def _only_with_collectives(stage: LeverContext) -> str:
     # By the claimed trace: the schedules are known only after the split, when a config is replayed.
     return "" if stage.waits else "the program has no collectives"

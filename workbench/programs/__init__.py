@@ -10,14 +10,24 @@ from workbench.util.lazy_import import attributes
 if TYPE_CHECKING:
     from workbench.programs.registry import ProgramInfo, describe, parallel_of, program
     from workbench.programs.resolving import Program, build, check, resolve
-    from workbench.programs.settings import Setting
+    from workbench.programs.settings import ProgramSetting
 
-__all__ = ["Program", "ProgramInfo", "Setting", "build", "check", "describe", "parallel_of", "program", "resolve"]
+__all__ = [
+    "Program",
+    "ProgramInfo",
+    "ProgramSetting",
+    "build",
+    "check",
+    "describe",
+    "parallel_of",
+    "program",
+    "resolve",
+]
 
 _FILES = {
     "Program": "resolving",
     "ProgramInfo": "registry",
-    "Setting": "settings",
+    "ProgramSetting": "settings",
     "build": "resolving",
     "check": "resolving",
     "describe": "registry",

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "builtin"
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """A built-in program, as its file says.
 
     Attributes
@@ -32,13 +32,13 @@ class Entry:
 
 
 @functools.cache
-def entries() -> dict[str, Entry]:
+def entries() -> dict[str, CatalogueEntry]:
     """Every function in `builtin/` that is marked with ``@program``, by name in alphabetical order."""
     found = {}
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and any(_is_name(mark, "program") for mark in node.decorator_list):
-                found[node.name] = Entry(path.stem, _parallel(node), _stand_in(node))
+                found[node.name] = CatalogueEntry(path.stem, _parallel(node), _stand_in(node))
     return dict(sorted(found.items()))
 
 

@@ -92,7 +92,7 @@ class UnknownError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Witness:
+class TracedFunction:
     """A function that tracing went through, and where it is found again in another process.
 
     Attributes
@@ -113,7 +113,7 @@ class Witness:
     def holds(self, kinds: frozenset[type | str]) -> bool:
         """Return whether the current function there has that digest, for a program that is made of these classes."""
         try:
-            return _Reader(kinds).digest(self._found()) == self.digest
+            return _DigestWriter(kinds).digest(self._found()) == self.digest
         except (UnknownError, AttributeError, KeyError, IndexError, ValueError, TypeError):
             return False
 
@@ -179,10 +179,10 @@ def digest_of(*objects: Any) -> str:
     UnknownError
         If a part of them cannot be compared.
     """
-    return _Reader().digest(objects)
+    return _DigestWriter().digest(objects)
 
 
-def told(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type | str]]:
+def program_digest(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type | str]]:
     """A digest of some objects, the code of all functions that is part of it, and the classes of all that they hold.
 
     Classes are there with their bases, and as Python spells each.
@@ -192,7 +192,7 @@ def told(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type | str]
     UnknownError
         If a part of them cannot be compared.
     """
-    reader = _Reader()
+    reader = _DigestWriter()
     digest = reader.digest(objects)
     kinds = {base for kind in set(map(type, reader.alive)) for base in kind.__mro__}
     return digest, frozenset(reader.codes), frozenset([*kinds, *map(str, kinds)])
@@ -203,7 +203,7 @@ def witnesses(
     functions: Iterable[FunctionType],
     known: frozenset[CodeType],
     kinds: frozenset[type | str],
-) -> tuple[Witness, ...]:
+) -> tuple[TracedFunction, ...]:
     """Return the witnesses that must hold for a program to be traced to the same result.
 
     Parameters
@@ -215,7 +215,7 @@ def witnesses(
     known : set of CodeType
         Code that is part of the program's own digest.
     kinds : set of type and str
-        The classes of the program's objects, as `told` gives them.
+        The classes of the program's objects, as `program_digest` gives them.
 
     Raises
     ------
@@ -242,11 +242,11 @@ def witnesses(
         for alike in sharing.values():
             # Leave out decorators' results for models that are not part of this program.
             mine.update([f for f in alike if _file_of(f) in passed] or alike)
-    found: dict[Witness, None] = {}
+    found: dict[TracedFunction, None] = {}
     covered, lost = set(_nested(known)), {}
     for function in mine:
         try:
-            outer = _named(function, kinds) or _around(function, kinds)
+            outer = _witness_of(function, kinds) or _around(function, kinds)
             found[outer] = None
             covered.update(_nested([outer._found().__code__]))
         except (UnknownError, AttributeError, KeyError) as error:
@@ -283,13 +283,13 @@ def _nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
         yield from _nested(each for each in code.co_consts if isinstance(each, CodeType))
 
 
-def _named(function: FunctionType, kinds: frozenset[type | str]) -> Witness | None:
+def _witness_of(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction | None:
     """The witness of a function that has a name of its own in its module; None where it is made by another."""
     name = function.__qualname__
     return None if "<locals>" in name else _at(function.__module__, name, lambda found: found is function, kinds)
 
 
-def _around(function: FunctionType, kinds: frozenset[type | str]) -> Witness:
+def _around(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction:
     """Return the witness of a decorator of a library: the library's version covers its arguments."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
@@ -298,7 +298,7 @@ def _around(function: FunctionType, kinds: frozenset[type | str]) -> Witness:
     return _at(function.__globals__["__name__"], name, lambda found: code in _nested([found.__code__]), kinds)
 
 
-def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: frozenset[type | str]) -> Witness:
+def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: frozenset[type | str]) -> TracedFunction:
     at: Any = sys.modules[module]
     for part in name.split("."):
         at = _static(at, part)
@@ -307,7 +307,7 @@ def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: f
     while ways:
         found, way = ways.popleft()
         if isinstance(found, FunctionType) and wanted(found):
-            return Witness(module, name, way, _Reader(kinds).digest(found))
+            return TracedFunction(module, name, way, _DigestWriter(kinds).digest(found))
         if id(found) in seen or len(way) > _MOST_WRAPPED:
             continue
         seen.add(id(found))
@@ -339,14 +339,14 @@ def _inside(wrapper: Any) -> dict[str, Any]:
     return found
 
 
-class _Reader:
+class _DigestWriter:
     """Feeds the identity of objects to a digest; an object that was met before is referred to by its number.
 
     Parameters
     ----------
     kinds : set of type, optional
-        If given, as `told` returns them, a library's caches for other classes of libraries are left out: libraries add
-        an entry when a class is first used.
+        If given, as `program_digest` returns them, a library's caches for other classes of libraries are left out:
+        libraries add an entry when a class is first used.
     """
 
     def __init__(self, kinds: frozenset[type | str] | None = None, *, in_library: bool = False) -> None:
@@ -417,7 +417,7 @@ class _Reader:
     def _set(self, values: Iterable[Any]) -> None:
         # In no order of their own: each apart, and sorted.
         kept = [value for value in values if not self._is_of_another(value)]
-        self._say(sorted(_Reader(self._kinds, in_library=self._in_library).digest(value) for value in kept))
+        self._say(sorted(_DigestWriter(self._kinds, in_library=self._in_library).digest(value) for value in kept))
 
     def _is_of_another(self, key: Any) -> bool:
         """Return whether a cache's key is a class of a library that the program is not made of."""
@@ -516,23 +516,23 @@ def _slots(kind: type) -> list[str]:
     return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
-_READERS: tuple[tuple[Any, Callable[[_Reader, Any], None]], ...] = (
-    (torch.Tensor, _Reader._tensor),
+_READERS: tuple[tuple[Any, Callable[[_DigestWriter, Any], None]], ...] = (
+    (torch.Tensor, _DigestWriter._tensor),
     (enum.Enum, lambda reader, value: reader._say(value.name)),
     (_NAMED, lambda reader, value: reader._say("" if type(value).__module__ == "_thread" else str(value)[:500])),
-    (ContextVar, _Reader._variable),
+    (ContextVar, _DigestWriter._variable),
     (weakref.ReferenceType, lambda reader, value: reader._read(value())),
-    (type, _Reader._class),
+    (type, _DigestWriter._class),
     (ModuleType, lambda reader, value: reader._say(value.__name__)),
-    (FunctionType, _Reader._function),
-    (CodeType, _Reader._code),
+    (FunctionType, _DigestWriter._function),
+    (CodeType, _DigestWriter._code),
     (MethodType, lambda reader, value: reader._all((value.__self__, value.__func__))),
     # Identified by its registrations; its other fields only locate it in PyTorch's dispatcher.
     (CustomOpDef, lambda reader, value: reader._all(getattr(value, name) for name in _OF_OPERATORS)),
     (functools.partial, lambda reader, value: reader._all((value.func, value.args, value.keywords))),
     (int | float | complex | str | bytes, lambda reader, value: reader._say(repr(value))),
-    (Mapping, _Reader._mapping),
-    (list | tuple | deque, _Reader._all),
-    (set | frozenset, _Reader._set),
+    (Mapping, _DigestWriter._mapping),
+    (list | tuple | deque, _DigestWriter._all),
+    (set | frozenset, _DigestWriter._set),
 )
 """Digest method per type; the first that fits."""

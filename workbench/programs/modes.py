@@ -35,13 +35,13 @@ def restored(modes: Mapping[str, str]) -> contextlib.AbstractContextManager[None
     The default data type and determinism hold for all threads of a process: threads that need the same of them here go
     on together, and those that need something else wait.
     """
-    return _restored(modes) if modes else _Turn(modes)
+    return _restored(modes) if modes else _ModeTurn(modes)
 
 
 @contextlib.contextmanager
 def _restored(modes: Mapping[str, str]) -> Iterator[None]:
     with contextlib.ExitStack() as inside:
-        inside.enter_context(_Turn(modes))
+        inside.enter_context(_ModeTurn(modes))
         grad = modes.get("grad")
         if grad is not None:
             inside.enter_context(torch.inference_mode() if grad == "inference" else torch.no_grad())
@@ -84,7 +84,7 @@ def _unchanged() -> tuple[_OfProcess, _OfProcess]:
     return now, now
 
 
-class _Turns:
+class _ModeTurns:
     """Turns of threads: only threads that need the same process settings run together."""
 
     def __init__(self) -> None:
@@ -121,11 +121,11 @@ class _Turns:
                 self._changed.notify_all()
 
 
-_turns = _Turns()
+_turns = _ModeTurns()
 _here = threading.local()
 
 
-class _Turn:
+class _ModeTurn:
     """A thread's turn, in which the process is as modes say. Inside of another it takes the place of that one."""
 
     __slots__ = ("_modes", "_outside", "_same")

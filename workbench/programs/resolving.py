@@ -13,7 +13,7 @@ import torch
 
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import FakeTensorMode
-from workbench.programs import files, given, modes, placement, registry, sending
+from workbench.programs import files, modes, pickling, placement, registry, user_arguments
 from workbench.programs.settings import Scalar, check_settings
 
 PICKLE_FILE = "program.pkl"
@@ -89,7 +89,7 @@ class Program:
             If a user's own objects cannot be pickled.
         """
         if self._objects is not None:
-            (folder / PICKLE_FILE).write_bytes(sending.dumps(self._objects, self.name))
+            (folder / PICKLE_FILE).write_bytes(pickling.dumps(self._objects, self.name))
         return self.spec
 
 
@@ -132,10 +132,10 @@ def resolve(
             raise ProgramError(f"kwargs are for a function or module; {model_or_fn_or_name} takes settings")
         name = str(model_or_fn_or_name)
         return _from_name(name, args, {**(settings or {}), **inputs}, device, seed or 0)
-    given.check_program(model_or_fn_or_name)
+    user_arguments.check_program(model_or_fn_or_name)
     if settings:
         raise ProgramError(f"settings are for named programs; {_name_of(model_or_fn_or_name)} is none")
-    keywords = given.inputs_of(model_or_fn_or_name, args, inputs, kwargs)
+    keywords = user_arguments.inputs_of(model_or_fn_or_name, args, inputs, kwargs)
     return _from_objects((model_or_fn_or_name, args, keywords), device, seed or 0)
 
 

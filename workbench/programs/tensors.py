@@ -21,7 +21,7 @@ _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class HeldTensors:
     """Tensors and states found in some objects.
 
     Attributes
@@ -44,7 +44,7 @@ class Held:
         return {path: leaf for path, leaf in self.leaves if isinstance(leaf, torch.Tensor)}
 
 
-def held(objects: Any, path: str = "") -> Held:
+def held(objects: Any, path: str = "") -> HeldTensors:
     """Find the tensors that objects hold, wherever in them.
 
     In containers, modules and their plain attributes, dataclasses and other objects, optimizers, partials and bound
@@ -56,7 +56,7 @@ def held(objects: Any, path: str = "") -> Held:
     path : str
         What their paths begin with.
     """
-    walk = _Walk()
+    walk = _TensorWalk()
     walk.visit(objects, path, numbers=True)
     walk.name_states()
     return walk.found
@@ -82,9 +82,9 @@ def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
     return state
 
 
-class _Walk:
+class _TensorWalk:
     def __init__(self) -> None:
-        self.found = Held()
+        self.found = HeldTensors()
         self._inside: set[int] = set()
         """Ids of the containers that are being walked: one may hold itself."""
         self._known: dict[int, bool] = {}

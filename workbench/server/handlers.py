@@ -16,8 +16,8 @@ from tornado import web
 
 from workbench.errors import RunError
 from workbench.server.listing import Listing
-from workbench.server.places import Places
-from workbench.server.readout import log_text
+from workbench.server.run_folders import RunFolders
+from workbench.server.run_status import log_text
 
 PATH = "thunder-workbench"
 """Under the server's address."""
@@ -30,7 +30,7 @@ PAUSE_S = 0.05
 
 def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
     """Return Tornado's handlers below `PATH`."""
-    given = {"listing": Listing(), "places": Places(Path(root).expanduser().absolute())}
+    given = {"listing": Listing(), "places": RunFolders(Path(root).expanduser().absolute())}
     routes = {"runs": RunsHandler, "log": LogHandler, "cancel": CancelHandler}
     return [(url_path_join(base_url, PATH, name), handler, given) for name, handler in routes.items()]
 
@@ -38,7 +38,7 @@ def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
 class _Handler(APIHandler):
     auth_resource = PATH
 
-    def initialize(self, listing: Listing, places: Places) -> None:
+    def initialize(self, listing: Listing, places: RunFolders) -> None:
         self.listing, self.places = listing, places
 
     def refuse(self, error: RunError) -> None:

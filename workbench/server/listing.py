@@ -15,7 +15,7 @@ from workbench.runs.log import event_log, untrusted_files
 from workbench.runs.log.events import Event, MemorySample
 from workbench.runs.process import request, run_control, run_store
 from workbench.runs.process.run_control import Run
-from workbench.server.readout import Readout
+from workbench.server.run_status import RunStatus
 
 MOST_LISTED = 60
 """Runs that are listed, the latest ones."""
@@ -25,10 +25,10 @@ _SAMPLES_KEPT = 2400
 """Memory samples of a live run for who asks late: two minutes of them."""
 
 
-class _Entry:
+class _ListedRun:
     """A run in the list."""
 
-    def __init__(self, readout: Readout, written: tuple[int, ...]) -> None:
+    def __init__(self, readout: RunStatus, written: tuple[int, ...]) -> None:
         self.readout = readout
         self.written = written
         self.version = 0
@@ -43,7 +43,7 @@ class Listing:
         self._lock = threading.RLock()
         self._scanning = threading.Lock()
         self._scanned_s = -SCAN_INTERVAL_S
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _ListedRun] = {}
         self._unreadable: dict[str, str] = {}
         # Grows by one with each change, and faster from one server to the next: the versions that a page has from an
         # earlier server are older than all of these.
@@ -65,14 +65,14 @@ class Listing:
             self._scanned_s = time.monotonic()
 
     def _look(self, folder: Path) -> None:
-        id, written = _id(folder), untrusted_files.written(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
+        id, written = _id(folder), untrusted_files.modified_times(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
         with self._lock:
             known = self._entries.get(id)
             if known is not None and (not known.readout.over or known.written == written):
                 return
         try:
             run = run_control.follow(folder)
-            entry = _Entry(Readout.of(run), written)
+            entry = _ListedRun(RunStatus.of(run), written)
             if run.state in run_control.FINAL_STATES:
                 for event in run.events:
                     entry.readout.take(event)
@@ -102,14 +102,14 @@ class Listing:
                 del self._unreadable[folder]
                 self._changed_list()
 
-    def _take(self, entry: _Entry, event: Event) -> None:
+    def _take(self, entry: _ListedRun, event: Event) -> None:
         with self._lock:
             entry.readout.take(event)
             self._touch(entry)
             if isinstance(event, MemorySample):
                 entry.samples.append((entry.version, event.t_s, entry.readout.memory_bytes))
 
-    def _touch(self, entry: _Entry) -> None:
+    def _touch(self, entry: _ListedRun) -> None:
         self._version += 1
         entry.version = self._version
 
@@ -128,9 +128,9 @@ class Listing:
         Returns
         -------
         dict
-            ``version``; ``runs``: those that changed, as `Readout.to_json` has them, with ``id`` and ``samples``, pairs
-            of seconds and bytes; and where the list changed ``ids``, the latest run first, and ``unreadable``, reasons
-            by folder.
+            ``version``; ``runs``: those that changed, as `RunStatus.to_json` has them, with ``id`` and ``samples``,
+            pairs of seconds and bytes; and where the list changed ``ids``, the latest run first, and
+            ``unreadable``, reasons by folder.
         """
         with self._lock:
             if self._version <= version:

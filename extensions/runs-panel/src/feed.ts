@@ -6,7 +6,7 @@ import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 import { Signal } from "@lumino/signaling";
 
-/** A run as `workbench/server/readout.py` sends it; `samples` are pairs of seconds and bytes, those that are new. */
+/** A run as `workbench/server/run_status.py` sends it; `samples` are pairs of seconds and bytes, those that are new. */
 export interface Run {
   id: string;
   name: string;

@@ -6,7 +6,7 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import { Panel } from "@lumino/widgets";
 import { icon } from "./icon";
 
-/** What the app's button sends up from where it stands (`workbench/ui/page/panels/controls.js`); taken by `preventDefault`. */
+/** What the app's button sends up from where it stands (`workbench/ui/frontend/panels/controls.js`); taken by `preventDefault`. */
 const ASK = "thunder-workbench:open-tab";
 /** What the app's views are sent when a tab of theirs opened or closed. */
 const NEWS = "thunder-workbench:tab";

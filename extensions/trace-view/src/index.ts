@@ -2,7 +2,7 @@
 
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { Widget } from "@lumino/widgets";
-import "../../../workbench/ui/page/style.css";
+import "../../../workbench/ui/frontend/style.css";
 import "../style/saved.css";
 import { MIME_TYPE, planOf } from "./plan";
 import { draw } from "./view";

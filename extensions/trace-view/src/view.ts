@@ -1,8 +1,8 @@
 // A saved plan on a page: what it is of, its figures and choices, the graph, and what is selected in it.
 
-import { h, panel } from "../../../workbench/ui/page/dom.js";
-import graphView from "../../../workbench/ui/page/graph/graph_view.js";
-import strip from "../../../workbench/ui/page/panels/strip.js";
+import { h, panel } from "../../../workbench/ui/frontend/dom.js";
+import graphView from "../../../workbench/ui/frontend/graph/graph_view.js";
+import strip from "../../../workbench/ui/frontend/panels/figure_strip.js";
 import { SavedModel } from "./model";
 import { graphData, type Plan, type Site } from "./plan";
 

@@ -9,10 +9,10 @@
 # explodes with depth: 0.32 s with one layer, **1393 s with 128**.
 
 # %%
-from workbench.ui.pages.notebook_tables import Lines, Table
+from workbench.ui.html_pages.notebook_tables import LinePlot, Table
 
 reported_s = {1: 0.320, 2: 0.534, 4: 1.034, 8: 2.363, 16: 6.871, 32: 27.14, 64: 161.3, 128: 1392.8}
-Lines({"reported, patched": reported_s}, title="Reported: seconds to compile on a GPU", x="layers", y="s", log=True)
+LinePlot({"reported, patched": reported_s}, title="Reported: seconds to compile on a GPU", x="layers", y="s", log=True)
 
 # %% [markdown]
 # This story shows the problem on the plan, solves it by a choice, and measures the result. The fusions for nvFuser are
@@ -136,7 +136,7 @@ Table(
 )
 
 # %%
-Lines(measured, title="Processor seconds of the first call, measured on the CPU", x="layers", y="s", log=True)
+LinePlot(measured, title="Processor seconds of the first call, measured on the CPU", x="layers", y="s", log=True)
 
 # %% [markdown]
 # Deeper points need minutes each. [docs/benchmarks.md](../../docs/benchmarks.md) has 64 layers with gradients in cold

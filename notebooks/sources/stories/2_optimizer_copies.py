@@ -23,7 +23,7 @@
 
 # %%
 import workbench as wb
-from workbench.ui.pages.notebook_tables import Table
+from workbench.ui.html_pages.notebook_tables import Table
 
 adam = wb.open("torch_adam", parameters=2, device="planned", executor="nvfuser")
 sgd = wb.open("torch_sgd", parameters=2, device="planned", executor="nvfuser")
@@ -154,5 +154,5 @@ Markdown(f"""
 - **Thunder's own switch is not the way:** `skip_inplace_alias_updates=True` drops all fences and loses updates through views; see docs/explanation/copies.md.
 - **On a CPU** cutting the step into {regions["outside"]} regions takes {beside["ratio"]:.1f} times as long as one region. Your GPU figures, 11.59 and 6.24 ms, were
   taken before there were fences: `thunder-workbench gpu-check` measures them again on an attached GPU.
-- Reproduce: `make notebooks NAMES=2_optimizer`, and the table of policies case by case: `python -m pytest tests/nvfuser/test_sets.py -k table`.
+- Reproduce: `make notebooks NAMES=2_optimizer`, and the table of policies case by case: `python -m pytest tests/nvfuser/test_set_nodes.py -k table`.
 """)

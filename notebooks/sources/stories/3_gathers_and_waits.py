@@ -23,7 +23,7 @@
 
 # %%
 import workbench as wb
-from workbench.ui.pages.notebook_tables import Table
+from workbench.ui.html_pages.notebook_tables import Table
 
 bench = wb.open(
     "fsdp_llama",

@@ -24,7 +24,7 @@ import torch
 import workbench as wb
 from workbench.analysis.cost.collective_overlap import costs, simulate
 from workbench.analysis.cost.machines import H100
-from workbench.ui.pages.notebook_tables import Lines, Table
+from workbench.ui.html_pages.notebook_tables import LinePlot, Table
 
 CHUNKS, TOKENS, FEATURES, OUT = 8, 8192, 8192, 3072  # q, k and v of one of 8 ranks: 3 * 8192 / 8
 
@@ -122,7 +122,7 @@ for rows in (8, 32, 128):
     found = rank(deception.variants, deception.synchronize, samples=9)
     deception.close()
     ratios[rows] = found.wall_s["chunked"].median / found.wall_s["whole"].median
-Lines(
+LinePlot(
     {"chunked, of whole": ratios},
     title="How much longer the chunked variant takes, measured on the CPU",
     x="rows of a chunk (512 in all)",

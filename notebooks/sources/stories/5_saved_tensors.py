@@ -17,7 +17,7 @@
 
 # %%
 import workbench as wb
-from workbench.ui.pages.notebook_tables import Lines, Table
+from workbench.ui.html_pages.notebook_tables import LinePlot, Table
 
 shapes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "batch": 1, "sequence": 16384, "dtype": "bfloat16"}
 benches = {
@@ -48,7 +48,7 @@ Table(
 )
 
 # %%
-Lines(
+LinePlot(
     {"peak": peak_gb, "saved for the backward": saved_gb},
     title="Saved bytes against layers, planned: 7B shapes, 16,384 tokens, bf16",
     x="layers (32: on the line through 2 and 3)",

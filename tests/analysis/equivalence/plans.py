@@ -10,13 +10,13 @@ import numpy as np
 from workbench.core.graph import (
     BACKWARD,
     FORWARD,
-    Ends,
     Graph,
     Kind,
     Origin,
     Ragged,
     StatementFlag,
     Statements,
+    StepBoundary,
     Storages,
     ValueFlag,
     Values,
@@ -84,7 +84,7 @@ def plan(text: str, kinds: Mapping[str, str] | None = None, *, executor: str = "
         rows.append((call.partition("(")[0], side, inputs, outputs, "\t".join((call, *fields)) + f"\n={gives}"))
         origins.append(Origin(f"plan/{number}", "plan", call.partition("(")[0], "plan.py", number, line))
     handed = [(name.split(" as ")[0], name.split(" as ")[-1]) for name in lists.get("hand", ())]
-    ends = Ends(
+    ends = StepBoundary(
         outputs=tuple(value(name) for name in lists.get("return", ())),
         cotangents=tuple(value(name) for name in lists.get("cotangent", ())),
         given=tuple(value(given) for given, _ in handed),

@@ -14,7 +14,7 @@ from workbench.bench import Workbench
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx, from_trace
 from workbench.compiler.pipeline.value_check import lost_in_tracing, primitives
 from workbench.compiler.planner import planner
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.lazy_value import LazyValue
 
 CHANGED = {
     "swapped operands": "sub",
@@ -78,8 +78,8 @@ def test_a_joint_trace_with_another_result_is_found(change: str) -> None:
     broken.bound_symbols = [changed(bsym, change) for bsym in primitives(joint.bound_symbols)]
     assert CHANGED[change] in lost(bench, broken)
     captured.planned.bases.clear()
-    stage = dataclasses.replace(captured.stage, gradients=Later(lambda: broken))
-    stock = planner.plan(dataclasses.replace(captured, staged=Later(lambda: stage)), {})
+    stage = dataclasses.replace(captured.stage, gradients=LazyValue(lambda: broken))
+    stock = planner.plan(dataclasses.replace(captured, staged=LazyValue(lambda: stage)), {})
     assert not stock.proof.proven
     assert CHANGED[change] in stock.proof.fault
     assert any("whatever is chosen" in warning for warning in stock.warnings)

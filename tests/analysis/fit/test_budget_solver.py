@@ -17,17 +17,24 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 import workbench
-from tests.amount import amount
 from tests.strategies import drawn
+from tests.trial_counts import amount
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.fit import lp_bound, milp_process
 from workbench.analysis.fit.budget_solver import Chooser
 from workbench.analysis.fit.milp_process import solve_whole
-from workbench.analysis.fit.option_costs import Rates
+from workbench.analysis.fit.option_costs import OptionRates
 from workbench.analysis.fit.residency import Presence
-from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
+from workbench.analysis.memory.peak_by_statement import (
+    OFFLOAD,
+    RECOMPUTE,
+    SAVE,
+    ExactMemory,
+    JointGraphMemory,
+    PeakPlaces,
+)
 from workbench.bench.fit.fitter import Fitter
-from workbench.compiler.pipeline.lever_context import Stage
+from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.errors import ProgramError
 
 
@@ -50,28 +57,28 @@ class Small:
         opened = workbench.open(program, *arguments, device="cpu", executor="torch", capture="interpreter")
         stage = opened._captured.stage
         self.work = work = stage.recomputer
-        self.places = Places(work, stage.predictor)
-        self._exactly = ByArithmetic(work, stage.predictor, self.places, {}, along=True, gather=False, ahead=4)
-        self._known: dict[frozenset[tuple[int, str]], Weighed] = {}
+        self.places = PeakPlaces(work, stage.predictor)
+        self._exactly = JointGraphMemory(work, stage.predictor, self.places, {}, along=True, gather=False, ahead=4)
+        self._known: dict[frozenset[tuple[int, str]], ExactMemory] = {}
         self.free = {int(s): (OFFLOAD,) if work.why_not(int(s)) else (RECOMPUTE, OFFLOAD) for s in work.storages()}
         self.everything = tuple(
             {s: o for s, o in zip(self.free, taken, strict=True) if o != SAVE}
             for taken in itertools.product(*((SAVE, *options) for options in self.free.values()))
         )
 
-    def weigh(self, options: Mapping[int, str]) -> Weighed:
+    def weigh(self, options: Mapping[int, str]) -> ExactMemory:
         key = frozenset(options.items())
         if key not in self._known:
             self._known[key] = self._exactly(options)
         return self._known[key]
 
-    def chooser(self, rates: Rates) -> Chooser:
+    def chooser(self, rates: OptionRates) -> Chooser:
         return Chooser(self.work, self.places, rates, self.weigh, self.free, {}, quick=True)
 
-    def rates(self, seed: int) -> Rates:
+    def rates(self, seed: int) -> OptionRates:
         draw = np.random.default_rng(seed)
         count = len(self.work.graph.statements)
-        return Rates(
+        return OptionRates(
             seconds=draw.uniform(0.01, 1.0, count) * (draw.choice([0.0, 1.0], count) if draw.integers(2) else 1.0),
             offload_bytes_per_s=float(draw.choice([4e3, 16e3, 1e6])),
             hides=bool(draw.integers(2)),
@@ -109,7 +116,7 @@ def test_no_combination_is_faster_under_any_limit(small: Small, seed: int) -> No
 def test_recomputing_and_offloading_together_beat_either_alone(small: Small) -> None:
     # The compute time of forward or backward hides the transfer of one storage, not of two.
     seconds = np.full(len(small.work.graph.statements), 0.1)
-    rates = Rates(seconds=seconds, offload_bytes_per_s=16384 / 0.8, hides=True)
+    rates = OptionRates(seconds=seconds, offload_bytes_per_s=16384 / 0.8, hides=True)
     every = small.chooser(rates)
     points = [every.point(options) for options in small.everything]
     alone = [[p for p in points if set(p.options.values()) <= {option}] for option in (RECOMPUTE, OFFLOAD)]
@@ -195,14 +202,14 @@ def test_solver_output_does_not_reach_standard_output(
 class Counted:
     """A lower bound on the live bytes, as the bound's program counts them, for integer options."""
 
-    def __init__(self, stage: Stage, ahead: int) -> None:
+    def __init__(self, stage: LeverContext, ahead: int) -> None:
         work = stage.recomputer
-        self.places = Places(work, stage.predictor)
+        self.places = PeakPlaces(work, stage.predictor)
         self.free = {
             storage: [o for o, why in ((RECOMPUTE, work.why_not), (OFFLOAD, work.why_no_offload)) if not why(storage)]
             for storage in work.storages().tolist()
         }
-        self.exactly = ByArithmetic(work, stage.predictor, self.places, {}, along=True, gather=False, ahead=ahead)
+        self.exactly = JointGraphMemory(work, stage.predictor, self.places, {}, along=True, gather=False, ahead=ahead)
         variables = [(storage, option) for storage, options in self.free.items() for option in options]
         self.presence = Presence(work, self.places.stock, variables, along=True, gather=False, ahead=ahead)
         self.stock, self._bytes = self.exactly({}).peaks, work.graph.storages.bytes

@@ -16,12 +16,12 @@ from scipy.sparse import csr_array
 from torch import nn
 
 import workbench
-from tests.amount import beyond
+from tests.trial_counts import beyond
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.fit import lp_bound
 from workbench.analysis.fit.budget_solver import Chooser
 from workbench.analysis.fit.layer_symmetry import Program, folded
-from workbench.analysis.fit.lp_bound import Under
+from workbench.analysis.fit.lp_bound import LimitedProgram
 from workbench.analysis.fit.milp_process import solve_whole
 from workbench.analysis.fit.rounding import SOLVED_TO
 from workbench.bench.fit.fitter import Fitter
@@ -164,7 +164,7 @@ def test_folded_answers_are_as_good_as_those_of_all_layers(name: str, monkeypatc
     once = chooser(PROGRAMS[name])
     limits = np.linspace(once.least().peak_bytes, once.stock.peak_bytes, 3).astype(int).tolist()[:-1]
     found = [once.fit(limit) for limit in limits]
-    monkeypatch.setattr(Under, "alike", lambda *_, **__: None)
+    monkeypatch.setattr(LimitedProgram, "alike", lambda *_, **__: None)
     each = chooser(PROGRAMS[name])
     for limit, point in zip(limits, found, strict=True):
         other = each.fit(limit)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import workbench
-from workbench.analysis.memory.incremental_liveness import Incremental
-from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, ByArithmetic, Places
+from workbench.analysis.memory.incremental_liveness import IncrementalLiveness
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, JointGraphMemory, PeakPlaces
 
 
 def views(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -54,8 +54,8 @@ PROGRAMS: dict[str, Callable[[], workbench.Workbench]] = {
 def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along: bool) -> None:
     stage = PROGRAMS[program]()._captured.stage
     work, graph = stage.recomputer, stage.graph
-    places = Places(work, stage.predictor)
-    exactly = ByArithmetic(work, stage.predictor, places, {}, along=along, gather=stage.gathers_again, ahead=3)
+    places = PeakPlaces(work, stage.predictor)
+    exactly = JointGraphMemory(work, stage.predictor, places, {}, along=along, gather=stage.gathers_again, ahead=3)
     free = {
         storage: [o for o, why in ((RECOMPUTE, work.why_not), (OFFLOAD, work.why_no_offload)) if not why(storage)]
         for storage in work.storages().tolist()
@@ -77,7 +77,7 @@ def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along
 def test_backward_rewrites_are_left_to_the_full_predictor() -> None:
     stage = PROGRAMS["views"]()._captured.stage
     schedule = stage.recomputer.edit((), along=True).schedule(stage.graph)
-    incremental = Incremental(stage.predictor, schedule)
+    incremental = IncrementalLiveness(stage.predictor, schedule)
     assert incremental({}, (), 0) is not None
     backward = incremental.rows[incremental.first_backward :]
     assert incremental({backward[-1]: (backward[0],)}, (), 0) is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tests.analysis.small_graphs import graph
-from workbench.analysis.memory.liveness import Predictor, Schedule, alive_at, timeline
-from workbench.core.graph import Ends, Graph, Origin, ValueFlag
+from workbench.analysis.memory.liveness import Predictor, StatementSchedule, alive_at, timeline
+from workbench.core.graph import Graph, Origin, StepBoundary, ValueFlag
 
 ARGUMENT, OUTPUT, GRADIENT = ValueFlag.ARGUMENT, ValueFlag.OUTPUT, ValueFlag.GRADIENT
 COTANGENT, SAVED = ValueFlag.COTANGENT, ValueFlag.SAVED
@@ -137,7 +137,7 @@ def test_a_joint_graph_is_split_and_freed_as_thunder_does() -> None:
 
 
 def test_a_clone_replaces_the_original_in_the_backward() -> None:
-    again = Schedule.of(range(len(JOINT.statements)), {4: [1]})
+    again = StatementSchedule.of(range(len(JOINT.statements)), {4: [1]})
     found = Predictor(JOINT).predict(again)
     assert [int(again.order[entry]) for entry in found.entries] == [0, 1, 2, 1, 4, 5, 6]
     # u is recomputed from t, which is still saved.
@@ -148,13 +148,13 @@ def test_a_clone_replaces_the_original_in_the_backward() -> None:
 
 
 def test_a_clone_of_inputs_too_saves_only_arguments() -> None:
-    found = Predictor(JOINT).predict(Schedule.of(range(len(JOINT.statements)), {4: [0, 1]}))
+    found = Predictor(JOINT).predict(StatementSchedule.of(range(len(JOINT.statements)), {4: [0, 1]}))
     assert names(found.saved.tolist()) == ["x"]
     assert found.saved_bytes == 0
 
 
 def test_a_clone_that_no_gradient_needs_does_not_run() -> None:
-    again = Schedule.of(range(len(JOINT.statements)), {6: [1]})
+    again = StatementSchedule.of(range(len(JOINT.statements)), {6: [1]})
     found = Predictor(JOINT).predict(again)
     assert not again.clone[found.entries].any()
     assert found.flops == 6
@@ -178,9 +178,9 @@ def test_a_clone_of_a_view_shares_the_storage_of_what_it_views() -> None:
     predictor = Predictor(viewed)
     rows = range(len(viewed.statements))
     assert predictor.predict().saved_bytes == 100
-    only_the_view = predictor.predict(Schedule.of(rows, {4: [1]}))
+    only_the_view = predictor.predict(StatementSchedule.of(rows, {4: [1]}))
     assert (only_the_view.saved_bytes, only_the_view.peak_bytes) == (100, predictor.predict().peak_bytes)
-    both = predictor.predict(Schedule.of(rows, {4: [0, 1]}))
+    both = predictor.predict(StatementSchedule.of(rows, {4: [0, 1]}))
     assert both.saved_bytes == 0
     assert int(both.timeline.live_bytes.max()) == 1 + 100 + 1 + 1
 
@@ -215,7 +215,7 @@ def test_gradients_are_copied_one_by_one_after_the_last_statement() -> None:
         sizes={"g": 10, "h": 4},
     )
     index = made.value_index
-    ends = Ends(
+    ends = StepBoundary(
         gradients=(index["g"], index["v"], index["v"]),
         accumulated=(index["g"], index["v"], index["v"]),
         copied_bytes=(10, 20, 0),

@@ -13,7 +13,7 @@ from workbench.analysis.graphs.reorder_graph import reordered, top_rows, with_me
 from workbench.analysis.memory.liveness import timeline
 from workbench.analysis.order import order_groups
 from workbench.analysis.order.min_peak_order import (
-    Half,
+    HalfStep,
     _beam,
     early,
     half_of,
@@ -67,7 +67,7 @@ def drawn(seed: int, count: int = 7) -> Graph:
     )
 
 
-def orders(half: Half) -> Iterator[list[int]]:
+def orders(half: HalfStep) -> Iterator[list[int]]:
     """Yield every legal order of one half."""
 
     def further(order: list[int], done: int) -> Iterator[list[int]]:
@@ -80,7 +80,7 @@ def orders(half: Half) -> Iterator[list[int]]:
     return further([], 0)
 
 
-def is_legal(half: Half, order: list[int]) -> bool:
+def is_legal(half: HalfStep, order: list[int]) -> bool:
     """Return whether each statement follows its predecessors and none is missing."""
     done = 0
     for one in order:
@@ -90,7 +90,7 @@ def is_legal(half: Half, order: list[int]) -> bool:
     return sorted(order) == in_place(half)
 
 
-def side_peak(made: Graph, half: Half, order: list[int]) -> int:
+def side_peak(made: Graph, half: HalfStep, order: list[int]) -> int:
     """Return the largest number of live bytes in the half's statements, by the timeline of the reordered graph."""
     top = top_rows(made).copy()
     start = int(np.searchsorted(top, half.rows[0]))

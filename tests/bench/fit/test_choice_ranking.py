@@ -11,7 +11,7 @@ from workbench.bench.fit.choice_ranking import options_of
 from workbench.bench.fit.fitter import Fitter
 from workbench.compiler.trace.planning_lock import Superseded
 from workbench.runs.measure import measured_rates
-from workbench.ui.tabs.ranking_tab import Ranking
+from workbench.ui.tabs.ranking_tab import RankingTask
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -67,7 +67,7 @@ def test_a_ranking_plans_only_what_arithmetic_cannot_predict(bench, monkeypatch)
     worth, planned = bench.worth(), []
     exact = worth.exact
     monkeypatch.setattr(worth, "exact", lambda choices: planned.append(choices) or exact(choices))
-    ranking = Ranking(worth, [[site] for site in bench.sites()])
+    ranking = RankingTask(worth, [[site] for site in bench.sites()])
     assert ranking.content()["left"] > 0
     while ranking.step():
         pass

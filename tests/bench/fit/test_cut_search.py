@@ -11,9 +11,9 @@ import pytest
 
 import workbench
 from workbench.bench.fit.cut_search import _PRESETS, Cut, Cuts, _kinds, beaten, compute_s, in_words, kind_of
-from workbench.bench.fit.fit_with_cuts import Among
+from workbench.bench.fit.fit_with_cuts import FitterWithCuts
 from workbench.bench.fit.fitter import Fitter
-from workbench.bench.fit.order_presets import Found
+from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.workbench import Workbench
 from workbench.errors import ChoiceError, PlanError
 from workbench.ui.tabs.fusions_tab import Fusions
@@ -189,8 +189,8 @@ def test_an_invalid_number_of_compilations_is_refused(made: Workbench, given: ob
 
 def test_cuts_never_make_a_step_longer() -> None:
     bench = opened("dropout_mlp", layers=2)
-    without = Among(bench, bench._captured, bench.machine, using=("recompute",))
-    cutting = Among(bench, bench._captured, bench.machine, using=("recompute", "cuts"), after=without)
+    without = FitterWithCuts(bench, bench._captured, bench.machine, using=("recompute",))
+    cutting = FitterWithCuts(bench, bench._captured, bench.machine, using=("recompute", "cuts"), after=without)
     gained = 0
     for share in (0.92, 1.0):
         limit = round(share * bench.plan.peak_bytes)
@@ -205,7 +205,7 @@ def test_cuts_never_make_a_step_longer() -> None:
         assert dict(told.choices) == choices
         assert told.gap >= 0
         try:
-            alone: Found | None = without.within(limit)[0]
+            alone: PresetPlan | None = without.within(limit)[0]
         except PlanError:
             alone = None
         assert alone is None or with_cuts.whole_s <= alone.whole_s

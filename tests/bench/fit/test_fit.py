@@ -24,11 +24,11 @@ import workbench
 from workbench import Workbench, cli
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.fit.budget_solver import Chooser
-from workbench.analysis.fit.lp_bound import Under
+from workbench.analysis.fit.lp_bound import LimitedProgram
 from workbench.analysis.fit.milp_process import solve, solve_whole
-from workbench.analysis.fit.option_costs import Rates
+from workbench.analysis.fit.option_costs import OptionRates
 from workbench.analysis.fit.rounding import SOLVED_TO
-from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE, JointGraphMemory, PeakPlaces
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.session.fit_request import STORAGES, size_bytes
 from workbench.errors import ChoiceError, PlanError
@@ -81,13 +81,13 @@ def chooser_of(bench: Workbench, *, hides: bool) -> Chooser:
     stage = bench._captured.stage
     work, values = stage.recomputer, stage.graph.values
     draw = np.random.default_rng(0)
-    rates = Rates(
+    rates = OptionRates(
         seconds=draw.uniform(0.1, 1.0, len(stage.graph.statements)),
         offload_bytes_per_s=16e3,
         hides=hides,
     )
-    places = Places(work, stage.predictor)
-    weigh = ByArithmetic(work, stage.predictor, places, {}, along=True, gather=False, ahead=4)
+    places = PeakPlaces(work, stage.predictor)
+    weigh = JointGraphMemory(work, stage.predictor, places, {}, along=True, gather=False, ahead=4)
     free = {
         int(s): [o for o in (RECOMPUTE, OFFLOAD) if o != RECOMPUTE or not work.why_not(int(s))] for s in work.storages()
     }
@@ -199,18 +199,18 @@ def test_nothing_is_solved_once_the_gap_is_close_enough(monkeypatch: pytest.Monk
     """The search ends as soon as the best known plan is within the requested gap."""
     bench = workbench.open("llama", device="planned", executor="torch", layers=10)
     chooser = Fitter(bench, bench._captured, bench.machine).chooser
-    limit, near, whole, alike = chooser.least().peak_bytes, 0.01, Under.whole, Under.alike
+    limit, near, whole, alike = chooser.least().peak_bytes, 0.01, LimitedProgram.whole, LimitedProgram.alike
     enough: list[bool] = []
 
     def noted(solve: Any) -> Any:
-        def solved(under: Under, *given: Any, **options: Any) -> Any:
+        def solved(under: LimitedProgram, *given: Any, **options: Any) -> Any:
             enough.append(chooser._closing.within(limit, near))
             return solve(under, *given, **options)
 
         return solved
 
-    monkeypatch.setattr(Under, "whole", noted(whole))
-    monkeypatch.setattr(Under, "alike", noted(alike))
+    monkeypatch.setattr(LimitedProgram, "whole", noted(whole))
+    monkeypatch.setattr(LimitedProgram, "alike", noted(alike))
     found = chooser.fit(limit, gap=near)
     assert found is not None
     assert chooser.gap(found, limit) <= near

@@ -13,7 +13,7 @@ from tests.cli.schemas import held
 from tests.runs.test_compare import recorded
 from workbench import cli
 from workbench.bench import SavedPlan, SideBySide, Workbench
-from workbench.bench.report.comparison import Row
+from workbench.bench.report.comparison import ComparisonRow
 from workbench.core.config import Config
 from workbench.errors import ChoiceError, ConfigError
 
@@ -39,7 +39,7 @@ def found(
         mlp_bench.undo()
 
 
-def row(rows: tuple[Row, ...], name: str, kind: str) -> Row:
+def row(rows: tuple[ComparisonRow, ...], name: str, kind: str) -> ComparisonRow:
     return next(each for each in rows if (each.name, each.kind) == (name, kind))
 
 

@@ -637,6 +637,6 @@ def test_tensors_keep_their_layout() -> None:
             },
             {"part": whole[1:], "bits": torch.empty(8, dtype=torch.int32).view(torch.float32), "made": leaf * 2},
         ]
-    made = capture_cache.tensors_of(capture_cache._written(*tables), mode)
-    assert capture_cache._written(*made) == capture_cache._written(*tables)
+    made = capture_cache.tensors_of(capture_cache._tensor_layouts(*tables), mode)
+    assert capture_cache._tensor_layouts(*made) == capture_cache._tensor_layouts(*tables)
     assert made[0]["whole"].untyped_storage()._cdata == made[1]["part"].untyped_storage()._cdata

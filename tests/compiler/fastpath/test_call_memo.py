@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench
-from tests.amount import amount
 from tests.compiler.frontend import test_module_reuse as layers
 from tests.strategies import RandomProgram, choices_for, programs
+from tests.trial_counts import amount
 from workbench.bench import Workbench
 from workbench.compiler.fastpath import call_memo
 from workbench.compiler.frontend import dynamo, fx_to_thunder, module_reuse
@@ -36,7 +36,7 @@ def all_made() -> Iterator[None]:
 
     with (
         mock.patch.object(dynamo, "traced_once", layers.each_traced),
-        mock.patch.object(call_memo, "written", made),
+        mock.patch.object(call_memo, "recorded_once", made),
     ):
         yield
 
@@ -199,7 +199,7 @@ def test_layers_that_dynamo_did_not_trace_are_recorded_once(
 
     bench, made = opened(6)
     assert opened(8)[1] == made + 2 * each_time
-    with mock.patch.object(module_reuse.Written, "blocks", return_value={}):
+    with mock.patch.object(module_reuse.ReuseCounts, "blocks", return_value={}):
         each, all_made = opened(6)
     assert made < all_made
     assert as_text(bench) == as_text(each)
@@ -235,7 +235,7 @@ def test_an_operation_is_recorded_once_for_equal_arguments() -> None:
     # Facts about an operation that are found once per process are traced too.
     workbench.open(function, x, 2, device="cpu", executor="torch")
     with (
-        mock.patch.object(call_memo, "written", count(asked, call_memo.written)),
+        mock.patch.object(call_memo, "recorded_once", count(asked, call_memo.recorded_once)),
         mock.patch.object(call_memo, "_recorded", count(recorded, call_memo._recorded)),
     ):
         bench = workbench.open(function, x, 20, device="cpu", executor="torch")

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from thunder.core import interpreter, pytree, symbol, transform_common
 
 import workbench
-from tests.amount import amount
 from tests.strategies import RandomProgram, programs
+from tests.trial_counts import amount
 from workbench.compiler.fastpath import install, passes, symbols, wait_sorting
 from workbench.compiler.interop.thunder_api import (
     IntegerProxy,
@@ -33,14 +33,14 @@ from workbench.compiler.interop.thunder_api import (
     tracectx,
     update_aliases,
 )
-from workbench.compiler.lowering import installed
+from workbench.compiler.lowering import patch_context
 from workbench.compiler.trace.bsym_memo import identity, names_in, structure_of
 
 
 @pytest.fixture(autouse=True)
 def in_force() -> Iterator[None]:
     """Run each test as a compilation of the workbench runs."""
-    with installed.installed():
+    with patch_context.installed():
         yield
 
 

@@ -24,8 +24,8 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 import workbench
-from tests.amount import amount
 from tests.strategies import NAMESPACE, RandomProgram, programs
+from tests.trial_counts import amount
 from workbench.bench import Workbench
 from workbench.compiler.driver.jit import proofs_of
 from workbench.compiler.frontend import dynamo, dynamo_session, fx_to_thunder
@@ -163,8 +163,8 @@ MENDED = ("clamp", "detach", "lerp")
 
 
 def comparable(program: RandomProgram) -> bool:
-    """Return whether both front ends give the same statements. `test_rare.py` compares the results of the other
-    programs.
+    """Return whether both front ends give the same statements. `test_uncommon_operators.py` compares the results of
+    other     programs.
 
     One front end corrects Thunder's errors, such as those with mixed precision; the other warns of them. Dynamo merges
     an argument that is passed twice, and has no node for an unused index.

@@ -16,8 +16,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import workbench
-from tests.amount import amount
 from tests.models import zoo
+from tests.trial_counts import amount
 from workbench.compiler.frontend import dynamo, module_reuse
 from workbench.compiler.frontend.dynamo import WholeGraph, whole_graph
 from workbench.compiler.frontend.module_equality import traits_of
@@ -27,9 +27,9 @@ SEEN: list[int] = []
 
 
 @contextlib.contextmanager
-def each_traced(program: Any) -> Iterator[module_reuse.Written]:
+def each_traced(program: Any) -> Iterator[module_reuse.ReuseCounts]:
     """Trace each module: a replacement for `traced_once`."""
-    yield module_reuse.Written()
+    yield module_reuse.ReuseCounts()
 
 
 def _leaf(value: Any) -> Any:

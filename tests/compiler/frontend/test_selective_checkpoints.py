@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import workbench
-from tests.amount import beyond
+from tests.trial_counts import beyond
 from workbench.errors import ProgramError
 
 ATEN = torch.ops.aten

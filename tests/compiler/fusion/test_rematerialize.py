@@ -17,13 +17,13 @@ from thunder.core import rematerialization as thunders
 from thunder.core import utils
 
 import workbench
-from tests.amount import amount
 from tests.strategies import RandomProgram, programs
+from tests.trial_counts import amount
 from workbench.compiler.api import Hooks
-from workbench.compiler.fusion.fusion_boundaries import crossings
+from workbench.compiler.fusion.fusion_crossings import crossings
 from workbench.compiler.fusion.min_cut import Network
-from workbench.compiler.fusion.rematerialize import RematOptions, Report, find_cut, rematerialize
-from workbench.compiler.trace.bsym_memo import Kept
+from workbench.compiler.fusion.rematerialize import RematOptions, RematReport, find_cut, rematerialize
+from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.errors import ProgramError
 
 FULL = settings.default.max_examples > 100
@@ -129,7 +129,7 @@ def test_both_cuts_of_a_network_have_the_cost_that_networkx_finds(network: Netwo
 
 def test_a_tie_names_the_other_cut() -> None:
     trace = partitioned(workbench.open("residual_chain", layers=1, device="cpu", executor="torchcompile"))
-    ties = {weight: Report() for weight in (0.5, 0.6)}
+    ties = {weight: RematReport() for weight in (0.5, 0.6)}
     for weight, report in ties.items():
         rematerialize(trace, RematOptions(argument_weight=weight), report)
     # The sum that crosses costs 4 bytes per element; its two arguments cost 2 + 2 at the stock weight, more above it.
@@ -143,7 +143,11 @@ def test_a_tie_names_the_other_cut() -> None:
 )
 def test_cached_cuts_equal_those_for_their_options(program: str, layers: int) -> None:
     # Each plan asks for the cuts of the one before, with another weight or another pin.
-    trace, kept, drawn = partitioned(workbench.open(program, layers=layers, executor="torchcompile")), Kept(), Random(3)
+    trace, kept, drawn = (
+        partitioned(workbench.open(program, layers=layers, executor="torchcompile")),
+        PlanMemo(),
+        Random(3),
+    )
     names = [crossing.name for crossing in crossings(trace)]
     made: list[str] = []
 
@@ -154,7 +158,7 @@ def test_cached_cuts_equal_those_for_their_options(program: str, layers: int) ->
     for _ in range(40):
         pins = {name: drawn.choice(("save", "recompute")) for name in drawn.sample(names, drawn.randrange(3))}
         options = RematOptions(argument_weight=drawn.choice((0.0, 0.5, 1.0)), pins=pins)
-        reports = Report(), Report()
+        reports = RematReport(), RematReport()
         found, anew = rematerialize(trace, options, reports[0], once), rematerialize(trace, options, reports[1])
         assert whole(found) == whole(anew)
         assert reports[0] == reports[1]

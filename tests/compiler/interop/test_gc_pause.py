@@ -25,9 +25,9 @@ def thresholds() -> Iterator[tuple[int, int, int]]:
 
 
 def test_thresholds_are_restored_when_the_outermost_block_ends(thresholds: tuple[int, int, int]) -> None:
-    @gc_pause.few_collections()
+    @gc_pause.paused_gc()
     def fails() -> None:
-        with gc_pause.few_collections():
+        with gc_pause.paused_gc():
             assert gc.get_threshold() == gc_pause.THRESHOLDS
         assert gc.get_threshold() == gc_pause.THRESHOLDS
         raise RuntimeError
@@ -41,12 +41,12 @@ def test_thresholds_are_restored_when_the_last_thread_leaves(thresholds: tuple[i
     inside, leave = threading.Event(), threading.Event()
 
     def other() -> None:
-        with gc_pause.few_collections():
+        with gc_pause.paused_gc():
             inside.set()
             leave.wait(60)
 
     thread = threading.Thread(target=other)
-    with gc_pause.few_collections():
+    with gc_pause.paused_gc():
         thread.start()
         assert inside.wait(60)
     assert gc.get_threshold() == gc_pause.THRESHOLDS
@@ -56,10 +56,10 @@ def test_thresholds_are_restored_when_the_last_thread_leaves(thresholds: tuple[i
 
 
 def test_thresholds_set_by_others_meanwhile_stay() -> None:
-    with gc_pause.few_collections(), gc_pause.few_collections():
+    with gc_pause.paused_gc(), gc_pause.paused_gc():
         gc.set_threshold(5_000, 7, 7)
     assert gc.get_threshold() == (5_000, 7, 7)
-    with gc_pause.few_collections():
+    with gc_pause.paused_gc():
         assert gc.get_threshold() == gc_pause.THRESHOLDS
     assert gc.get_threshold() == (5_000, 7, 7)
 
@@ -67,7 +67,7 @@ def test_thresholds_set_by_others_meanwhile_stay() -> None:
 @pytest.mark.parametrize("given", [(0, 10, 10), (50_000_000, 10, 10)])
 def test_a_user_with_fewer_or_no_collections_keeps_that(given: tuple[int, int, int]) -> None:
     gc.set_threshold(*given)
-    with gc_pause.few_collections():
+    with gc_pause.paused_gc():
         assert gc.get_threshold() == given
     assert gc.get_threshold() == given
 
@@ -79,7 +79,7 @@ def test_no_collection_runs_and_no_thread_starts(monkeypatch: pytest.MonkeyPatch
     gc.disable()
     try:
         for _ in range(3):
-            with gc_pause.few_collections():
+            with gc_pause.paused_gc():
                 assert not gc.isenabled()
         assert not gc.isenabled()
     finally:
@@ -105,7 +105,7 @@ def test_a_program_is_opened_without_a_collection(
     before = dynamo_config.run_gc_after_compile
     dynamo_config.run_gc_after_compile = True
     try:
-        with gc_pause.few_collections():
+        with gc_pause.paused_gc():
             gc.callbacks.append(note)
             bench = workbench.open(program, torch.ones(3, requires_grad=True), capture=capture)
             gc.callbacks.remove(note)
@@ -119,11 +119,11 @@ def test_a_program_is_opened_without_a_collection(
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_the_original_thresholds() -> None:
     before = gc.get_threshold()
-    with gc_pause.few_collections():
+    with gc_pause.paused_gc():
         child = os.fork()
         if not child:
             ok = gc.get_threshold() == before
-            with gc_pause.few_collections():
+            with gc_pause.paused_gc():
                 ok = ok and gc.get_threshold() == gc_pause.THRESHOLDS
             os._exit(not (ok and gc.get_threshold() == before))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

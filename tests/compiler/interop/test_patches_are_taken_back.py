@@ -18,8 +18,8 @@ import torch
 from thunder.core import symbol
 
 from workbench.compiler.fastpath import install
-from workbench.compiler.interop.thread_patches import Place, ThreadPatches, function, inside_module, wrapped
-from workbench.compiler.lowering import installed
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, function, inside_module, wrapped
+from workbench.compiler.lowering import patch_context
 
 _SNAPSHOT = '''\
 import functools, json, logging, sys, types, warnings
@@ -322,7 +322,7 @@ def test_a_group_of_patches_with_an_impossible_one_is_undone(tried: ThreadPatche
     def fails(*_: Any) -> Any:
         raise LookupError
 
-    broken = ThreadPatches("broken", lambda: [*tried._places(), Place(Owner, "alone", fails)])
+    broken = ThreadPatches("broken", lambda: [*tried._places(), PatchTarget(Owner, "alone", fails)])
     ThreadPatches.sets.remove(broken)
     with pytest.raises(LookupError), broken():
         pass
@@ -350,6 +350,6 @@ def test_dynamo_follows_a_function_that_programs_call() -> None:
 
 def test_nothing_is_patched_while_nobody_compiles() -> None:
     assert not install.is_hastened()
-    with installed.installed():
+    with patch_context.installed():
         assert install.is_hastened()
     assert [each.name for each in ThreadPatches.sets if each._undo] == []

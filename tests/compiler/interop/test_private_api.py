@@ -15,7 +15,7 @@ from workbench.compiler.interop import check_versions, devices, nvfuser_api, thu
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import SeamError
 from workbench.interop import torch_private
-from workbench.interop.private_api import Seam
+from workbench.interop.private_api import PrivateApi
 
 ROOT = Path(workbench.__file__).parent
 SEAMS = {
@@ -136,7 +136,7 @@ def test_symbols_known_by_name_are_thunders() -> None:
 def test_a_module_that_fails_to_import_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "of_another_version.py").write_text("None >= 1")
     monkeypatch.syspath_prepend(tmp_path)
-    seam = Seam("It", ("it",), "1", {"name": "of_another_version:name"}, {})
+    seam = PrivateApi("It", ("it",), "1", {"name": "of_another_version:name"}, {})
     (missing,) = seam.examine()
     assert missing.reason.startswith("TypeError: ")
     with pytest.raises(SeamError, match="It, which is not installed, does not have of_another_version:name"):
@@ -144,7 +144,7 @@ def test_a_module_that_fails_to_import_counts_as_missing(tmp_path: Path, monkeyp
 
 
 def test_a_moved_name_is_reported_with_both_versions() -> None:
-    moved = Seam(
+    moved = PrivateApi(
         package="Thunder",
         distributions=("lightning-thunder",),
         wanted="0.2.7",

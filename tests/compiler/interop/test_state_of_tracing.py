@@ -28,7 +28,7 @@ from workbench.compiler.interop.thunder_api import (
     torch_executor,
     tracectx,
 )
-from workbench.compiler.lowering import installed
+from workbench.compiler.lowering import patch_context
 from workbench.interop.torch_private import FakeTensorMode
 
 
@@ -66,14 +66,14 @@ def test_two_threads_that_leave_out_of_order_see_their_own_functions_and_leave_t
     seen: dict[str, set[FunctionType]] = {}
 
     def other() -> None:
-        with installed.installed(), thunder_patches.functions_run() as functions:
+        with patch_context.installed(), thunder_patches.functions_run() as functions:
             entered.set()
             may_leave.wait(60)
             interpreter.extract_code(second)
             seen["other"] = functions
 
     thread = threading.Thread(target=other)
-    with installed.installed(), thunder_patches.functions_run() as functions:
+    with patch_context.installed(), thunder_patches.functions_run() as functions:
         thread.start()
         assert entered.wait(60)
         interpreter.extract_code(first)
@@ -151,8 +151,8 @@ def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) ->
             raise NotImplementedError
         return found
 
-    thunder_patches.trace_with(program, thunder_patches.Makes(noted))
-    compiled = installed.jit(program)
+    thunder_patches.trace_with(program, thunder_patches.TraceSource(noted))
+    compiled = patch_context.jit(program)
     with pytest.raises(NotImplementedError) if fails else torch.no_grad():
         compiled(torch.randn(4, 3).t())
     assert [list(names) for names in seen] == [["x"]]
@@ -160,7 +160,7 @@ def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) ->
 
 
 def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
-    one, other = thunder_patches._InOrder("dbca"), frozenset("cfae")
+    one, other = thunder_patches._SortedSet("dbca"), frozenset("cfae")
     made = {
         "and": one & other, "or": one | other, "sub": one - other, "xor": one ^ other,
         "rand": other & one, "ror": other | one, "rsub": other - one, "rxor": other ^ one,
@@ -169,7 +169,7 @@ def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
     }  # fmt: skip
     # What a plain set makes of the operands in this order is a plain set's own.
     left = {name: each for name, each in made.items() if name not in ("rand", "ror", "rsub", "rxor")}
-    assert all(type(each) is thunder_patches._InOrder for each in left.values())
+    assert all(type(each) is thunder_patches._SortedSet for each in left.values())
     assert all(list(each) == sorted(each) for each in left.values())
     assert made["and"] == frozenset("ac")
     assert made["xor"] == made["rxor"] == frozenset("bdef")
@@ -207,7 +207,7 @@ def test_a_pass_is_left_out_for_thunders_own_compilation_and_not_for_what_is_cal
     def apply_transforms_and_build_cache_entry() -> Any:
         return passes._transform_for_operator_executor_execution(trace, [torch_executor])
 
-    with installed.installed():
+    with patch_context.installed():
         claimed = apply_transforms_and_build_cache_entry()
     assert claimed is not trace
     assert torch_executor in [bsym.sym.executor for bsym in claimed.bound_symbols]
@@ -218,7 +218,7 @@ def test_a_value_with_something_that_is_not_known_is_written_anew() -> None:
     with tracectx(traced):
         proxy = TensorProxy(shape=(3,), device=devices.cpu, dtype=dtypes.float32)
         given: dict[str, Any] = {}
-        assert call_memo._told(proxy, given, [])
+        assert call_memo._argument_key(proxy, given, [])
         proxy.__dict__["_new_in_thunder"] = 1
-        with pytest.raises(call_memo._OtherwiseError):
-            call_memo._told(proxy, given, [])
+        with pytest.raises(call_memo._NotTemplatableError):
+            call_memo._argument_key(proxy, given, [])

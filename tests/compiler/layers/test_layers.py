@@ -19,13 +19,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import workbench
-from tests.amount import amount, beyond
+from tests.compare_plans import differing, differing_graphs
 from tests.compiler.driver.test_capture_cache import workbench_process
 from tests.compiler.fastpath.test_call_memo import as_text, told
 from tests.compiler.frontend import test_module_reuse as stacks
 from tests.models import zoo
-from tests.same import differing, differing_graphs
 from tests.strategies import choices_for
+from tests.trial_counts import amount, beyond
 from workbench.analysis.equivalence.prove import Prover
 from workbench.bench import Workbench
 from workbench.compiler import api
@@ -38,7 +38,7 @@ from workbench.compiler.planner import planner as replanning
 from workbench.compiler.planner.plan import UNPROVEN
 from workbench.compiler.planner.planner import replan
 from workbench.compiler.trace.bsym_memo import NAMES, READ, made_names, names_in, read_names
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.lazy_value import LazyValue
 
 COUNT, MORE = 7, 9
 
@@ -274,10 +274,10 @@ def test_what_is_lost_in_tracing_is_found_in_the_layers_that_stayed() -> None:
     assert stage.few is not None
     assert len(stage.few.joint.bound_symbols) < len(stage.joint.bound_symbols)
     assert lost_in_tracing(stage) == ""
-    all_broken = dataclasses.replace(stage, gradients=Later(lambda: with_sums_for_products(stage.joint)), few=None)
+    all_broken = dataclasses.replace(stage, gradients=LazyValue(lambda: with_sums_for_products(stage.joint)), few=None)
     told = lost_in_tracing(all_broken)
     assert "mul computes what nothing in the program does" in told
-    few = dataclasses.replace(stage.few, gradients=Later(lambda: with_sums_for_products(stage.few.joint)))
+    few = dataclasses.replace(stage.few, gradients=LazyValue(lambda: with_sums_for_products(stage.few.joint)))
     assert lost_in_tracing(dataclasses.replace(all_broken, few=few)) == told
 
 
@@ -307,7 +307,7 @@ def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkey
 
     monkeypatch.setattr(functionalize, "grad_transform_on_trace", noted)
     if refused:
-        monkeypatch.setattr(expand_trace.Unfolder, "check", refuse)
+        monkeypatch.setattr(expand_trace.TraceExpander, "check", refuse)
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(Over, MORE), batch()
     bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
@@ -480,7 +480,7 @@ def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypat
     def refuse(self: Any, trace: Any) -> Any:
         raise detect.OtherwiseError
 
-    monkeypatch.setattr(expand_trace.Unfolder, "later", refuse)
+    monkeypatch.setattr(expand_trace.TraceExpander, "later", refuse)
     _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
     assert count == 0
 

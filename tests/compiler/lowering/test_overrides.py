@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
-from tests.amount import beyond
+from tests.trial_counts import beyond
 from workbench.errors import ProgramError
 
 pytestmark = [

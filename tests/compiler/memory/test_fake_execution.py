@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import workbench
-from tests.amount import amount
 from tests.compiler.random_programs import RandomProgram, random_programs
+from tests.trial_counts import amount
 from workbench.compiler import api
-from workbench.compiler.lowering import installed
-from workbench.compiler.memory.fake_execution import Stepped, _HandOver, step
+from workbench.compiler.lowering import patch_context
+from workbench.compiler.memory.fake_execution import ExecutedMemory, _HandOver, step
 from workbench.compiler.memory.grad_accumulation import accumulation_order
 from workbench.compiler.trace.stable_ids import is_statement
 from workbench.core.executor import why_no_nvfuser
@@ -31,12 +31,12 @@ WITHIN = 0.01
 without_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "")
 
 
-def stepped(captured: api.Capture, plan: api.Plan) -> Stepped:
+def stepped(captured: api.Capture, plan: api.Plan) -> ExecutedMemory:
     stage = captured.stage
     return step(plan.split.forward, plan.split.backward, arguments=stage.arguments, beside=stage.beside)
 
 
-def per_statement(plan: api.Plan, found: Stepped) -> tuple[list[int], list[int]]:
+def per_statement(plan: api.Plan, found: ExecutedMemory) -> tuple[list[int], list[int]]:
     """Return live and peak bytes of the graph's statements. Deletions belong to the statement before them."""
     live: list[int] = []
     peak: list[int] = []
@@ -171,7 +171,7 @@ def test_values_that_dynamo_returns_beside_its_graph_have_gradients(name: str) -
 def measured_peak(program: Any, executor: str, choices: dict[str, str]) -> int:
     function, args, kwargs = program.build()
     hooks = api.Hooks(executor, choices)
-    jitted = installed.jit(function, executors=hooks.executors(), transforms=hooks.transforms())
+    jitted = patch_context.jit(function, executors=hooks.executors(), transforms=hooks.transforms())
     stepper = Stepper(jitted, args, kwargs)
     stepper.step()
     return memory_meter.measure_peak(stepper).measured_peak_bytes

@@ -11,8 +11,16 @@ import torch
 from torch import nn
 
 import workbench
-from tests.compiler.frontend.test_parts import Mysterious
-from workbench.analysis.memory.multi_graph_memory import Backward, Forward, Freed, Inside, Made, Recorded, join
+from tests.compiler.frontend.test_graph_breaks import Mysterious
+from workbench.analysis.memory.multi_graph_memory import (
+    Backward,
+    Forward,
+    PartMemory,
+    RecordedStep,
+    StorageAllocated,
+    StorageFreed,
+    join,
+)
 from workbench.bench import PartsBench
 from workbench.runs.measure import accuracy, memory_meter
 
@@ -102,7 +110,7 @@ def test_the_peak_is_a_lower_bound_if_pytorch_runs_a_part() -> None:
     assert "at least" in repr(bench)
 
 
-def inside(*, first_backward: int, live: list[int], peak: list[int], saved: int, **places: Any) -> Inside:
+def inside(*, first_backward: int, live: list[int], peak: list[int], saved: int, **places: Any) -> PartMemory:
     known = {
         "argument": (0,),
         "output": (1,),
@@ -113,23 +121,23 @@ def inside(*, first_backward: int, live: list[int], peak: list[int], saved: int,
         **places,
     }
     sizes = np.asarray([100, 10, 10])
-    return Inside(first_backward, np.asarray(live), np.asarray(peak), saved, 0, bytes=sizes, **known)
+    return PartMemory(first_backward, np.asarray(live), np.asarray(peak), saved, 0, bytes=sizes, **known)
 
 
 def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -> None:
     # It saves 7 bytes that nobody else sees, and its argument until the first statement of the backward.
     part = inside(first_backward=1, live=[7, 3, 0], peak=[9, 8, 5], saved=7, dropped={0: 1, 2: 1})
-    recorded = Recorded(
-        (Made(1, 1000),),
+    recorded = RecordedStep(
+        (StorageAllocated(1, 1000),),
         (
-            Made(2, 100),
+            StorageAllocated(2, 100),
             Forward("part1", 1, (2,), (3,)),
-            Made(3, 10),
-            Freed(2),
-            Made(4, 10),
+            StorageAllocated(3, 10),
+            StorageFreed(2),
+            StorageAllocated(4, 10),
             Backward(1, (4,)),
-            Freed(4),
-            Made(5, 100),
+            StorageFreed(4),
+            StorageAllocated(5, 100),
         ),
         (),
     )
@@ -141,6 +149,6 @@ def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -
 
 
 def test_a_part_that_pytorch_runs_makes_the_peak_a_lower_bound() -> None:
-    assert join(Recorded((Made(1, 8),), (), ("part2",)), {}).at_least
-    nothing = join(Recorded((Made(1, 8),), (), ()), {})
+    assert join(RecordedStep((StorageAllocated(1, 8),), (), ("part2",)), {}).at_least
+    nothing = join(RecordedStep((StorageAllocated(1, 8),), (), ()), {})
     assert (nothing.peak_bytes, nothing.at_least, nothing.peak_part) == (8, False, "")

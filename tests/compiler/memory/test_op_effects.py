@@ -106,13 +106,13 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the names of statements that run to find facts, with an empty cache."""
     monkeypatch.setattr(facts_module, "_found", {})
     names: list[str] = []
-    run = facts_module._Walk.run
+    run = facts_module._StorageWalk.run
 
     def counted(walk: Any, bsym: Any, *args: Any) -> Any:
         names.append(bsym.sym.name)
         return run(walk, bsym, *args)
 
-    monkeypatch.setattr(facts_module._Walk, "run", counted)
+    monkeypatch.setattr(facts_module._StorageWalk, "run", counted)
     return names
 
 

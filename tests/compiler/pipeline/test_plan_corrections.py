@@ -17,7 +17,7 @@ import workbench
 from workbench.cli import main
 from workbench.compiler.trace.corrections import DRAWS, KINDS
 from workbench.core.executor import why_no_nvfuser
-from workbench.ui.controls.figure_strip import Against, figures
+from workbench.ui.controls.figure_strip import Baseline, figures
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "corrections.md"
 
@@ -202,7 +202,9 @@ def test_reports_saved_plans_and_the_screen_show_them(tmp_path: Path) -> None:
     assert found.reason in bench.report(tmp_path / "page.html").read_text()
     kept = workbench.open(tmp_path / "clamped.plan.json")
     assert found.reason in kept.report(tmp_path / "kept.html").read_text()
-    assert found.reason in json.dumps(figures(bench.plan, None, Against("stock", bench.stock_plan), same_choices=False))
+    assert found.reason in json.dumps(
+        figures(bench.plan, None, Baseline("stock", bench.stock_plan), same_choices=False)
+    )
 
 
 def test_the_command_line_shows_them(capsys: pytest.CaptureFixture[str]) -> None:

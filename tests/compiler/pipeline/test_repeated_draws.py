@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import workbench
-from tests.amount import beyond
+from tests.trial_counts import beyond
 from workbench.analysis.equivalence.prove import fault
 from workbench.bench import Workbench
 from workbench.compiler.interop.thunder_api import prims

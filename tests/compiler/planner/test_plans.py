@@ -22,11 +22,11 @@ from thunder.executors.torch_compile import TorchCompileExecutor
 from thunder.extend import FusionExecutor
 
 import workbench
-from tests.amount import amount
 from tests.strategies import RandomProgram, programs
+from tests.trial_counts import amount
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
-from workbench.compiler.fusion.executors import Control, FusionOptions, region_executor
-from workbench.compiler.lowering import installed
+from workbench.compiler.fusion.executors import ExecutorState, FusionOptions, region_executor
+from workbench.compiler.lowering import patch_context
 from workbench.compiler.trace.validate import validate
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ChoiceError, PlanError, ProgramError
@@ -51,7 +51,7 @@ class Stock(TorchCompileExecutor):
 
     def __init__(self) -> None:
         super().__init__("torchcompile_stock")
-        self._ours = region_executor(Control(lambda trace: FusionOptions()))
+        self._ours = region_executor(ExecutorState(lambda trace: FusionOptions()))
         self._implmap = self._ours.implmap
 
     def can_fuse(self, bsym: Any) -> bool:
@@ -77,7 +77,7 @@ def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[lis
         executors = [Stock(), *executors]
     jitted = thunder.jit(function, executors=executors, transforms=[WholeNumbers()])
     # Values have the names of a plan, in which parameters are named by their paths.
-    with installed.installed():
+    with patch_context.installed():
         jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
     sides = [thunder.last_traces(jitted), thunder.last_backward_traces(jitted)]
     # Without a backward, the last forward trace is the one with torch types.

@@ -18,13 +18,13 @@ from workbench.bench import Workbench
 from workbench.compiler.api import proofs_of
 from workbench.compiler.interop.thunder_api import TraceCtx, from_trace
 from workbench.compiler.memory.graph_builder import read_execution
-from workbench.compiler.pipeline.lever_context import Stage
+from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.planner.planner import replan
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import PlanError
 from workbench.levers.saved import Saved
 from workbench.summary import proof_text
-from workbench.ui.controls.figure_strip import Against, figures
+from workbench.ui.controls.figure_strip import Baseline, figures
 
 
 def step(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,7 @@ def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a lever wrong as soon as anything is chosen: it swaps the arguments of the first `sub`."""
     right = Saved.before_fusion
 
-    def swapped(self: Saved, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def swapped(self: Saved, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         edited = from_trace(right(self, trace, choices, stage))
         edited.bound_symbols = [
             bsym.from_bsym(args=bsym.args[::-1]) if choices and bsym.sym.name == "sub" else bsym
@@ -226,7 +226,7 @@ def test_a_pending_proof_is_shown_as_pending_everywhere(bench: Workbench) -> Non
     document = made.to_json()
     assert (document["proven"], document["rules"], document["fault"]) == (False, [], "")
     assert proof_text(document["proven"], document["rules"], document["fault"]) == "not proven yet"
-    shown = figures(made, None, Against("stock", bench.stock_plan), same_choices=True)
+    shown = figures(made, None, Baseline("stock", bench.stock_plan), same_choices=True)
     (accuracy,) = (figure for figure in shown if figure["key"] == "accuracy")
     assert [value["text"] for value in accuracy["values"] if value.get("kind") == "equal to stock"] == [
         "not proven yet"

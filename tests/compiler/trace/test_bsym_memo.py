@@ -17,10 +17,10 @@ from workbench.compiler import api
 from workbench.compiler.fastpath import final_claim as last_pass_module
 from workbench.compiler.fastpath.final_claim import last_pass
 from workbench.compiler.fusion import executors as fusion
-from workbench.compiler.fusion.fusion_passes import KeptPasses, Regions
+from workbench.compiler.fusion.fusion_passes import MemoizedPasses, Regions
 from workbench.compiler.interop.thunder_api import _transform_for_operator_executor_execution, dead_code, from_trace
 from workbench.compiler.pipeline import compilation
-from workbench.compiler.trace.bsym_memo import PLANS, Kept, Structure, ids, structure_of
+from workbench.compiler.trace.bsym_memo import PLANS, PlanMemo, Structure, ids, structure_of
 from workbench.errors import ChoiceError
 
 SETS = 8
@@ -70,7 +70,7 @@ def test_a_plan_after_others_equals_the_plan_on_its_own(
     draw, planned = random.Random(7), 0
     for _ in range(SETS):
         choices = random_choices(bench, draw)
-        alone = dataclasses.replace(captured, kept=Kept(), bases=OrderedDict(), _prover=None)
+        alone = dataclasses.replace(captured, kept=PlanMemo(), bases=OrderedDict(), _prover=None)
         expected = outcome(functools.partial(api.plan, alone, choices))
         assert outcome(functools.partial(bench.plan_under, choices)) == expected
         planned += not isinstance(expected, str)
@@ -82,7 +82,7 @@ def test_statements_that_a_choice_does_not_touch_are_partitioned_once(monkeypatc
     bench = workbench.open("llama", layers=1, device="planned", executor="nvfuser")
     partitioned: list[int] = []
     cut: list[int] = []
-    partition, rematerialize = KeptPasses.partition, fusion.rematerialize
+    partition, rematerialize = MemoizedPasses.partition, fusion.rematerialize
 
     def counted(self: Any, trace: Any) -> Any:
         partitioned.append(len(trace.bound_symbols))
@@ -92,7 +92,7 @@ def test_statements_that_a_choice_does_not_touch_are_partitioned_once(monkeypatc
         cut.append(len(trace.bound_symbols))
         return rematerialize(trace, *others)
 
-    monkeypatch.setattr(KeptPasses, "partition", counted)
+    monkeypatch.setattr(MemoizedPasses, "partition", counted)
     monkeypatch.setattr(fusion, "rematerialize", counted_too)
 
     def planned(lever: str, option: str) -> None:
@@ -113,7 +113,7 @@ def statements(trace: Any) -> list[Any]:
     return lines + [(set(b.tags), b.source_filename, b.source_positions) for b in trace.bound_symbols]
 
 
-def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], kept: Kept | None) -> Any:
+def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], kept: PlanMemo | None) -> Any:
     """Run the last pass and compare it with Thunder's, names included."""
     own = from_trace(trace)
     own.names, own.bound_symbols = set(trace.names), list(trace.bound_symbols)
@@ -129,9 +129,9 @@ def test_an_unknown_statement_in_the_last_pass_is_left_to_thunder(monkeypatch: p
     bench = workbench.open("mlp", layers=1, device="cpu")
 
     def unknown(*_: Any) -> Any:
-        raise last_pass_module._Unknown
+        raise last_pass_module._UnsupportedStatementError
 
-    monkeypatch.setattr(last_pass_module._Pass, "_executed", unknown)
+    monkeypatch.setattr(last_pass_module._ClaimWalk, "_executed", unknown)
     passes: list[int] = []
     monkeypatch.setattr(compilation, "last_pass", functools.partial(held_to_thunders, passes))
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
@@ -240,7 +240,7 @@ def fusions(plan: Any) -> list[Any]:
 
 def test_entries_that_no_plan_uses_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 1)
-    kept, made = Kept(), []
+    kept, made = PlanMemo(), []
 
     def ask(key: object) -> Any:
         return kept.once(ids([key]), key, lambda: made.append(key) or len(made))
@@ -288,6 +288,6 @@ def test_duplicates_outside_fusions_are_found_as_in_thunder() -> None:
     assert len(redundant) > 2
     ours = [
         (left.sym.name, [a.name for a in left.flat_proxy_args], left.output.name)
-        for left in Regions(Kept()).without_repeats(trace).bound_symbols[:-1]
+        for left in Regions(PlanMemo()).without_repeats(trace).bound_symbols[:-1]
     ]
     assert ours == [each for each in theirs if each is not None]

@@ -28,7 +28,7 @@ from workbench.ui.controls.controls import Controls
 from workbench.ui.controls.messages import words_of_change
 from workbench.ui.graph import graph_view
 from workbench.ui.graph.graph_view import GraphView
-from workbench.ui.graph.layout_arrays import Style
+from workbench.ui.graph.layout_arrays import ArcStyle
 from workbench.ui.graph.node_names import next_option, node_ids
 from workbench.ui.tabs import passes_tab, tables
 from workbench.ui.tabs.tables import site_rows, trace_lines
@@ -138,7 +138,7 @@ def test_a_click_is_shown_before_it_is_planned(unplanned, monkeypatch):
     gain = bench.worth().quick({site.id: "recompute"})
     app.graph._receive(None, {"type": "turn", "id": site.id}, [])
     assert bench.plan is now
-    assert app.graph.asked == {site.id: Style.RECOMPUTED}
+    assert app.graph.asked == {site.id: ArcStyle.RECOMPUTED}
     assert figure(app, "saved")["text"] == f"≈ {human_bytes(now.saved_bytes + gain.saved_bytes)}"
     assert figure(app, "peak")["kind"] == "estimated"
     older = {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
@@ -198,7 +198,7 @@ def test_a_click_among_fused_statements_draws_its_arc_at_once_and_greys_the_figu
     slow, site = Slow(bench, monkeypatch), legal(bench)
     app._on_message({"type": "choose", "id": site.id, "option": "recompute"})
     assert bench.plan is now
-    assert app.graph.asked == {site.id: Style.RECOMPUTED}
+    assert app.graph.asked == {site.id: ArcStyle.RECOMPUTED}
     assert figure(app, "saved")["kind"] == "predicted"
     older = {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
     assert {"peak", "saved", "fusions"} <= older
@@ -310,7 +310,7 @@ def test_an_offloaded_value_passes_the_cpu_to_its_reload(app, bench):
     bench.choose({site.id: "offload"})
     arcs = app.graph.layout_shown.arcs
     arc = [bench.plan.sites[numbers[0]].id for numbers in arcs.sites].index(site.id)
-    assert arcs.style[arc] == Style.OFFLOADED
+    assert arcs.style[arc] == ArcStyle.OFFLOADED
     target = app.graph.layout_shown.nodes.statement[arcs.target[arc]]
     assert bench.plan.graph.statements.kind[target] == Kind.RELOAD
     assert "32.0 KiB" in figure(app, "offload")["text"]

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 import workbench as wb
 from tests.runs.test_compare import around, recorded
-from tests.runs.test_following import live
+from tests.runs.test_run_observers import live
 from tests.ui.apps import figure, legal, look, strip, until
 from workbench.cli import entry
 from workbench.errors import RunError

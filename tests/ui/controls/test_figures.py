@@ -12,7 +12,7 @@ from tests.runs.test_compare import around, recorded
 from workbench.runs.log import event_log, events
 from workbench.runs.process import request, run_control, run_store
 from workbench.runs.process.run_control import Run
-from workbench.ui.controls.figure_strip import Against, Before, figures
+from workbench.ui.controls.figure_strip import Baseline, PreviousRun, figures
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def bench() -> wb.Workbench:
     return wb.open("mlp", device="cpu", layers=1)
 
 
-def step(bench: wb.Workbench, run: Run, against: Against) -> dict[str, Any]:
+def step(bench: wb.Workbench, run: Run, against: Baseline) -> dict[str, Any]:
     shown = figures(bench.plan, run, against, same_choices=True)
     return next(figure for figure in shown if figure["key"] == "step")["values"][0]
 
@@ -31,7 +31,7 @@ def step(bench: wb.Workbench, run: Run, against: Against) -> dict[str, Any]:
 def test_a_step_of_another_time_is_red_or_green_only_beyond_noise(bench, tmp_path: Path, center, text, tone) -> None:
     pinned = recorded(tmp_path / "before", around(1.0), yardstick_s=50e-6)
     run = recorded(tmp_path / "now", around(center), yardstick_s=51e-6)
-    value = step(bench, run, Against("pinned: before", None, pinned))
+    value = step(bench, run, Baseline("pinned: before", None, pinned))
     assert text in value["delta"]
     assert (value["delta_vs"], value["delta_tone"]) == ("vs pinned: before", tone)
     assert "not measured interleaved" in value["delta_tip"]
@@ -45,14 +45,14 @@ def test_a_step_against_stock_has_the_verdict_of_the_interleaved_runs(bench, tmp
     interval = {"ratio_low": ratio - 0.1, "ratio_high": ratio + 0.1}
     beside = events.VariantTimes(t_s=1.5, name="stock", step_s=ratio, samples_s=[ratio], ratio=ratio, **interval)
     run = recorded(tmp_path / "now", around(1.0), beside)
-    value = step(bench, run, Against("stock", bench.stock_plan, interleaved="stock"))
+    value = step(bench, run, Baseline("stock", bench.stock_plan, interleaved="stock"))
     assert value["delta"].startswith(text)
     assert (value["delta_vs"], value["delta_tone"]) == ("vs stock", tone)
 
 
 def test_a_run_is_not_compared_with_itself_read_again(bench, tmp_path: Path) -> None:
     run = recorded(tmp_path / "now", around(1.0), events.Compiled(t_s=1.5, compile_s=2.0, attributed=1.0, stages=[]))
-    shown = figures(bench.plan, run, Against("pinned: now", None, run_store.open(run.run_dir)), same_choices=True)
+    shown = figures(bench.plan, run, Baseline("pinned: now", None, run_store.open(run.run_dir)), same_choices=True)
     assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
 
 
@@ -61,7 +61,7 @@ def test_compile_times_have_one_sample_and_no_colour(bench, tmp_path: Path) -> N
         recorded(tmp_path / name, around(1.0), events.Compiled(t_s=1.5, compile_s=s, attributed=1.0, stages=[]))
         for name, s in (("before", 2.0), ("now", 3.65))
     ]
-    shown = figures(bench.plan, runs[1], Against("stock", bench.stock_plan, runs[0]), same_choices=True)
+    shown = figures(bench.plan, runs[1], Baseline("stock", bench.stock_plan, runs[0]), same_choices=True)
     value = next(figure for figure in shown if figure["key"] == "compile")["values"][0]
     assert (value["delta"], value["delta_tone"]) == ("+1.65 s", "even")
     assert "no verdict" in value["delta_tip"]
@@ -71,15 +71,15 @@ def test_a_pin_for_another_variant_of_the_program_is_not_a_baseline_of_plans(ben
     pinned = recorded(tmp_path / "other", around(1.0))
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})
-    shown = figures(bench.plan, None, Against("pinned: other", None, pinned), same_choices=True)
+    shown = figures(bench.plan, None, Baseline("pinned: other", None, pinned), same_choices=True)
     bench.undo()
     assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
 
 
 def test_old_measurements_stay_until_the_current_run_replaces_them(bench, tmp_path: Path) -> None:
-    stock = Against("stock", bench.stock_plan)
+    stock = Baseline("stock", bench.stock_plan)
     compiled = events.Compiled(t_s=1.5, compile_s=2.0, attributed=1.0, stages=[])
-    before = Before(recorded(tmp_path / "before", around(1.0), compiled), same_choices=False)
+    before = PreviousRun(recorded(tmp_path / "before", around(1.0), compiled), same_choices=False)
     folder = request.prepare(tmp_path / "now", bench.program)
 
     def shown() -> dict[str, dict[str, Any]]:
@@ -101,5 +101,5 @@ def test_a_copy_below_a_microsecond_is_not_shown_as_zero_time() -> None:
     id = next(site.id for site in bench.sites("saved") if site.values and "offload" not in site.illegal)
     bench.choose({id: "offload"})
     assert bench.plan.counts["offloaded_bytes"] > 0
-    shown = {one["key"]: one for one in figures(bench.plan, None, Against("stock", None), same_choices=True)}
+    shown = {one["key"]: one for one in figures(bench.plan, None, Baseline("stock", None), same_choices=True)}
     assert [value["text"] for value in shown["offload"]["values"]][1] == "< 1 µs"

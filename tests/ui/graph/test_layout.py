@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench
-from tests.amount import amount
+from tests.trial_counts import amount
 from tests.ui.synthetic import Builder, llama
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
 from workbench.core.lever import Site
 from workbench.ui.graph.layout import block_key, compute
-from workbench.ui.graph.layout_arrays import Columns, Layout, Shape, Style
+from workbench.ui.graph.layout_arrays import ArcShape, ArcStyle, Columns, GraphLayout
 from workbench.ui.graph.module_labels import modules_of
 from workbench.ui.graph.payload import payload
 
@@ -53,7 +53,7 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
     return made.graph(), tuple(sites)
 
 
-def overlaps(layout: Layout) -> int:
+def overlaps(layout: GraphLayout) -> int:
     """Count neighbours in a column of which the lower begins before the upper ends."""
     count = 0
     for side in (FORWARD, BACKWARD):
@@ -112,8 +112,8 @@ def test_each_arc_starts_at_its_node_at_a_height_of_its_own(made, views):
     assert (arcs.y0 >= nodes.y[arcs.source]).all()
     assert (arcs.y0 <= (nodes.y + nodes.height)[arcs.source]).all()
     ends = arcs.target >= 0
-    assert (arcs.shape[~ends] == Shape.STUB).all()
-    cross = ends & (arcs.shape == Shape.CROSS)
+    assert (arcs.shape[~ends] == ArcShape.STUB).all()
+    cross = ends & (arcs.shape == ArcShape.CROSS)
     assert (nodes.side[arcs.source[cross]] != nodes.side[arcs.target[cross]]).all()
 
 
@@ -164,7 +164,7 @@ def test_a_recomputed_value_has_a_dashed_arc_to_its_recomputation():
     graph, sites = llama(1, recompute=frozenset({id}))
     layout = compute(graph, sites)
     arc = next(i for i, group in enumerate(layout.arcs.sites) if sites[group[0]].id == id)
-    assert layout.arcs.style[arc] == Style.RECOMPUTED
+    assert layout.arcs.style[arc] == ArcStyle.RECOMPUTED
     target = layout.nodes.statement[layout.arcs.target[arc]]
     assert graph.statements.name[target] == "torch.silu"
     assert graph.statements.side[target] == BACKWARD
@@ -242,7 +242,7 @@ def test_a_hidden_view_passes_edges_and_arcs_to_the_statements_of_its_storage():
 SILU = frozenset(f"saved:layers.{layer}.mlp/silu#0" for layer in range(4))
 
 
-def places(graph: Graph, layout: Layout) -> dict[str, tuple[float, float]]:
+def places(graph: Graph, layout: GraphLayout) -> dict[str, tuple[float, float]]:
     """Return the place of each block: its upper edge and its height."""
     keys = [block_key(graph, origin) for origin in layout.blocks.origin.tolist()]
     return dict(zip(keys, zip(layout.blocks.y.tolist(), layout.blocks.height.tolist(), strict=True), strict=True))
@@ -274,7 +274,7 @@ def test_modules_precede_their_submodules_and_count_their_statements():
         assert sum(module.forward for module in inner) <= layer.forward
         assert sum(module.saved_bytes for module in inner if module.depth == 1) <= layer.saved_bytes
     assert sum(layer.forward for layer in layers) > 0
-    crossing = (layout.arcs.shape == Shape.CROSS) & (layout.arcs.style == Style.SAVED)
+    crossing = (layout.arcs.shape == ArcShape.CROSS) & (layout.arcs.style == ArcStyle.SAVED)
     outside = sum(module.saved_bytes for module in found if module.depth == 0)
     assert outside == layout.arcs.bytes[crossing].sum() - unscoped_bytes(made[0], layout, crossing)
 

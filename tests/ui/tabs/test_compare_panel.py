@@ -14,13 +14,13 @@ from tests.ui.page import page as page_text
 from workbench.bench import Workbench
 from workbench.errors import ConfigError, RunError
 from workbench.ui.tabs import compare_panel as ui_beside
-from workbench.ui.tabs.compare_panel import Beside
+from workbench.ui.tabs.compare_panel import ComparePanel
 
 
 @pytest.fixture(scope="module")
-def beside(mlp_bench: Workbench) -> Beside:
+def beside(mlp_bench: Workbench) -> ComparePanel:
     """A comparison with two stored plans: one value recomputed, and the same in another order."""
-    found = Beside(mlp_bench)
+    found = ComparePanel(mlp_bench)
     site = next(s.id for s in mlp_bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
     mlp_bench.choose({site: "recompute"})
     found.keep()
@@ -31,15 +31,15 @@ def beside(mlp_bench: Workbench) -> Beside:
 
 
 @pytest.fixture(scope="module")
-def content(beside: Beside) -> dict[str, Any]:
+def content(beside: ComparePanel) -> dict[str, Any]:
     return beside.compare(["stock", "kept 1", "kept 2"], [])
 
 
-def test_plans_are_listed_and_stored_by_their_choices(beside: Beside) -> None:
+def test_plans_are_listed_and_stored_by_their_choices(beside: ComparePanel) -> None:
     assert [plan["key"] for plan in beside.plans()] == ["now", "stock", "kept 1", "kept 2"]
 
 
-def test_figures_equal_those_of_the_plans(mlp_bench: Workbench, beside: Beside, content: dict[str, Any]) -> None:
+def test_figures_equal_those_of_the_plans(mlp_bench: Workbench, beside: ComparePanel, content: dict[str, Any]) -> None:
     assert content["names"] == ["stock", "kept 1", "kept 2"]
     assert content["base"] == "stock"
     assert beside.found is not None
@@ -58,12 +58,14 @@ def test_statements_are_aligned_and_differences_marked(mlp_bench: Workbench, con
     assert all(row["alike"] for row in rows if all("differs" not in cell["mark"] for cell in row["cells"]))
 
 
-def test_the_baseline_can_be_changed(beside: Beside) -> None:
+def test_the_baseline_can_be_changed(beside: ComparePanel) -> None:
     assert beside.compare(["stock", "kept 1"], [], "kept 1")["base"] == "kept 1"
     assert beside.compare(["stock", "kept 1"], [], "kept 9")["base"] == "stock"
 
 
-def test_differing_statements_come_first_if_there_are_many(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differing_statements_come_first_if_there_are_many(
+    beside: ComparePanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ui_beside, "MOST_ROWS", 3)
     steps = beside.compare(["stock", "kept 2"], [])["steps"]
     assert len(steps["rows"]) == 3
@@ -72,7 +74,7 @@ def test_differing_statements_come_first_if_there_are_many(beside: Beside, monke
 
 
 def test_missing_plans_are_reported(mlp_bench: Workbench, tmp_path: Path) -> None:
-    fresh = Beside(mlp_bench)
+    fresh = ComparePanel(mlp_bench)
     with pytest.raises(RunError, match="nothing is side by side"):
         fresh.write(str(tmp_path / "page.html"))
     key = fresh.keep()
@@ -81,7 +83,7 @@ def test_missing_plans_are_reported(mlp_bench: Workbench, tmp_path: Path) -> Non
         fresh.compare(["now", key], [])
 
 
-def test_the_page_replaces_an_earlier_page_and_no_other_file(beside: Beside, tmp_path: Path) -> None:
+def test_the_page_replaces_an_earlier_page_and_no_other_file(beside: ComparePanel, tmp_path: Path) -> None:
     beside.compare(["stock", "kept 1"], [])
     path = beside.write(str(tmp_path / "page.html"))
     assert "Statements in step" in path.read_text()
@@ -94,7 +96,7 @@ def test_the_page_replaces_an_earlier_page_and_no_other_file(beside: Beside, tmp
 
 
 @pytest.fixture
-def mount(blank: Page, tmp_path: Path, beside: Beside, content: dict[str, Any]) -> Callable[..., Page]:
+def mount(blank: Page, tmp_path: Path, beside: ComparePanel, content: dict[str, Any]) -> Callable[..., Page]:
     def open_page(*, dark: bool = False, shown: bool = True) -> Page:
         row = {"folder": "/run", "name": "first", "choices": [], "note": "", "state": "done", "accuracy": "ok"}
         listed = {"rows": [row], "plans": beside.plans(), "beside": content if shown else None}

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.ui.widgets.downsample import PER_PIXEL, Curve, in_sight
+from workbench.ui.widgets.downsample import PER_PIXEL, SampledCurve, in_sight
 
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50)), min_size=1, max_size=300)
 
 
-def curve_of(steps: list[tuple[int, int]]) -> Curve:
+def curve_of(steps: list[tuple[int, int]]) -> SampledCurve:
     along, heights = np.asarray(steps, np.int64).T
-    return Curve(np.cumsum(along), heights)
+    return SampledCurve(np.cumsum(along), heights)
 
 
 @given(STEPS, st.integers(1, 40))
@@ -49,7 +49,7 @@ def test_the_visible_part_has_its_points_and_one_on_each_side(steps, start, span
 
 
 def test_a_million_points_are_reduced_to_the_number_of_pixels():
-    curve = Curve(np.arange(1_000_000), np.random.default_rng(1).integers(0, 1 << 40, 1_000_000))
+    curve = SampledCurve(np.arange(1_000_000), np.random.default_rng(1).integers(0, 1 << 40, 1_000_000))
     rows, whole = in_sight(curve, 0, 999_999, 1000)
     assert not whole
     assert len(rows) <= PER_PIXEL * 1001
@@ -61,5 +61,5 @@ def test_a_million_points_are_reduced_to_the_number_of_pixels():
 
 @pytest.mark.parametrize("points", [0, 1])
 def test_a_few_points_are_all_kept(points):
-    rows, whole = in_sight(Curve(np.arange(points), np.zeros(points, np.int64)), 0, 1, 5)
+    rows, whole = in_sight(SampledCurve(np.arange(points), np.zeros(points, np.int64)), 0, 1, 5)
     assert (rows.tolist(), whole) == (list(range(points)), True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench.bench.fit.fit_with_cuts import Among
+from workbench.bench.fit.fit_with_cuts import FitterWithCuts
 from workbench.errors import DefectError
 from workbench.runs.process import run_store
 from workbench.ui.app.app import App
@@ -115,7 +115,7 @@ def test_a_curve_that_fails_reports_the_reason_and_leaves_the_earlier_one(
 ) -> None:
     tab, _ = tab_of(opened)
     points = tab.plot.content["sources"]["points"]
-    monkeypatch.setattr(Among, "least", failing)
+    monkeypatch.setattr(FitterWithCuts, "least", failing)
     tab.panel._handle_custom_msg({"type": "each"}, [])
     until(lambda: tab.panel.content["state"] == "failed")
     assert "KeyError: (81, 'offload')" in tab.panel.content["error"]
@@ -131,13 +131,13 @@ def test_a_curve_that_fails_reports_the_reason_and_leaves_the_earlier_one(
 
 
 def test_a_curve_that_fails_after_some_points_keeps_them(opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    within = Among.within
+    within = FitterWithCuts.within
 
-    def some(among: Among, limit_bytes: int) -> object:
+    def some(among: FitterWithCuts, limit_bytes: int) -> object:
         return failing() if len(seen) == 3 else (seen.append(limit_bytes), within(among, limit_bytes))[1]
 
     seen: list[int] = []
-    monkeypatch.setattr(Among, "within", some)
+    monkeypatch.setattr(FitterWithCuts, "within", some)
     curve = opened.curve(points=6)
     with pytest.raises(DefectError, match=r"KeyError: \(81, 'offload'\) \(test_fit_tab.py:"):
         curve.wait(60)

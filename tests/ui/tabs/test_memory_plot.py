@@ -15,7 +15,7 @@ import workbench
 from tests.browser.chromium import find_chromium
 from tests.ui.apps import legal
 from tests.ui.memory_page import Shown
-from workbench.ui.controls.figure_strip import Against
+from workbench.ui.controls.figure_strip import Baseline
 from workbench.ui.tabs.memory_tab import MemoryTab
 
 pytestmark = pytest.mark.browser
@@ -31,7 +31,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
     tab = MemoryTab()
     run = SimpleNamespace(statement_peak_bytes=[], timeline=(TIMES_S, LIVE))
-    tab.show(bench.plan, Against("stock", None), run)  # type: ignore[arg-type]
+    tab.show(bench.plan, Baseline("stock", None), run)  # type: ignore[arg-type]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 960, "height": 500})
@@ -121,7 +121,7 @@ def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path:
     bench.choose({legal(bench).id: "recompute"})
     tab = MemoryTab()
     run = SimpleNamespace(statement_peak_bytes=[1 << 12] * 40, timeline=None)
-    pinned = Against("pinned: 20261125-074213-Qwen3ForCausalLM", stock)
+    pinned = Baseline("pinned: 20261125-074213-Qwen3ForCausalLM", stock)
     tab.show(bench.plan, pinned, run, same_choices=False)  # type: ignore[arg-type]
     browser = shown.page.context.browser
     assert browser is not None

@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 
 from tests.ui.page import UI
 from tests.ui.page import page as page_text
-from workbench.ui.controls.figure_strip import Against, _fusions, _step_time
+from workbench.ui.controls.figure_strip import Baseline, _fusions, _step_time
 from workbench.ui.controls.help import TABS
 
 pytestmark = pytest.mark.browser
@@ -86,7 +86,7 @@ def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
 
 def test_the_interval_of_a_step_is_not_cut_in_the_strip(mount):
     run: Any = SimpleNamespace(times={"step_s": 0.0581, "low_s": 0.0458, "high_s": 0.108}, against={}, beside_load="")
-    values = _step_time(run, "measured", Against("stock", None))
+    values = _step_time(run, "measured", Baseline("stock", None))
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcde"]
     page = mount("strip", {"figures": [{"key": "step", "title": "Step time", "values": values}, *others]}, CELL)
     step = page.locator("[data-figure=step]")
@@ -118,7 +118,7 @@ def test_each_figure_of_a_program_on_ranks_is_marked_predicted_without_cuts(moun
 def test_figures_are_not_cut_in_a_small_window(mount, width: int):
     """A window 520 pixels wide leaves 372 pixels to a tab."""
     run: Any = SimpleNamespace(times={"step_s": 0.095, "low_s": 0.0433, "high_s": 0.154}, against={}, beside_load="")
-    figures = [{"key": "step", "title": "Step time", "values": _step_time(run, "measured", Against("stock", None))}]
+    figures = [{"key": "step", "title": "Step time", "values": _step_time(run, "measured", Baseline("stock", None))}]
     checked = [
         ("ok", "measured"),
         ("4.8e-07", "largest error"),

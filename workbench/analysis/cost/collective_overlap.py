@@ -30,7 +30,7 @@ _TRAFFIC = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0, "all_to
 
 
 @dataclasses.dataclass(frozen=True)
-class Costs:
+class StatementSeconds:
     """Seconds of each statement, by row of the graph; members of fusions cost nothing by themselves.
 
     Attributes
@@ -43,12 +43,12 @@ class Costs:
     compute_s: NDArray[np.float64]
     communication_s: NDArray[np.float64]
 
-    def reordered(self, rows: NDArray[np.intp]) -> Costs:
+    def reordered(self, rows: NDArray[np.intp]) -> StatementSeconds:
         """The same for the graph with its rows in another order."""
-        return Costs(self.host_s[rows], self.compute_s[rows], self.communication_s[rows])
+        return StatementSeconds(self.host_s[rows], self.compute_s[rows], self.communication_s[rows])
 
 
-def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration | None = None) -> Costs:
+def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration | None = None) -> StatementSeconds:
     """Roofline costs: a kernel takes its operations or its bytes at the machine's peak, whichever is longer.
 
     Parameters
@@ -81,7 +81,7 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
         among = ranks if group < 0 else graph.groups[group]
         moved = factor * _full_bytes(graph, row) * (among - 1) / among
         communication[row] = machine.latency_s + moved / machine.link_bytes_per_s
-    return Costs(np.where(top, machine.launch_s, 0.0), compute, communication)
+    return StatementSeconds(np.where(top, machine.launch_s, 0.0), compute, communication)
 
 
 def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
@@ -177,7 +177,7 @@ def _rows(graph: Graph) -> NDArray[np.intp]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class IssueOrder:
     """Fit between the order in which collectives are issued and the order in which their results are used.
 
     Attributes
@@ -198,7 +198,7 @@ class Order:
     distances: tuple[int, ...]
 
 
-def order(graph: Graph, known: Links | None = None) -> Order:
+def order(graph: Graph, known: Links | None = None) -> IssueOrder:
     """Report on the order of a graph's collectives; `known` are its `links`."""
     statements = graph.statements
     idle = np.isin(statements.kind, _NO_KERNEL) | ((statements.flags & StatementFlag.VIEW) != 0)
@@ -210,7 +210,7 @@ def order(graph: Graph, known: Links | None = None) -> Order:
     for side in np.unique(statements.side):
         read = consumer[(consumer >= 0) & (statements.side[found.issue] == side)]
         inversions += int(np.triu(read[:, None] > read[None, :], 1).sum())
-    return Order(
+    return IssueOrder(
         collectives=len(found.issue),
         inversions=inversions,
         without_compute=distances.count(0),
@@ -308,7 +308,10 @@ class Simulation:
 
 
 def simulate(
-    graph: Graph, cost: Costs, rows: Sequence[int] | NDArray[np.intp] | None = None, known: Links | None = None
+    graph: Graph,
+    cost: StatementSeconds,
+    rows: Sequence[int] | NDArray[np.intp] | None = None,
+    known: Links | None = None,
 ) -> Simulation:
     """Run a host thread, a compute stream and a communication stream for each process group, each in order.
 
@@ -321,7 +324,7 @@ def simulate(
     ----------
     graph : Graph
         An execution graph.
-    cost : Costs
+    cost : StatementSeconds
     rows : sequence of int, optional
         Its top-level rows in another order; by default in program order.
     known : Links, optional
@@ -401,7 +404,7 @@ def _in_flight(found: Links, place: NDArray[np.intp], count: int, sizes: NDArray
     return np.cumsum(change)
 
 
-def lower_bound(graph: Graph, cost: Costs) -> float:
+def lower_bound(graph: Graph, cost: StatementSeconds) -> float:
     """Seconds that no order of the collectives can beat, on the streams of `simulate`.
 
     Kernels stay in program order. For every stretch of them, and each process group: the compute before it, the group's
@@ -426,7 +429,9 @@ def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[n
     return float((inside + around)[inside > 0].max(initial=0.0))
 
 
-def _ranges(graph: Graph, cost: Costs) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
+def _ranges(
+    graph: Graph, cost: StatementSeconds
+) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
     """Per collective the kernels that have to be before it and after its wait, and its seconds; prefix sums of compute.
 
     By process group; collectives without a group count with the first.
@@ -489,10 +494,10 @@ class Overlap:
     ----------
     machine : Machine
     ranks : int
-    order : Order
+    order : IssueOrder
     simulation : Simulation
     lower_bound_s : float
-    cost : Costs
+    cost : StatementSeconds
         What the simulation rests on.
     links : Links
     calibrated : bool
@@ -501,10 +506,10 @@ class Overlap:
 
     machine: Machine
     ranks: int
-    order: Order
+    order: IssueOrder
     simulation: Simulation
     lower_bound_s: float
-    cost: Costs
+    cost: StatementSeconds
     links: Links
     calibrated: bool = False
 

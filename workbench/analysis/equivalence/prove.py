@@ -21,7 +21,7 @@ import numpy as np
 from workbench.analysis.equivalence.first_difference import first_difference
 from workbench.analysis.equivalence.rewrite_rules import RULES
 from workbench.analysis.equivalence.terms import Terms, may_write
-from workbench.analysis.equivalence.value_numbering import Numbered, Walk
+from workbench.analysis.equivalence.value_numbering import Numbered, ValueNumbering
 from workbench.core.graph import Graph, StatementFlag
 
 
@@ -96,7 +96,7 @@ def fault(joint: Graph, stock: Graph) -> str:
     terms = Terms()
     if not may_write(joint, terms):
         return ""
-    before, after = (Walk(terms, graph, drops_casts=True).result() for graph in (joint, stock))
+    before, after = (ValueNumbering(terms, graph, drops_casts=True).result() for graph in (joint, stock))
     for one, other, when in (
         (before.written_forward, after.written_forward, "by the end of the forward"),
         (before.written, after.written, "by the end of the step"),
@@ -135,7 +135,7 @@ class Prover:
         self._known = self._numbered(stock)
 
     def _numbered(self, graph: Graph) -> Numbered:
-        return Walk(self._terms, graph, drops_casts=self._drops_casts).result()
+        return ValueNumbering(self._terms, graph, drops_casts=self._drops_casts).result()
 
     def prove(self, plan: Graph) -> Proof:
         """Prove that a plan computes what the stock plan does."""

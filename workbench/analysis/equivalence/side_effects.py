@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from workbench.analysis.equivalence.terms import Terms, may_write
-from workbench.analysis.equivalence.value_numbering import Walk
+from workbench.analysis.equivalence.value_numbering import ValueNumbering
 from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
@@ -24,10 +24,13 @@ def lost_writes(program: Graph, made: Graph) -> tuple[str, ...]:
         The joint graph, or an execution graph, of the same origins.
     """
     terms = Terms()
-    told = _told(program)
+    told = _without_unknown_writes(program)
     if not may_write(told, terms):
         return ()
-    before, after = (Walk(terms, graph, drops_casts=False).result().written for graph in (told, _told(made)))
+    before, after = (
+        ValueNumbering(terms, graph, drops_casts=False).result().written
+        for graph in (told, _without_unknown_writes(made))
+    )
     return tuple(name for name in before if name not in after)
 
 
@@ -112,7 +115,7 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
     return tuple(found.values())
 
 
-def _told(graph: Graph) -> Graph:
+def _without_unknown_writes(graph: Graph) -> Graph:
     """Return the graph without writes of unknown destination: an undecomposed op may write into any input."""
     statements = dataclasses.replace(graph.statements, flags=graph.statements.flags & ~StatementFlag.INPLACE)
     return dataclasses.replace(graph, statements=statements)

@@ -65,7 +65,7 @@ UNTOLD = 1 << 20
 """Beside a statement's flags: it writes in place, and no step of it says where."""
 
 
-class Step:
+class ParsedLine:
     """One line of a statement's text, parsed."""
 
     __slots__ = ("action", "call", "made", "moves", "operands", "shares", "symbol")
@@ -184,7 +184,7 @@ class Terms:
         self.ids: dict[Any, int] = {}
         self.structure: dict[int, tuple[Any, ...]] = {}
         """Structure that rules inspect: packed tensors, collectives on them, stored tensors, casts and writes."""
-        self._parsed: dict[str, tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]] = {}
+        self._parsed: dict[str, tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]] = {}
 
     def number(self, term: Any) -> int:
         """The number of a term: one for equal terms."""
@@ -194,12 +194,12 @@ class Terms:
             found = ids[term] = len(ids)
         return found
 
-    def steps(self, text: str) -> tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]:
+    def steps(self, text: str) -> tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]:
         """Return a statement's steps, and which of their results it returns."""
         found = self._parsed.get(text)
         if found is None:
             *lines, last = text.split("\n")
-            steps = tuple(Step(line) for line in lines)
+            steps = tuple(ParsedLine(line) for line in lines)
             found = self._parsed[text] = (steps, tuple(_ref(ref) for ref in last[1:].split()))
         return found
 
@@ -237,7 +237,7 @@ def is_wider(wide: str, narrow: str) -> bool:
     return other is not None and one[0] >= other[0] and one[1] >= other[1]
 
 
-def in_place(step: Step) -> tuple[str, bool]:
+def in_place(step: ParsedLine) -> tuple[str, bool]:
     """A collective's call without the flag that lets an all-reduce write into what it is given, and that flag."""
     found = re.fullmatch(r"(.*all_reduce.*), (True|False)\)", step.call)
     return (step.call, False) if found is None else (f"{found[1]})", found[2] == "True")

@@ -25,7 +25,7 @@ from workbench.analysis.equivalence.terms import (
     WAIT,
     WRITES,
     Move,
-    Step,
+    ParsedLine,
     Terms,
     comes_apart,
     in_place,
@@ -100,7 +100,7 @@ class Numbered:
         return None
 
 
-class Walk:
+class ValueNumbering:
     """Numbers one graph from its first statement to its last."""
 
     def __init__(self, terms: Terms, graph: Graph, *, drops_casts: bool) -> None:
@@ -340,7 +340,7 @@ class Walk:
         node.number, node.version = content, state[0]
         self.writes.append((self.row, whole))
 
-    def _statement(self, steps: Sequence[Step], nodes: list[_Node], flag: int) -> list[list[_Node]]:
+    def _statement(self, steps: Sequence[ParsedLine], nodes: list[_Node], flag: int) -> list[list[_Node]]:
         made: list[list[_Node]] = []
         read, version, ids = self.read, self.version, self.terms.ids
         reads: list[int] = []
@@ -369,7 +369,7 @@ class Walk:
         self.reads.append(tuple(reads))
         return made
 
-    def _outputs(self, step: Step, operands: list[_Node], numbers: list[int], number: int) -> list[_Node]:
+    def _outputs(self, step: ParsedLine, operands: list[_Node], numbers: list[int], number: int) -> list[_Node]:
         """Return the nodes that a step makes, each in its memory."""
         found: list[_Node] = []
         for i, share in enumerate(step.shares):
@@ -390,14 +390,14 @@ class Walk:
             )
         return found
 
-    def _same(self, step: Step, i: int, node: _Node, number: int) -> _Node:
+    def _same(self, step: ParsedLine, i: int, node: _Node, number: int) -> _Node:
         """An output that holds what an operand holds: the operand itself, or a copy of it."""
         return node if step.shares[i] >= 0 else self._new(number, step.made[i])
 
     def _apply(self, rule: str, number: int) -> None:
         self.applied[rule].add(number)
 
-    def _special(self, step: Step, operands: list[_Node], numbers: list[int], flag: int) -> list[_Node]:
+    def _special(self, step: ParsedLine, operands: list[_Node], numbers: list[int], flag: int) -> list[_Node]:
         action = step.action
         if action in (FENCE, SHALLOW) and len(operands) == len(step.shares):
             for number in numbers:
@@ -430,7 +430,7 @@ class Walk:
                 self._write(node, self.number(("written by", number, i)))
         return found
 
-    def _move(self, step: Step, node: _Node, number: int) -> list[_Node]:
+    def _move(self, step: ParsedLine, node: _Node, number: int) -> list[_Node]:
         """Return elements of one tensor, identified by their places in it, whatever operation selects them."""
         found = []
         state = self.version.get(node.storage)
@@ -469,7 +469,7 @@ class Walk:
         self.terms.ids[term] = made
         return made
 
-    def _copy(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _copy(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         source, destination = operands
         number = numbers[0]
         if source.kind != destination.kind:
@@ -483,7 +483,7 @@ class Walk:
         self._write(destination, number)
         return [destination]
 
-    def _cast(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _cast(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         (node,), (number,) = operands, numbers
         before, after = node.kind, step.made[0]
         if before == after:
@@ -505,7 +505,7 @@ class Walk:
         self.structure.setdefault(made, ("cast", number, before))
         return self._outputs(step, operands, numbers, made)
 
-    def _send(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _send(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         call, overwrites = in_place(step)
         number = self.number((call, *numbers))
         if overwrites:
@@ -520,7 +520,7 @@ class Walk:
             self.under_way[number] = (numbers[0], operands[0])
         return self._outputs(step, operands, numbers, number)
 
-    def _wait(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _wait(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         (node,), (number,) = operands, numbers
         sent, source = self.under_way.pop(number, (-1, None))
         if source is not None and self.read(source) != sent:
@@ -534,13 +534,13 @@ class Walk:
             return [node]
         return self._outputs(step, operands, [number], waited)
 
-    def _pack(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _pack(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         number = self.number((step.call, *numbers))
         kinds = tuple(node.kind for node in operands)
         self.structure.setdefault(number, ("packed", "scatter" in step.symbol, tuple(numbers), kinds))
         return self._outputs(step, operands, numbers, number)
 
-    def _unpack(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _unpack(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         known = self.structure.get(numbers[0])
         found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
         if known is None or known[0] != "arrived":
@@ -553,12 +553,12 @@ class Walk:
             self._apply("bucket", node.number)
         return found
 
-    def _store(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _store(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         number = self.number(("in the store", *numbers))
         self.structure.setdefault(number, ("stored", tuple(numbers), tuple(node.kind for node in operands)))
         return self._outputs(step, operands, numbers, number)
 
-    def _reload(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _reload(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         known = self.structure.get(numbers[0])
         found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
         if known is None or known[0] != "stored" or known[2] != step.made:
@@ -568,7 +568,7 @@ class Walk:
             self.structure.setdefault(node.number, ("coming", numbers[0], at, known[1][at]))
         return found
 
-    def _arrive(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
+    def _arrive(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
         coming = [self.structure.get(number, ("",)) for number in numbers]
         # The wait belongs to the first of the tensors that are brought back together.
@@ -581,10 +581,10 @@ class Walk:
         return found
 
 
-_STRUCTURED: dict[int, Callable[[Walk, Step, list[_Node], list[int]], list[_Node]]] = {
-    PACK: Walk._pack,
-    UNPACK: Walk._unpack,
-    STORE: Walk._store,
-    RELOAD: Walk._reload,
-    ARRIVE: Walk._arrive,
+_STRUCTURED: dict[int, Callable[[ValueNumbering, ParsedLine, list[_Node], list[int]], list[_Node]]] = {
+    PACK: ValueNumbering._pack,
+    UNPACK: ValueNumbering._unpack,
+    STORE: ValueNumbering._store,
+    RELOAD: ValueNumbering._reload,
+    ARRIVE: ValueNumbering._arrive,
 }

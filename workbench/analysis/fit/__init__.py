@@ -1,1 +1,1 @@
-"""Save, recompute or offload under a stated peak."""
+"""Save, recompute or offload under a memory budget."""

@@ -20,13 +20,13 @@ from scipy.optimize import LinearConstraint
 from scipy.sparse import csr_array
 
 from workbench.analysis.cost.offload_time import exposed_s, hidden_s
-from workbench.analysis.fit.fusion_costs import Again
+from workbench.analysis.fit.fusion_costs import RecomputeCost
 from workbench.analysis.fit.lp_bound import Bound, Relaxation
 from workbench.analysis.fit.milp_process import solve_whole
-from workbench.analysis.fit.option_costs import Point, Rates, lowest, quickest
+from workbench.analysis.fit.option_costs import OptionCost, OptionRates, lowest, quickest
 from workbench.analysis.fit.residency import Presence
-from workbench.analysis.fit.rounding import Closing
-from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, Places, Weighed
+from workbench.analysis.fit.rounding import Rounding
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, ExactMemory, PeakPlaces
 from workbench.analysis.memory.recompute_set import Recomputer
 
 _ROUNDS = 40
@@ -58,8 +58,8 @@ class Chooser:
     Parameters
     ----------
     work : Recomputer
-    places : Places
-    rates : Rates
+    places : PeakPlaces
+    rates : OptionRates
     weigh : callable
         Exact memory under options, for storages that are not saved.
     quick : bool
@@ -69,7 +69,7 @@ class Chooser:
     fixed : mapping of int to str
         Other storages that are not saved.
     along, gather, ahead
-        As for `ByArithmetic`.
+        As for `JointGraphMemory`.
     go_on : callable, optional
         Called while a linear program is solved; what it raises ends the work.
     guides : sequence of callable, optional
@@ -90,9 +90,9 @@ class Chooser:
     def __init__(
         self,
         work: Recomputer,
-        places: Places,
-        rates: Rates,
-        weigh: Callable[[Mapping[int, str]], Weighed],
+        places: PeakPlaces,
+        rates: OptionRates,
+        weigh: Callable[[Mapping[int, str]], ExactMemory],
         free: Mapping[int, Collection[str]],
         fixed: Mapping[int, str],
         *,
@@ -122,20 +122,20 @@ class Chooser:
         self._legal = frozenset(self._variables)
         self._chains = {storage: self._chain(storage) for storage, option in self._variables if option == RECOMPUTE}
         self._bytes = work.graph.storages.bytes
-        self._known: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
-        self._weighed: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
+        self._known: dict[frozenset[tuple[int, str]], tuple[OptionCost, NDArray[np.int64]]] = {}
+        self._weighed: dict[frozenset[tuple[int, str]], tuple[OptionCost, NDArray[np.int64]]] = {}
         self._more: NDArray[np.int64] | None = None
-        self._again = rates.again or Again(seconds=rates.seconds)
+        self._again = rates.again or RecomputeCost(seconds=rates.seconds)
         self._stock_s: float | None = None
         self._lowered_once = False
-        self._spared: Point | None = None
+        self._spared: OptionCost | None = None
         self.stock, self._stock_peaks = self._evaluate({})
         self._alone = self._each_alone() if quick and places.count * len(self._variables) <= _ALONE else None
         self._relaxation = self._relaxed()
         self._closing = self._closing_of()
 
-    def _closing_of(self) -> Closing[Point]:
-        return Closing(
+    def _closing_of(self) -> Rounding[OptionCost]:
+        return Rounding(
             self._relaxation,
             self._evaluate,
             self.known,
@@ -154,7 +154,7 @@ class Chooser:
         other._closing = other._closing_of()
         return other
 
-    def point(self, options: Mapping[int, str]) -> Point:
+    def point(self, options: Mapping[int, str]) -> OptionCost:
         """Return the exact cost of options."""
         return self._evaluate(options)[0]
 
@@ -171,7 +171,7 @@ class Chooser:
         guide = self._guides[0]()
         return guide.corrected(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
 
-    def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> Point | None:
+    def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> OptionCost | None:
         """Return options with a peak within a limit, in the least time that is found; None if none are found.
 
         Parameters
@@ -204,7 +204,7 @@ class Chooser:
                 self.point({**better.options, **spared})
         return self.known(limit_bytes)
 
-    def _sparing(self) -> Point:
+    def _sparing(self) -> OptionCost:
         """Return the quickest point found that recomputes to save time; all saved if none is quicker than that.
 
         Where statements are fused, recomputing inside a fusion may cost less than the traffic to memory. All candidates
@@ -232,7 +232,7 @@ class Chooser:
                 self._spared = tried
         return self._spared
 
-    def _guided(self, limit_bytes: int, below_s: float) -> Point | None:
+    def _guided(self, limit_bytes: int, below_s: float) -> OptionCost | None:
         """Return the quickest result of the guides within a limit, corrected until it fits here."""
         for number, guide in enumerate(self._guides):
             # The first guide is nearest to a plan; the others go further down, in many more plans.
@@ -273,7 +273,7 @@ class Chooser:
             fits = self._as_guided(guide, point).peak_bytes <= limit_bytes
         return fits
 
-    def _as_guided(self, guide: Chooser, point: Point) -> Point:
+    def _as_guided(self, guide: Chooser, point: OptionCost) -> OptionCost:
         """Convert a guide's point: add values recomputed by fusions, where recomputed statements read them."""
         if guide.stands_for is not None:
             return self.point(self._with_read(guide.stands_for(point.options), self._remade))
@@ -294,22 +294,22 @@ class Chooser:
         """Return the number of plans that may be made to improve one, where each takes seconds."""
         return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
 
-    def weighed(self, limit_bytes: int) -> list[Point]:
+    def weighed(self, limit_bytes: int) -> list[OptionCost]:
         """All within a limit that was weighed so far, the quickest first."""
         within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
         return sorted(within, key=quickest)
 
-    def known(self, limit_bytes: int) -> Point | None:
+    def known(self, limit_bytes: int) -> OptionCost | None:
         """Return the quickest weighed point within a limit, for this limit or another; then the lowest."""
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
         return min(within, key=quickest, default=None)
 
-    def known_lowest(self, limit_s: float, before_s: float) -> Point:
+    def known_lowest(self, limit_s: float, before_s: float) -> OptionCost:
         """Return the lowest weighed point with which a step of `before_s` takes at most `limit_s`."""
         within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
         return min(within, key=lowest, default=self.stock)
 
-    def helpful(self, point: Point, place: int) -> list[tuple[int, str]]:
+    def helpful(self, point: OptionCost, place: int) -> list[tuple[int, str]]:
         """Return choices to add to a point that free bytes at a place, the most bytes for their time first."""
         costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
         freed = self._frees(place)
@@ -324,7 +324,7 @@ class Chooser:
         """Seconds that options add, without weighing their memory."""
         return sum(self._added(options))
 
-    def least(self) -> Point:
+    def least(self) -> OptionCost:
         """Return the options of the least peak of all weighed so far, for this or for a limit, at any time."""
         if not self._lowered_once:
             self._lowest()
@@ -399,7 +399,7 @@ class Chooser:
                 found = self._as_guided(guide, point)
                 more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
-    def _lower(self, point: Point) -> None:
+    def _lower(self, point: OptionCost) -> None:
         """Weigh the point with each storage in turn changed to lower the peak; the linear model may miss these."""
         left = self._turns()
         while left > 0:
@@ -430,7 +430,7 @@ class Chooser:
         """Return the bound that no options under a limit can beat, in this model of time, as far as it is known."""
         return self._closing.bound(limit_bytes)
 
-    def gap(self, point: Point, limit_bytes: int) -> float:
+    def gap(self, point: OptionCost, limit_bytes: int) -> float:
         """Return the largest possible distance of a step from the best within a limit, as a share above the bound."""
         return self._closing.gap(point, limit_bytes)
 
@@ -481,7 +481,7 @@ class Chooser:
         first = steps[np.searchsorted(steps, start, side="right") - 1]
         return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
 
-    def _evaluate(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
+    def _evaluate(self, options: Mapping[int, str]) -> tuple[OptionCost, NDArray[np.int64]]:
         """A point and its peaks; it is a candidate for a limit only where all its options may be chosen here."""
         key = frozenset(options.items())
         if key not in self._known:
@@ -496,14 +496,14 @@ class Chooser:
             self._known[key] = point, peaks
         return self._known[key]
 
-    def _evaluated(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
+    def _evaluated(self, options: Mapping[int, str]) -> tuple[OptionCost, NDArray[np.int64]]:
         weighed = self._weigh(options)
         recompute_s, transfer_s = self._added(options)
         if weighed.compute_s is not None:
             if self._stock_s is None:
                 self._stock_s = weighed.compute_s
             recompute_s = weighed.compute_s - self._stock_s
-        point = Point(
+        point = OptionCost(
             options=dict(options),
             peak_bytes=weighed.peak_bytes,
             saved_bytes=weighed.saved_bytes,
@@ -594,7 +594,7 @@ class Chooser:
         highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_CUTS_PER_ROUND].tolist()
         return highest
 
-    def _taken_back(self, point: Point, limit_bytes: int) -> Point:
+    def _taken_back(self, point: OptionCost, limit_bytes: int) -> OptionCost:
         """Return the point with all storages saved that fit in the bytes left at each place: makes a plan, or a few."""
         numbers = {chosen: number for number, chosen in enumerate(self._variables)}
         share = 1.0
@@ -621,7 +621,7 @@ class Chooser:
                 share /= 2
         return point
 
-    def _saved_again(self, point: Point, limit_bytes: int) -> Point:
+    def _saved_again(self, point: OptionCost, limit_bytes: int) -> OptionCost:
         """Return the point with further storages saved, the dearest first, and cheaper options where possible."""
         tries_left = min(len(point.options) * 2, self._turns()) if self._quick else self._plans()
         legal = set(self._variables)

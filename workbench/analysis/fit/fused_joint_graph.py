@@ -22,7 +22,7 @@ _WITHIN, _APART = -2, -3
 """Values that a fusion hands on inside, and those of no fusion that the execution graph has no name for."""
 
 
-class Fusing:
+class FusedJointGraph:
     """Choices for the storages that a program's execution graph saves.
 
     Parameters

@@ -20,7 +20,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Again:
+class RecomputeCost:
     """Time of recomputing storages.
 
     Attributes
@@ -63,13 +63,13 @@ def fused(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
     )
 
 
-def again(
+def recompute_costs(
     work: Recomputer,
     plan: Graph,
     machine: Machine,
     seconds: NDArray[np.float64],
     inner: Collection[int] = (),
-) -> tuple[Again, Again]:
+) -> tuple[RecomputeCost, RecomputeCost]:
     """Return the predicted cost of recomputing storages, and its lower bound while other fusions stay as they are.
 
     Parameters
@@ -115,7 +115,7 @@ def again(
         if storage in uses.by_fusion:
             written_s[storage] = way_s * (storage in uses.read_alone)
             least_s[storage] = written_s[storage] - way_s * uses.spared(storage)
-    return Again(seconds=predicted, each_s=written_s), Again(seconds=certain, each_s=least_s)
+    return RecomputeCost(seconds=predicted, each_s=written_s), RecomputeCost(seconds=certain, each_s=least_s)
 
 
 def remade(work: Recomputer, plan: Graph) -> frozenset[int]:

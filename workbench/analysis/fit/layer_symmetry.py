@@ -40,7 +40,7 @@ class Program:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Folded:
+class FoldedProgram:
     """A program, folded.
 
     Attributes
@@ -55,7 +55,7 @@ class Folded:
     of: NDArray[np.int64]
 
 
-def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> Folded:
+def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> FoldedProgram:
     """Return the program with equal columns and rows merged.
 
     Parameters
@@ -66,7 +66,7 @@ def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> Folded:
     sizes : (columns,) float64
         Sizes of the columns; only columns of one size are merged.
     """
-    columns, rows = _alike(program, apart, sizes)
+    columns, rows = _equal_columns(program, apart, sizes)
     count = int(columns.max(initial=-1)) + 1
     members = np.bincount(columns, minlength=count)
     costs, upper, integral = np.full(count, np.inf), np.zeros(count), np.zeros(count, bool)
@@ -77,7 +77,7 @@ def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> Folded:
     memory, more = _of_memory(program, apart, columns, members)
     width = count + len(more)
     added.resize(len(limits), width)
-    return Folded(
+    return FoldedProgram(
         program=Program(
             costs=np.concatenate([costs, np.zeros(len(more))]),
             upper=np.concatenate([upper, more]),
@@ -89,12 +89,17 @@ def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> Folded:
     )
 
 
-def _alike(program: Program, apart: int, sizes: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _equal_columns(
+    program: Program, apart: int, sizes: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the classes of equal columns, and of equal rows after the first `apart`."""
     entries = program.matrix[apart:].tocoo()
-    of_row, of_column, items = entries.row, entries.col, _told(entries.data)
-    limits = _told(program.limits[apart:])
-    columns = _mixed(_told(program.costs) + _mixed(_told(program.upper) + _mixed(_told(sizes) + program.integral)))
+    of_row, of_column, items = entries.row, entries.col, _rounded_keys(entries.data)
+    limits = _rounded_keys(program.limits[apart:])
+    columns = _mixed(
+        _rounded_keys(program.costs)
+        + _mixed(_rounded_keys(program.upper) + _mixed(_rounded_keys(sizes) + program.integral))
+    )
     kinds = -1
     while kinds != (kinds := len(np.unique(columns))):
         rows = limits.copy()
@@ -106,7 +111,7 @@ def _alike(program: Program, apart: int, sizes: NDArray[np.float64]) -> tuple[ND
     return _numbered(columns), _numbered(rows)
 
 
-def _told(items: NDArray[np.float64]) -> NDArray[np.uint64]:
+def _rounded_keys(items: NDArray[np.float64]) -> NDArray[np.uint64]:
     """Return a number for each item, equal for items that differ by rounding alone."""
     mantissa, exponent = np.frexp(np.where(np.isfinite(items), items, -1.0))
     digits = np.round(mantissa * 2.0**30).astype(np.int64).view(np.uint64)

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from workbench.analysis.fit.layer_symmetry import Program, folded
 from workbench.analysis.fit.milp_process import solve, solve_whole
-from workbench.analysis.fit.residency import Beside, Presence, Present
+from workbench.analysis.fit.residency import JointRecompute, Presence, Present
 from workbench.analysis.graphs.sparse_rows import Rows, stacked
 from workbench.analysis.memory.peak_by_statement import RECOMPUTE
 
@@ -55,7 +55,7 @@ class Bound:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Whole:
+class IntegerFacts:
     """Result for integer choices.
 
     Attributes
@@ -95,7 +95,7 @@ class Relaxation:
         With everything saved.
     each_s : (variables,) float64, optional
         Seconds of each beside its statements and transfers; less than zero where it may spare some.
-    beside : mapping of int to (Beside, float), optional
+    beside : mapping of int to (JointRecompute, float), optional
         Storages that may be absent beside others that are made again, and their bytes.
     presence : Presence, optional
         Times at which storages must be in memory, where known.
@@ -118,7 +118,7 @@ class Relaxation:
         hidden: tuple[float, float],
         peaks: NDArray[np.int64],
         each_s: NDArray[np.float64] | None = None,
-        beside: Mapping[int, tuple[Beside, float]] | None = None,
+        beside: Mapping[int, tuple[JointRecompute, float]] | None = None,
         presence: Presence | None = None,
     ) -> None:
         self.variables, self.sizes, self.peaks, self.presence = tuple(variables), sizes, peaks, presence
@@ -143,7 +143,7 @@ class Relaxation:
         seconds: NDArray[np.float64],
         transfers: NDArray[np.float64],
         hidden: tuple[float, float],
-        beside: Mapping[int, tuple[Beside, float]],
+        beside: Mapping[int, tuple[JointRecompute, float]],
     ) -> None:
         """Columns, and the rows that are not of memory: ``matrix @ x <= limits``."""
         count = self.count
@@ -213,7 +213,7 @@ class Relaxation:
         self.upper = np.concatenate([np.ones(count), [np.inf, np.inf], np.ones(self.width - count - 2)])
         self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
 
-    def _most_freed(self, beside: Mapping[int, tuple[Beside, float]]) -> NDArray[np.float64]:
+    def _most_freed(self, beside: Mapping[int, tuple[JointRecompute, float]]) -> NDArray[np.float64]:
         """Bytes that all choices together could free at each place."""
         freed = np.zeros(len(self.peaks) + 1)
         sizes = {storage: size for storage, (_, size) in beside.items()}
@@ -255,12 +255,12 @@ class Relaxation:
         """Choices that are made, as ones."""
         return np.asarray([float(options.get(storage) == option) for storage, option in self.variables], float)
 
-    def under(self, limit_bytes: int) -> Under:
+    def under(self, limit_bytes: int) -> LimitedProgram:
         """The program for one limit, with no rows of memory yet."""
-        return Under(self, limit_bytes)
+        return LimitedProgram(self, limit_bytes)
 
 
-class Under:
+class LimitedProgram:
     """The program for one limit: rows and columns that were found to matter, each of them true of all choices.
 
     Parameters
@@ -298,7 +298,7 @@ class Under:
             for place in (*self.over[:: max(1, len(self.over) // 8)].tolist(), int(worst)):
                 self._places[place] = None
 
-    def copy(self) -> Under:
+    def copy(self) -> LimitedProgram:
         """Return a copy, to which further rows can be added."""
         other = copy.copy(self)
         other._places, other._said = dict(self._places), set(self._said)
@@ -517,7 +517,7 @@ class Under:
         nodes: int,
         gap: float,
         below_s: float = np.inf,
-    ) -> Whole:
+    ) -> IntegerFacts:
         """Find integer choices that break none of the present rows, with a bound for all choices.
 
         Parameters
@@ -533,7 +533,7 @@ class Under:
         """
         base = self._base
         if self.nothing:
-            return Whole(taken=np.zeros(base.count), proven_s=base.floor_s)
+            return IntegerFacts(taken=np.zeros(base.count), proven_s=base.floor_s)
         if np.isfinite(below_s):
             self.bound(go_on)
         costs, upper, matrix, limits = self._program()
@@ -562,9 +562,9 @@ class Under:
         elif proven is not None and np.isfinite(proven):
             proven_s = min(below_s, max(proven_s, float(proven) * scale - float(base.ties.sum())))
         taken = None if solved.x is None else np.asarray(solved.x[: base.count])
-        return Whole(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
+        return IntegerFacts(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
-    def alike(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> Whole | None:
+    def alike(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> IntegerFacts | None:
         """Solve as `whole` does with equal choices merged, made first in the layers where each frees the most.
 
         The proven bound holds for all choices; the returned choices may break rows. None if few choices are equal.
@@ -597,7 +597,7 @@ class Under:
         elif proven is not None and np.isfinite(proven):
             proven_s = max(proven_s, float(proven) * base.dear_s - tie * base.count)
         if solved.x is None:
-            return Whole(taken=None, proven_s=proven_s, limited=limited)
+            return IntegerFacts(taken=None, proven_s=proven_s, limited=limited)
         left = np.round(solved.x[: int(kinds.max()) + 1])
         taken, chosen = np.zeros(base.count), set[int]()
         covers = np.searchsorted(self.over, base.end) - np.searchsorted(self.over, base.start)
@@ -607,7 +607,7 @@ class Under:
                 left[kind] -= 1
                 taken[number] = 1.0
                 chosen.add(storage)
-        return Whole(taken=taken, proven_s=proven_s, limited=limited)
+        return IntegerFacts(taken=taken, proven_s=proven_s, limited=limited)
 
 
 def _nested(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.fit.fusion_costs import Again
+from workbench.analysis.fit.fusion_costs import RecomputeCost
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rates:
+class OptionRates:
     """Rates that determine the time of options.
 
     Attributes
@@ -23,7 +23,7 @@ class Rates:
         One way.
     hides : bool
         Whether transfers go on beside compute, as on a GPU.
-    again, least : Again, optional
+    again, least : RecomputeCost, optional
         What is made again is predicted to cost, and costs at least, which the bound rests on. By default the first is
         by `seconds`, and the second the first.
     """
@@ -31,12 +31,12 @@ class Rates:
     seconds: NDArray[np.float64]
     offload_bytes_per_s: float
     hides: bool
-    again: Again | None = None
-    least: Again | None = None
+    again: RecomputeCost | None = None
+    least: RecomputeCost | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
+class OptionCost:
     """Options for storages and their cost, by exact prediction of the joint graph.
 
     Attributes
@@ -61,11 +61,11 @@ class Point:
         return self.recompute_s + self.transfer_s
 
 
-def lowest(point: Point) -> tuple[int, float, int]:
+def lowest(point: OptionCost) -> tuple[int, float, int]:
     """Return the sort key of the lowest point: bytes, then seconds, then number of choices."""
     return point.peak_bytes, point.added_s, len(point.options)
 
 
-def quickest(point: Point) -> tuple[float, int, int]:
+def quickest(point: OptionCost) -> tuple[float, int, int]:
     """The same of the quickest: seconds, then bytes, then choices."""
     return point.added_s, point.peak_bytes, len(point.options)

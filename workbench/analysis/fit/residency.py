@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 
-from workbench.analysis.memory.incremental_liveness import Incremental
+from workbench.analysis.memory.incremental_liveness import IncrementalLiveness
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 from workbench.analysis.memory.recompute_set import Recomputer
 
@@ -52,7 +52,7 @@ class Present:
 
 
 @dataclasses.dataclass(frozen=True)
-class Beside:
+class JointRecompute:
     """Storage whose recomputation shares a multi-output statement with another's; that frees its first copy, too.
 
     Attributes
@@ -77,7 +77,7 @@ class Presence:
     Parameters
     ----------
     work : Recomputer
-    stock : Incremental
+    stock : IncrementalLiveness
     free : collection of (int, str)
         Options that can be chosen, storage by storage.
     along, gather : bool
@@ -91,7 +91,7 @@ class Presence:
     ----------
     spans : dict of int to (int, int)
         From which place on a storage that is not saved can be absent, and the first place where it cannot.
-    beside : dict of int to Beside
+    beside : dict of int to JointRecompute
         Saved storages that are made again beside others, chosen or not.
     needs : tuple of Need
         By place.
@@ -102,7 +102,7 @@ class Presence:
     def __init__(
         self,
         work: Recomputer,
-        stock: Incremental,
+        stock: IncrementalLiveness,
         free: Collection[tuple[int, str]],
         *,
         along: bool,
@@ -139,8 +139,10 @@ class Presence:
 
         self.beside = self._beside(work, stock, always)
 
-    def _beside(self, work: Recomputer, stock: Incremental, always: Collection[int]) -> dict[int, Beside]:
-        found: dict[int, Beside] = {}
+    def _beside(
+        self, work: Recomputer, stock: IncrementalLiveness, always: Collection[int]
+    ) -> dict[int, JointRecompute]:
+        found: dict[int, JointRecompute] = {}
         # Earliest possible recomputation of each, for any choice.
         early = self.present(dict.fromkeys(self._again, RECOMPUTE))
         for storage in self._again:
@@ -152,9 +154,9 @@ class Presence:
                 start = span[0] if always or min(places) < span[1] else span[1]
                 end = stock.last_touch(other) if max(places) > span[1] else span[1]
                 if start < end:
-                    known = found.get(other, Beside(start, end, frozenset(), frozenset()))
+                    known = found.get(other, JointRecompute(start, end, frozenset(), frozenset()))
                     start, end = min(start, known.start), max(end, known.end)
-                    found[other] = Beside(start, end, known.makers | {storage}, known.rows | rows)
+                    found[other] = JointRecompute(start, end, known.makers | {storage}, known.rows | rows)
         return found
 
     def present(self, options: Mapping[int, str]) -> dict[int, Present]:

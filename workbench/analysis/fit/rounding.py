@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.fit.lp_bound import Bound, Relaxation, Under, Whole
+from workbench.analysis.fit.lp_bound import Bound, IntegerFacts, LimitedProgram, Relaxation
 
 SOLVED_TO = 1e-4
 """Maximum relative gap between the time added to the step and the least that the solver could find."""
@@ -35,7 +35,7 @@ _TOLERANCE = 1e-6
 """Maximum tolerance of the solver on a row."""
 
 
-class Weighed(Protocol):
+class RoundedOptions(Protocol):
     """Cost of options."""
 
     @property
@@ -51,7 +51,7 @@ class Weighed(Protocol):
         """Storages that are not saved, with their options."""
 
 
-class Closing[P: Weighed]:
+class Rounding[P: RoundedOptions]:
     """Integer solutions and bounds of one program, limit by limit.
 
     Parameters
@@ -84,7 +84,7 @@ class Closing[P: Weighed]:
     ) -> None:
         self._relaxation, self._evaluate, self._known, self._frees = relaxation, evaluate, known, frees
         self._step_s, self._nodes, self._go_on = step_s, nodes, go_on
-        self._programs: dict[int, tuple[Under, Bound]] = {}
+        self._programs: dict[int, tuple[LimitedProgram, Bound]] = {}
         self._proven: dict[int, float] = {}
 
     # Bounds for a limit.
@@ -96,7 +96,7 @@ class Closing[P: Weighed]:
         proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=-np.inf)
         return Bound(added_s=max(bound.added_s, proven_s), s_per_byte=bound.s_per_byte)
 
-    def gap(self, point: Weighed, limit_bytes: int) -> float:
+    def gap(self, point: RoundedOptions, limit_bytes: int) -> float:
         """Return the largest possible distance of a step from the best within a limit, as a share above the bound."""
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 
@@ -108,7 +108,7 @@ class Closing[P: Weighed]:
         least_s = self.bound(limit_bytes).added_s
         return known.added_s <= least_s * (1 + SOLVED_TO) or self.gap(known, limit_bytes) <= gap
 
-    def _program(self, limit_bytes: int) -> tuple[Under, Bound]:
+    def _program(self, limit_bytes: int) -> tuple[LimitedProgram, Bound]:
         """The program for a limit, and its bound where choices may be fractions."""
         if limit_bytes not in self._programs:
             under = self._relaxation.under(limit_bytes)
@@ -172,7 +172,7 @@ class Closing[P: Weighed]:
             else:
                 low = middle + 1
 
-    def _solved(self, under: Under, limit_bytes: int, folds: bool, to: float) -> Whole | None:
+    def _solved(self, under: LimitedProgram, limit_bytes: int, folds: bool, to: float) -> IntegerFacts | None:
         if folds:
             return under.alike(self._go_on, nodes=max(self._nodes, _FOLDED_NODES), gap=to / 4)
         known = self._known(limit_bytes)
@@ -180,13 +180,13 @@ class Closing[P: Weighed]:
 
     # Learning from options over a limit.
 
-    def _learn(self, under: Under, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
+    def _learn(self, under: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
         """Add constraints that hold for any options and that some broke; return whether any of them is new."""
         places = _highest(peaks, limit_bytes)
         asked = [under.add_place(place) for place in places]
         return under.tell(point.options, places) or any(asked)
 
-    def _correct(self, under: Under, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
+    def _correct(self, under: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
         """Add the same, or constraints that hold near these options; general ones go into the limit's program, too."""
         pure = self._programs[limit_bytes][0]
         if under is not pure:

@@ -13,21 +13,21 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.memory.liveness import Predictor, Schedule
+from workbench.analysis.memory.liveness import Predictor, StatementSchedule
 from workbench.core.graph import ValueFlag
 
 
-class Incremental:
+class IncrementalLiveness:
     """Effect of choices on one schedule.
 
     Parameters
     ----------
     predictor : Predictor
-    stock : Schedule
+    stock : StatementSchedule
         With nothing made again.
     """
 
-    def __init__(self, predictor: Predictor, stock: Schedule) -> None:
+    def __init__(self, predictor: Predictor, stock: StatementSchedule) -> None:
         graph = predictor.graph
         self._graph, self._bytes = graph, graph.storages.bytes
         found = predictor.predict(stock)
@@ -130,7 +130,7 @@ class Incremental:
         ahead : int
             As for `Predictor.predict`.
         """
-        again = _Again(self, before)
+        again = _RerunReads(self, before)
         if not again.known:
             return None
         clones, running = again.clones, again.running()
@@ -201,7 +201,7 @@ class Incremental:
         away: Collection[int],
         ahead: int,
         position: NDArray[np.int64],
-        again: _Again,
+        again: _RerunReads,
         first: Mapping[int, int],
         end: NDArray[np.int64],
         length: int,
@@ -243,7 +243,7 @@ class _Clone:
         self.saved: set[int] = set()
 
 
-class _Again:
+class _RerunReads:
     """Accesses of recomputed statements, and of the backward's statements to recomputed storages.
 
     Attributes
@@ -262,7 +262,7 @@ class _Again:
         Of `storages` those that statements of the backward read as the forward made them.
     """
 
-    def __init__(self, stock: Incremental, before: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, stock: IncrementalLiveness, before: Mapping[int, Sequence[int]]) -> None:
         self._stock = stock
         self.clones: list[_Clone] = []
         self.fresh: list[int] = []

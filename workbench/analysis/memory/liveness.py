@@ -78,7 +78,7 @@ class AliveValue:
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
+class StatementSchedule:
     """Statements of a joint graph in the order in which they would run.
 
     Attributes
@@ -94,7 +94,7 @@ class Schedule:
     clone: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rows: Sequence[int], before: Mapping[int, Sequence[int]]) -> Schedule:
+    def of(cls, rows: Sequence[int], before: Mapping[int, Sequence[int]]) -> StatementSchedule:
         """The statements `rows`, with those in ``before[row]`` run again right before ``row``."""
         order: list[int] = []
         clone: list[bool] = []
@@ -269,12 +269,14 @@ class Predictor:
         self._argument_storages = {self._storage[value] for value in self._arguments}
         self._baseline_bytes = _baseline(graph)
 
-    def predict(self, schedule: Schedule | None = None, away: Collection[int] = (), ahead: int = 0) -> Prediction:
+    def predict(
+        self, schedule: StatementSchedule | None = None, away: Collection[int] = (), ahead: int = 0
+    ) -> Prediction:
         """Predict memory under a schedule.
 
         Parameters
         ----------
-        schedule : Schedule, optional
+        schedule : StatementSchedule, optional
             The joint graph's own order where not given.
         away : collection of int, optional
             Storages that are offloaded: gone from their last use in the forward until `ahead` statements before their

@@ -17,7 +17,7 @@ from workbench.core.graph import Graph, ValueFlag
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class StorageAllocated:
     """A storage is allocated between parts, handed out by one, or there from the start."""
 
     storage: int
@@ -25,7 +25,7 @@ class Made:
 
 
 @dataclasses.dataclass(frozen=True)
-class Freed:
+class StorageFreed:
     """Nothing between the parts holds a storage any longer; a part may."""
 
     storage: int
@@ -69,27 +69,27 @@ class Backward:
     gradients: tuple[int, ...] = ()
 
 
-type Event = Made | Freed | Forward | Backward
+type Event = StorageAllocated | StorageFreed | Forward | Backward
 
 
 @dataclasses.dataclass(frozen=True)
-class Recorded:
+class RecordedStep:
     """Recorded events of a step: allocations, runs of parts and frees, in order.
 
     Attributes
     ----------
-    baseline : tuple of Made
+    baseline : tuple of StorageAllocated
         Parameters, buffers, inputs, and the state of optimizers.
     events : tuple of Event
     opaque : tuple of str
         Parts that PyTorch runs without Thunder: the workspaces of their kernels are not known.
     """
 
-    baseline: tuple[Made, ...]
+    baseline: tuple[StorageAllocated, ...]
     events: tuple[Event, ...]
     opaque: tuple[str, ...]
 
-    def by_part(self, names: Mapping[str, str]) -> Recorded:
+    def by_part(self, names: Mapping[str, str]) -> RecordedStep:
         """The same with other names for the parts."""
         events = (
             dataclasses.replace(event, part=names[event.part]) if isinstance(event, Forward) else event
@@ -99,7 +99,7 @@ class Recorded:
 
 
 @dataclasses.dataclass(frozen=True)
-class Joined:
+class StepMemory:
     """Memory over a step of a program of several graphs, predicted.
 
     Attributes
@@ -126,7 +126,7 @@ class Joined:
 
 
 @dataclasses.dataclass(frozen=True)
-class Inside:
+class PartMemory:
     """A plan, as far as it is joined with others.
 
     Attributes
@@ -160,7 +160,7 @@ class Inside:
     bytes: NDArray[np.int64]
 
 
-def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Inside:
+def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemory:
     """Return the memory inside a plan.
 
     Parameters
@@ -198,7 +198,7 @@ def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Inside:
     made = {storage: int(start[storage]) for storage in set(output) - set(argument) - {-1}}
     held = np.unique(values.storage[(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT)) != 0])
     held_bytes = int(graph.storages.bytes[held[held >= 0]].sum())
-    return Inside(
+    return PartMemory(
         first_backward,
         live_bytes,
         peak_bytes,
@@ -230,28 +230,28 @@ def _dropped(graph: Graph, seen: Collection[int]) -> dict[int, int]:
     return found
 
 
-def join(recorded: Recorded, inside: Mapping[str, Inside]) -> Joined:
+def join(recorded: RecordedStep, inside: Mapping[str, PartMemory]) -> StepMemory:
     """The memory of a step, under plans of its parts.
 
     Parameters
     ----------
-    recorded : Recorded
-    inside : mapping of str to Inside
+    recorded : RecordedStep
+    inside : mapping of str to PartMemory
         By part; those that PyTorch runs are not among them.
     """
-    state = _State(recorded, inside)
+    state = _LiveStorages(recorded, inside)
     for at, event in enumerate(recorded.events):
         state.take(at, event)
     live = np.asarray(state.most, np.int64)
     baseline = sum(made.bytes for made in recorded.baseline)
     peak = max(int(live.max(initial=0)), baseline)
-    return Joined(live, tuple(state.where), peak, baseline, bool(recorded.opaque))
+    return StepMemory(live, tuple(state.where), peak, baseline, bool(recorded.opaque))
 
 
-class _State:
+class _LiveStorages:
     """Live storages, event by event."""
 
-    def __init__(self, recorded: Recorded, inside: Mapping[str, Inside]) -> None:
+    def __init__(self, recorded: RecordedStep, inside: Mapping[str, PartMemory]) -> None:
         self.events, self.inside = recorded.events, inside
         self.bytes = {made.storage: made.bytes for made in recorded.baseline}
         self.outside = set(self.bytes)
@@ -271,11 +271,11 @@ class _State:
 
     def take(self, at: int, event: Event) -> None:
         place = ""
-        if isinstance(event, Made):
+        if isinstance(event, StorageAllocated):
             self.bytes[event.storage] = event.bytes
             self.outside.add(event.storage)
             most = self.live()
-        elif isinstance(event, Freed):
+        elif isinstance(event, StorageFreed):
             self.outside.discard(event.storage)
             most = self.live()
         elif isinstance(event, Forward):
@@ -346,6 +346,6 @@ class _State:
         for event in self.events[at + 1 :]:
             if isinstance(event, Forward | Backward):
                 break
-            if isinstance(event, Freed):
+            if isinstance(event, StorageFreed):
                 found.add(event.storage)
         return found & self.outside

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.memory.incremental_liveness import Incremental
-from workbench.analysis.memory.liveness import Predictor, Schedule
+from workbench.analysis.memory.incremental_liveness import IncrementalLiveness
+from workbench.analysis.memory.liveness import Predictor, StatementSchedule
 from workbench.analysis.memory.recompute_set import Recomputer
 from workbench.core.graph import BACKWARD, Graph
 
@@ -17,14 +17,14 @@ SAVE, RECOMPUTE, OFFLOAD = "save", "recompute", "offload"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Weighed:
+class ExactMemory:
     """Exact memory under options.
 
     Attributes
     ----------
     peak_bytes, saved_bytes : int
     peaks : (places + 1,) int64
-        The most bytes alive at each place of `Places`, and after the last statement.
+        The most bytes alive at each place of `PeakPlaces`, and after the last statement.
     compute_s : float or None
         Seconds of a step's compute, without transfers; None where only the choices' additional time is known.
     """
@@ -35,7 +35,7 @@ class Weighed:
     compute_s: float | None = None
 
 
-class Places:
+class PeakPlaces:
     """Places of peaks, independent of choices: the joint graph's statements in stock execution order.
 
     Parameters
@@ -46,7 +46,7 @@ class Places:
     """
 
     def __init__(self, work: Recomputer, predictor: Predictor) -> None:
-        self.stock = Incremental(predictor, work.edit((), along=True).schedule(work.graph))
+        self.stock = IncrementalLiveness(predictor, work.edit((), along=True).schedule(work.graph))
         self.of_row = {row: place for place, row in enumerate(self.stock.rows)}
         self.first_backward = self.stock.first_backward
         self.count = len(self.of_row)
@@ -90,14 +90,14 @@ class Places:
         return found
 
 
-class ByArithmetic:
+class JointGraphMemory:
     """Weighs by the joint graph alone, in milliseconds; exact where nothing is fused.
 
     Parameters
     ----------
     work : Recomputer
     predictor : Predictor
-    places : Places
+    places : PeakPlaces
     fixed : mapping of int to str
         Storages that are not saved whatever else is chosen.
     along, gather : bool
@@ -110,7 +110,7 @@ class ByArithmetic:
         self,
         work: Recomputer,
         predictor: Predictor,
-        places: Places,
+        places: PeakPlaces,
         fixed: Mapping[int, str],
         *,
         along: bool,
@@ -120,7 +120,7 @@ class ByArithmetic:
         self._work, self._predictor, self._places, self._fixed = work, predictor, places, dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
 
-    def __call__(self, options: Mapping[int, str]) -> Weighed:
+    def __call__(self, options: Mapping[int, str]) -> ExactMemory:
         """Weigh options."""
         chosen = {**self._fixed, **options}
         again = [storage for storage, option in chosen.items() if option == RECOMPUTE]
@@ -130,9 +130,9 @@ class ByArithmetic:
         if known is None:
             return self.whole(edit.schedule(self._work.graph), away)
         peak_bytes, saved_bytes, peaks = known
-        return Weighed(peak_bytes=peak_bytes, saved_bytes=saved_bytes, peaks=peaks)
+        return ExactMemory(peak_bytes=peak_bytes, saved_bytes=saved_bytes, peaks=peaks)
 
-    def whole(self, schedule: Schedule, away: Collection[int]) -> Weighed:
+    def whole(self, schedule: StatementSchedule, away: Collection[int]) -> ExactMemory:
         """Weigh a schedule statement by statement, with storages that are offloaded."""
         found = self._predictor.predict(schedule, away=away, ahead=self._ahead)
         peaks = np.zeros(self._places.count + 1, np.int64)
@@ -144,4 +144,4 @@ class ByArithmetic:
                 place = self._places.of_row.get(int(schedule.order[number]), place)
             peaks[place] = max(peaks[place], int(found.timeline.statement_peak_bytes[entry]))
         peaks[-1] = max(int(peaks[-1]), found.timeline.after_bytes)
-        return Weighed(peak_bytes=found.peak_bytes, saved_bytes=found.saved_bytes, peaks=peaks)
+        return ExactMemory(peak_bytes=found.peak_bytes, saved_bytes=found.saved_bytes, peaks=peaks)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.memory.liveness import Schedule
+from workbench.analysis.memory.liveness import StatementSchedule
 from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
@@ -24,7 +24,7 @@ class Recompute:
 
     before: dict[int, tuple[int, ...]]
 
-    def schedule(self, graph: Graph) -> Schedule:
+    def schedule(self, graph: Graph) -> StatementSchedule:
         """The joint graph's statements in order, with the repeated ones put in."""
         order: list[int] = []
         clone: list[bool] = []
@@ -32,7 +32,7 @@ class Recompute:
             again = self.before.get(row, ())
             order += [*again, row]
             clone += [True] * len(again) + [False]
-        return Schedule(np.asarray(order, np.int32), np.asarray(clone, bool))
+        return StatementSchedule(np.asarray(order, np.int32), np.asarray(clone, bool))
 
 
 def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ CLOSE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Tried:
+class SimulatedOrder:
     """An order that was simulated.
 
     Attributes
@@ -45,17 +45,17 @@ class Search:
 
     Attributes
     ----------
-    best, now : Tried
+    best, now : SimulatedOrder
         The best order within the limit, and the order in force.
-    tried : tuple of Tried
+    tried : tuple of SimulatedOrder
         All orders that were simulated, the quickest first.
     machine : Machine
     limit_bytes : int or None
     """
 
-    best: Tried
-    now: Tried
-    tried: tuple[Tried, ...]
+    best: SimulatedOrder
+    now: SimulatedOrder
+    tried: tuple[SimulatedOrder, ...]
     machine: Machine
     limit_bytes: int | None
 
@@ -90,7 +90,7 @@ class Search:
 def search(
     candidates: Iterable[Mapping[str, str]],
     simulate: Callable[[Mapping[str, str]], tuple[Simulation, float]],
-    now: Tried,
+    now: SimulatedOrder,
     machine: Machine,
     limit_bytes: int | None = None,
 ) -> Search:
@@ -102,7 +102,7 @@ def search(
         Choices that each make an order.
     simulate : callable
         Given choices, the simulation and its lower bound in seconds.
-    now : Tried
+    now : SimulatedOrder
         The order in force.
     machine : Machine
     limit_bytes : int, optional
@@ -127,9 +127,9 @@ def search(
     return Search(best=best, now=now, tried=tuple(tried), machine=machine, limit_bytes=limit_bytes)
 
 
-def tried_of(choices: Mapping[str, str], found: Simulation, lower_bound_s: float) -> Tried:
+def tried_of(choices: Mapping[str, str], found: Simulation, lower_bound_s: float) -> SimulatedOrder:
     """A simulation as a row of a search."""
-    return Tried(
+    return SimulatedOrder(
         choices=choices,
         step_s=found.step_s,
         exposed_communication_s=found.exposed_communication_s,

@@ -35,7 +35,7 @@ _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class StatementReads:
     """The statements of a forward or a backward, by their place in the current order, and their order constraints.
 
     Attributes
@@ -68,7 +68,7 @@ class Held:
 
 
 @dataclasses.dataclass(frozen=True)
-class Half(Held):
+class HalfStep(StatementReads):
     """The same with the effect of each statement on memory.
 
     Attributes
@@ -143,16 +143,18 @@ class Ordered:
     refused: bool = False
 
 
-def held_of(graph: Graph, side: int) -> Held:
+def held_of(graph: Graph, side: int) -> StatementReads:
     """Return the order constraints of one side of an execution graph."""
     statements = graph.statements
     top = top_rows(graph)
     rows = top[statements.side[top] == side]
     clones = (statements.flags[rows] & StatementFlag.CLONE) != 0
-    return Held(rows=rows, before=_before(graph, rows, graph.values.storage.tolist()), clones=tuple(clones.tolist()))
+    return StatementReads(
+        rows=rows, before=_before(graph, rows, graph.values.storage.tolist()), clones=tuple(clones.tolist())
+    )
 
 
-def half_of(graph: Graph, side: int) -> Half:
+def half_of(graph: Graph, side: int) -> HalfStep:
     """Return the order constraints of one side of an execution graph, and each statement's effect on memory."""
     statements, values = graph.statements, graph.values
     held = held_of(graph, side)
@@ -167,7 +169,7 @@ def half_of(graph: Graph, side: int) -> Half:
     made, freed, alive = _spans(graph, side, index)
     counted = sorted(one for one in touched if made[one] or freed[one])
     place_of = {one: place for place, one in enumerate(counted)}
-    return Half(
+    return HalfStep(
         rows=rows,
         before=held.before,
         clones=held.clones,
@@ -258,22 +260,22 @@ def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[i
     return tuple(before)
 
 
-def in_place(half: Held) -> list[int]:
+def in_place(half: StatementReads) -> list[int]:
     """The order there is."""
     return list(range(len(half.rows)))
 
 
-def just_in_time(half: Held) -> list[int]:
+def just_in_time(half: StatementReads) -> list[int]:
     """Return the current order, with recomputed statements right before the first statement that needs them."""
     return late(half, in_place(half), {place for place, clone in enumerate(half.clones) if clone})
 
 
-def late(half: Held, order: Sequence[int], members: Collection[int]) -> list[int]:
+def late(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
     """An order with its members each right before the first statement that needs it."""
     return _pulled(order[::-1], [len(after) for after in half.after], half.before_of, members)[::-1]
 
 
-def stands_late(half: Held, members: Collection[int]) -> bool:
+def stands_late(half: StatementReads, members: Collection[int]) -> bool:
     """Return whether `late` leaves the order there is."""
     others = [0]
     for statement in range(len(half.rows)):
@@ -284,7 +286,7 @@ def stands_late(half: Held, members: Collection[int]) -> bool:
     return late(half, in_place(half), members) == in_place(half)
 
 
-def early(half: Held, order: Sequence[int], members: Collection[int]) -> list[int]:
+def early(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
     """An order with its members each right after the last statement that it needs."""
     return _pulled(order, [len(before) for before in half.before_of], half.after, members)
 
@@ -311,7 +313,7 @@ def _pulled(
     return found
 
 
-def least_peak(half: Half) -> list[int]:
+def least_peak(half: HalfStep) -> list[int]:
     """The order with the least peak found: the least there is where the search looked at all that could be better."""
     stock = in_place(half)
     known = half.peak_bytes(stock)
@@ -325,7 +327,9 @@ def least_peak(half: Half) -> list[int]:
     return _settled(half, found)
 
 
-def order_of(graph: Graph, way: Callable[[Half], list[int]], sides: Sequence[int], *, exceed: bool = False) -> Ordered:
+def order_of(
+    graph: Graph, way: Callable[[HalfStep], list[int]], sides: Sequence[int], *, exceed: bool = False
+) -> Ordered:
     """A graph's statements put in another order, each side for itself.
 
     Parameters
@@ -372,7 +376,7 @@ def _bits(mask: int) -> list[int]:
     return found
 
 
-def _bound(half: Half) -> int:
+def _bound(half: HalfStep) -> int:
     """Return a lower bound on the peak of any order: live bytes before, after, and in each statement."""
     least = half.start_bytes
     live = half.start_bytes + sum(
@@ -386,7 +390,7 @@ def _bound(half: Half) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class _State:
+class _SearchState:
     peak: int
     live: int
     done: int
@@ -402,7 +406,7 @@ class _State:
         return found[::-1]
 
 
-def _run(half: Half, state: _State, statement: int) -> _State:
+def _run(half: HalfStep, state: _SearchState, statement: int) -> _SearchState:
     """The state after a statement, and after all then ready that cost nothing: running these at once loses nothing."""
     peak, live, done, way = state.peak, state.live, state.done, state.way
     ready = set(state.ready)
@@ -419,15 +423,15 @@ def _run(half: Half, state: _State, statement: int) -> _State:
             if left <= 0 and live + inside <= peak:
                 pending = [one]
                 break
-    return _State(peak, live, done, tuple(sorted(ready)), way)
+    return _SearchState(peak, live, done, tuple(sorted(ready)), way)
 
 
-def _start(half: Half) -> _State:
+def _start(half: HalfStep) -> _SearchState:
     ready = tuple(place for place, before in enumerate(half.before) if not before)
-    return _State(half.start_bytes, half.start_bytes, 0, ready, None)
+    return _SearchState(half.start_bytes, half.start_bytes, 0, ready, None)
 
 
-def _exact(half: Half) -> list[int] | None:
+def _exact(half: HalfStep) -> list[int] | None:
     """The order with the least peak of all; None where that takes more than `EXACT_STATES`."""
     everything = (1 << len(half.rows)) - 1
     queue = [(half.start_bytes, 0, 0, _start(half))]
@@ -450,12 +454,12 @@ def _exact(half: Half) -> list[int] | None:
     raise AssertionError("statements that wait for one another")
 
 
-def _beam(half: Half) -> list[int]:
+def _beam(half: HalfStep) -> list[int]:
     """The best order of a beam: as wide as `BEAM_STEPS` allow."""
     count = len(half.rows)
     everything = (1 << count) - 1
     width = max(1, min(WIDEST_BEAM, BEAM_STEPS // (count * 20)))
-    by_size: defaultdict[int, dict[int, _State]] = defaultdict(dict)
+    by_size: defaultdict[int, dict[int, _SearchState]] = defaultdict(dict)
     by_size[0][0] = _start(half)
     for size in range(count):
         states = heapq.nsmallest(width, by_size.pop(size, {}).values(), key=lambda s: (s.peak, s.live))
@@ -473,7 +477,7 @@ def _beam(half: Half) -> list[int]:
     return by_size[count][everything].order()
 
 
-def _settled(half: Half, order: list[int]) -> list[int]:
+def _settled(half: HalfStep, order: list[int]) -> list[int]:
     """An order that peaks no higher, with as much as possible of its beginning and end as it was."""
     count, most = len(order), half.peak_bytes(order)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from workbench.analysis.order.min_peak_order import Half, Held
+from workbench.analysis.order.min_peak_order import HalfStep, StatementReads
 from workbench.core.graph import Graph, StatementFlag, ValueFlag, layer_of
 
 _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
-def recomputed(graph: Graph, half: Held) -> dict[str, list[int]]:
+def recomputed(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
     """Return the statements that the backward recomputes, by layer, or by module where there are no layers."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, clone in enumerate(half.clones):
@@ -21,20 +21,20 @@ def recomputed(graph: Graph, half: Held) -> dict[str, list[int]]:
     return dict(found)
 
 
-def gradients(graph: Graph, half: Half) -> list[int]:
+def gradients(graph: Graph, half: HalfStep) -> list[int]:
     """Return the statements that lead to one returned gradient and to nothing else."""
     flags, makes = graph.values.flags, graph.statements.outputs
     gives = [bool((flags[makes[row]] & ValueFlag.GRADIENT).any()) for row in half.rows]
     return [place for place, ends in enumerate(_ends(graph, half)) if len(ends) == 1 and gives[min(ends)]]
 
 
-def updates(graph: Graph, half: Half) -> list[int]:
+def updates(graph: Graph, half: HalfStep) -> list[int]:
     """Return the statements that lead to writes in place into arguments and to nothing else."""
     written = _writers(graph, half)
     return [place for place, ends in enumerate(_ends(graph, half)) if ends and ends <= written]
 
 
-def _writers(graph: Graph, half: Half) -> set[int]:
+def _writers(graph: Graph, half: HalfStep) -> set[int]:
     """Return the statements that write into an argument."""
     statements, storage = graph.statements, graph.values.storage
     given = set(storage[(graph.values.flags & ValueFlag.ARGUMENT) != 0].tolist()) - {-1}
@@ -45,7 +45,7 @@ def _writers(graph: Graph, half: Half) -> set[int]:
     }
 
 
-def _ends(graph: Graph, half: Half) -> list[set[int]]:
+def _ends(graph: Graph, half: HalfStep) -> list[set[int]]:
     """For each statement those that it leads to, itself too, which make what is kept or write into an argument."""
     flags, statements, written = graph.values.flags, graph.statements, _writers(graph, half)
     readers: defaultdict[int, list[int]] = defaultdict(list)

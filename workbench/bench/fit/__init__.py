@@ -1,1 +1,1 @@
-"""Choices for a stated peak, and the ranking of choices."""
+"""Choices that fit a memory budget, and the ranking of choices."""

@@ -15,7 +15,7 @@ from workbench.runs.process import callbacks
 _LOGGER = logging.getLogger(__name__)
 
 
-class _Cancelled(Exception):
+class _TaskCancelled(Exception):
     """The computation was cancelled."""
 
 
@@ -72,7 +72,7 @@ class Background:
                 with PLANNING.in_background():
                     find()
                 self._whole = True
-            except _Cancelled:
+            except _TaskCancelled:
                 pass
             except WorkbenchError as error:
                 self.error = error
@@ -91,10 +91,10 @@ class Background:
     def _go_on(self) -> None:
         """Raise if the computation's own thread was cancelled; other threads go on."""
         if self._stop.is_set() and threading.current_thread() is self._thread:
-            raise _Cancelled
+            raise _TaskCancelled
 
     def _tell(self) -> None:
         for callback in tuple(self._observers):
             # An observer that fails ends neither the work nor the calls of others; one may ask and be cancelled.
-            with contextlib.suppress(_Cancelled):
-                callbacks.call(callback, of=self._thread.name, passes=_Cancelled)
+            with contextlib.suppress(_TaskCancelled):
+                callbacks.call(callback, of=self._thread.name, passes=_TaskCancelled)

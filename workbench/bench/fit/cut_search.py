@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.analysis.cost.collective_overlap import costs
 from workbench.bench.fit.order_presets import shares
-from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.graph import Kind, layer_of
 from workbench.errors import ChoiceError, PlanError
 from workbench.summary import html_columns, human_bytes, human_seconds, text_columns
@@ -124,8 +124,8 @@ class Cuts(tuple[Cut, ...]):
     def best(self) -> str:
         """The least there is of each figure, each of a plan of its own, in words."""
         stock = self.stock
-        peak = _beside(min(cut.peak_bytes for cut in self), stock.peak_bytes)
-        saved = _beside(min(cut.saved_bytes for cut in self), stock.saved_bytes)
+        peak = _byte_difference(min(cut.peak_bytes for cut in self), stock.peak_bytes)
+        saved = _byte_difference(min(cut.saved_bytes for cut in self), stock.saved_bytes)
         few, step = min(cut.compilations for cut in self), share(min(cut.step_s for cut in self), stock.step_s)
         return f"{few} compilations (as Thunder cuts: {stock.compilations}), peak {peak}, saved {saved}, step {step}"
 
@@ -144,13 +144,16 @@ class Cuts(tuple[Cut, ...]):
             peak, saved = human_bytes(cut.peak_bytes), human_bytes(cut.saved_bytes)
             if cut is not stock:
                 step = share(cut.step_s, stock.step_s)
-                peak, saved = _beside(cut.peak_bytes, stock.peak_bytes), _beside(cut.saved_bytes, stock.saved_bytes)
+                peak, saved = (
+                    _byte_difference(cut.peak_bytes, stock.peak_bytes),
+                    _byte_difference(cut.saved_bytes, stock.saved_bytes),
+                )
             return f"{cut.compilations} of {cut.fusions}", f"{cut.largest} ops", peak, saved, step, cut.label
 
         return [row(cut) for cut in self.every]
 
 
-def _beside(now: int, before: int) -> str:
+def _byte_difference(now: int, before: int) -> str:
     """By how many bytes something is more or less."""
     return human_bytes(now - before, signed=True) if now != before else "–"
 
@@ -181,7 +184,7 @@ def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
     return tuple(tried[:_TRIED])
 
 
-class Cutter:
+class CutSearch:
     """Looks for cuts beside choices made by hand, plan by plan; nothing is made.
 
     Parameters
@@ -217,7 +220,7 @@ class Cutter:
         self._kinds = _kinds(self.stock.sites, self.pinned)
         self._weighed: dict[_Made, Cut | None] = {}
 
-    @few_collections()
+    @paused_gc()
     def table(self) -> Cuts:
         """Return the Pareto front of all plans found; those with the fewest compilations first."""
         first = self._weigh(frozenset())

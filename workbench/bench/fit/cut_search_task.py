@@ -1,4 +1,4 @@
-"""`Weighing`: other cuts between fusions weighed beside other work, with the best so far, until it is cancelled."""
+"""`CutSearchTask`: a search of cuts between fusions beside other work, with the best so far, until cancelled."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import functools
 from typing import TYPE_CHECKING
 
 from workbench.bench.fit.cancellable_task import Background
-from workbench.bench.fit.cut_search import Cuts, Cutter
+from workbench.bench.fit.cut_search import Cuts, CutSearch
 
 if TYPE_CHECKING:
     from workbench.analysis.cost.machines import Machine
     from workbench.bench.session.workbench import Workbench
 
 
-class Weighing(Background):
+class CutSearchTask(Background):
     """A table of cuts as it is made in a thread; nothing is changed. Made by `Workbench.weigh_cuts`.
 
     Parameters
@@ -32,7 +32,7 @@ class Weighing(Background):
     def __init__(self, bench: Workbench, machine: Machine) -> None:
         super().__init__()
         self.machine, self.pinned = machine, bench.pinned
-        self._cutter: Cutter | None = None
+        self._cutter: CutSearch | None = None
         self._table: Cuts | None = None
         self._start("workbench-cuts", functools.partial(self._work, bench))
 
@@ -56,7 +56,7 @@ class Weighing(Background):
         return head if self._table is None else f"{head}\n{self._table!r}"
 
     def _work(self, bench: Workbench) -> None:
-        self._cutter = cutter = Cutter(bench, self.machine, self._weighed)
+        self._cutter = cutter = CutSearch(bench, self.machine, self._weighed)
         self._table = cutter.table()
 
     def _weighed(self) -> None:

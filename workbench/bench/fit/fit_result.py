@@ -30,7 +30,7 @@ def moved_in_words(beside: Mapping[str, str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Chosen:
+class UnsavedStorage:
     """One storage that is not saved.
 
     Attributes
@@ -67,7 +67,7 @@ class Chosen:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Step:
+class NextChoice:
     """Effect of one more choice, or of one less.
 
     Attributes
@@ -100,7 +100,7 @@ class Fit:
         Without these choices.
     choices : mapping of str to str
         Made by the fit; the choices in force before stay.
-    why : tuple of Chosen
+    why : tuple of UnsavedStorage
         The dearest first.
     step_s, added_s : float
         Compute of a step before, and the time added by recomputation and offloading.
@@ -112,7 +112,7 @@ class Fit:
         The user's line at which the peak now is; empty where it is not known.
     held : tuple of str
         The largest values alive there beside parameters and inputs, with their lines.
-    looser, tighter : Step or None
+    looser, tighter : NextChoice or None
         Cheapest next step each way: the storage to save for the most time, and the one to release for the least.
     using : tuple of str
         Kinds of choices that the fit could use.
@@ -132,15 +132,15 @@ class Fit:
     saved_bytes: int
     before_peak_bytes: int
     choices: Mapping[str, str]
-    why: tuple[Chosen, ...]
+    why: tuple[UnsavedStorage, ...]
     step_s: float
     added_s: float
     bound: Bound
     machine: str
     binding: str
     held: tuple[str, ...] = ()
-    looser: Step | None = None
-    tighter: Step | None = None
+    looser: NextChoice | None = None
+    tighter: NextChoice | None = None
     using: tuple[str, ...] = STORAGES
     beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
     beside_peak_bytes: int = 0

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.bench.fit import order_presets
-from workbench.bench.fit.cut_search import SHARED, Cuts, Cutter, compute_s, worth_trying
+from workbench.bench.fit.cut_search import SHARED, Cuts, CutSearch, compute_s, worth_trying
 from workbench.bench.fit.fit_result import Fit
 from workbench.bench.fit.fitter import Fitter, quickest
 from workbench.bench.fit.infeasible import Unmet, too_many
-from workbench.bench.fit.order_presets import Found
+from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.fit_request import CUTS, STORAGES, compilations_of, peak_bytes, seconds, uses
 from workbench.errors import ChoiceError
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Capture, Plan
 
 
-class Among:
+class FitterWithCuts:
     """Like `Fitter`, and equal to it without ``cuts``; all figures are relative to the plan without any choice.
 
     Parameters
     ----------
     bench, captured, machine, go_on, keep, using, compilations
         As for `Fitter`. With `compilations` identical fusions are compiled once.
-    after : Among, optional
+    after : FitterWithCuts, optional
         Instance for the same program, machine and choices by hand, to reuse its plans.
 
     Raises
@@ -47,7 +47,7 @@ class Among:
         *,
         keep: bool = True,
         using: Sequence[str] = STORAGES,
-        after: Among | None = None,
+        after: FitterWithCuts | None = None,
         compilations: int | None = None,
     ) -> None:
         self._bench, self.machine, self.using, self._most = bench, machine, uses(using), compilations
@@ -62,7 +62,7 @@ class Among:
         self.before_waiting_s = first.before_waiting_s
         if CUTS in self.using and self.before.census.count:
             if self.table is None:
-                self.table = Cutter(bench, machine, go_on, keep=keep).table()
+                self.table = CutSearch(bench, machine, go_on, keep=keep).table()
             self._bases += [{**cut, **self._bases[0]} for cut in worth_trying(self.table, compilations)]
 
     def _fitter(self, at: int) -> Fitter:
@@ -90,13 +90,13 @@ class Among:
     def _lead_s(self, fitter: Fitter) -> float:
         return fitter.step_s - self.step_s
 
-    def _told(self, fitter: Fitter, found: Found) -> Found:
+    def _told(self, fitter: Fitter, found: PresetPlan) -> PresetPlan:
         """Return a fitter's result, relative to the plan without any choice."""
         return dataclasses.replace(
             found, recompute_s=found.recompute_s + self._lead_s(fitter), beside={**fitter.base, **found.beside}
         )
 
-    def _of(self, found: Found) -> tuple[Fitter, Found]:
+    def _of(self, found: PresetPlan) -> tuple[Fitter, PresetPlan]:
         """Return the fitter of a result, and the result as the fitter gave it."""
         fitter = max(
             (fitter for fitter in self._fitters.values() if fitter.base.items() <= found.beside.items()),
@@ -105,17 +105,17 @@ class Among:
         beside = {id: option for id, option in found.beside.items() if id not in fitter.base}
         return fitter, dataclasses.replace(found, recompute_s=found.recompute_s - self._lead_s(fitter), beside=beside)
 
-    def choices(self, found: Found) -> dict[str, str]:
+    def choices(self, found: PresetPlan) -> dict[str, str]:
         """Return its options by site, including those beside storages."""
         fitter, own = self._of(found)
         return {**fitter.base, **fitter.choices(own)}
 
-    def plan(self, found: Found) -> Plan:
+    def plan(self, found: PresetPlan) -> Plan:
         """Its plan, beside what is pinned."""
         fitter, own = self._of(found)
         return fitter.plan(own)
 
-    def bound(self, found: Found, limit_bytes: int) -> Bound:
+    def bound(self, found: PresetPlan, limit_bytes: int) -> Bound:
         """Return the bound for all other storages within a limit, with cuts and order fixed."""
         fitter, _ = self._of(found)
         return self._bound(fitter, limit_bytes)
@@ -129,12 +129,12 @@ class Among:
         for fitter in self._each():
             fitter.plan(fitter.chooser.stock)
 
-    def planned(self, limit_bytes: int) -> Found | None:
+    def planned(self, limit_bytes: int) -> PresetPlan | None:
         """Return the quickest of all plans so far within a limit."""
         found = ((fitter, fitter.planned(limit_bytes)) for fitter in self._fitters.values())
         return min((self._told(fitter, one) for fitter, one in found if one is not None), key=quickest, default=None)
 
-    def least(self) -> tuple[Found, Plan]:
+    def least(self) -> tuple[PresetPlan, Plan]:
         """Return the lowest peak found, at any time."""
         lowest = min(
             (self._told(fitter, fitter.least()[0]) for fitter in self._each()),
@@ -142,7 +142,7 @@ class Among:
         )
         return lowest, self.plan(lowest)
 
-    def within(self, limit_bytes: int) -> tuple[Found, Plan]:
+    def within(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
         """Return the quickest found whose plan is within a limit.
 
         Raises
@@ -168,7 +168,7 @@ class Among:
             return self._best(lambda fitter: fitter.within(limit_bytes)[0], quickest)
         return best, self.plan(best)
 
-    def within_time(self, step_s: float) -> tuple[Found, Plan]:
+    def within_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
         """Return the lowest peak of all plans whose step takes at most `step_s`.
 
         Raises
@@ -180,7 +180,9 @@ class Among:
             lambda fitter: fitter.within_time(step_s)[0], lambda found: (found.planned_bytes, *quickest(found))
         )
 
-    def _best(self, find: Callable[[Fitter], Found], key: Callable[[Found], tuple[float, ...]]) -> tuple[Found, Plan]:
+    def _best(
+        self, find: Callable[[Fitter], PresetPlan], key: Callable[[PresetPlan], tuple[float, ...]]
+    ) -> tuple[PresetPlan, Plan]:
         """Return the best of all; if all refuse, raise the refusal with the least possible value."""
         found, refused = [], []
         for fitter in self._each():
@@ -193,7 +195,7 @@ class Among:
         best = min(found, key=key)
         return best, self.plan(best)
 
-    def compiled(self) -> tuple[Found, Plan]:
+    def compiled(self) -> tuple[PresetPlan, Plan]:
         """Return the quickest with few enough compilations that saves everything, at any peak.
 
         Raises
@@ -217,7 +219,7 @@ class Among:
         own_s = fitter.found_of(others)[0].whole_s if fitter.before_waiting_s else fitter.point(others).added_s
         return fitter.step_s + own_s
 
-    def found_of(self, choices: Mapping[str, str]) -> tuple[Found, Plan]:
+    def found_of(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
         """Return the cost of choices made for sites, and their plan."""
         fitter, others = self._under(choices)
         found, plan = fitter.found_of(others)
@@ -229,7 +231,7 @@ class Among:
         fitter = self._fitter(max(bases, key=lambda at: len(self._bases[at]), default=0))
         return fitter, {id: option for id, option in choices.items() if id not in fitter.base}
 
-    def explained(self, found: Found, plan: Plan, limit_bytes: int) -> Fit:
+    def explained(self, found: PresetPlan, plan: Plan, limit_bytes: int) -> Fit:
         """Return the result with its reasons."""
         fitter, own = self._of(found)
         fit = fitter.explained(own, plan, limit_bytes)
@@ -298,7 +300,7 @@ def fit(
     if step_s is not None:
         step_s = seconds(step_s)
     limit_bytes = None if peak is None else peak_bytes(peak, lambda: bench.stock_plan.peak_bytes)
-    among = Among(bench, captured, machine, using=using, compilations=compilations)
+    among = FitterWithCuts(bench, captured, machine, using=using, compilations=compilations)
     if limit_bytes is not None:
         return among.explained(*among.within(limit_bytes), limit_bytes)
     found, plan = among.compiled() if step_s is None else among.within_time(step_s)

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from workbench.analysis.cost.collective_overlap import costs
 from workbench.analysis.fit import fusion_costs
 from workbench.analysis.fit.budget_solver import GUIDE_NODES, Chooser
-from workbench.analysis.fit.fused_joint_graph import Fusing
-from workbench.analysis.fit.option_costs import Point, Rates
+from workbench.analysis.fit.fused_joint_graph import FusedJointGraph
+from workbench.analysis.fit.option_costs import OptionCost, OptionRates
 from workbench.analysis.memory.liveness import Predictor
-from workbench.analysis.memory.peak_by_statement import RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
+from workbench.analysis.memory.peak_by_statement import RECOMPUTE, SAVE, ExactMemory, JointGraphMemory, PeakPlaces
 from workbench.bench.fit import order_presets
 from workbench.bench.fit.cut_search import compute_s, kind_of
-from workbench.bench.fit.fit_result import Chosen, Fit, Step
-from workbench.bench.fit.infeasible import held, peak_line, too_many, too_quick, too_small
-from workbench.bench.fit.order_presets import Found
+from workbench.bench.fit.fit_result import Fit, NextChoice, UnsavedStorage
+from workbench.bench.fit.infeasible import largest_at_peak, peak_line, too_many, too_quick, too_small
+from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.fit_request import ORDER, STORAGES, WAITS, uses
-from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.lever import lever_of
 from workbench.errors import PlanError
 
@@ -67,7 +67,7 @@ class Fitter:
         Whether the plans are cached.
     using : sequence of str
         Allowed kinds of choices, from `workbench.bench.session.fit_request.USING`.
-    known : iterable of Found
+    known : iterable of PresetPlan
         Results of another fitter for the same program, machine and choices by hand.
     base : mapping of str to str
         Choices that do not change: cuts between fusions; see `workbench.bench.fit.fit_with_cuts`.
@@ -80,7 +80,7 @@ class Fitter:
         If the program has no backward.
     """
 
-    @few_collections()
+    @paused_gc()
     def __init__(
         self,
         bench: Workbench,
@@ -90,7 +90,7 @@ class Fitter:
         *,
         keep: bool = True,
         using: Sequence[str] = STORAGES,
-        known: Iterable[Found] = (),
+        known: Iterable[PresetPlan] = (),
         base: Mapping[str, str] = MappingProxyType({}),
         compilations: int | None = None,
     ) -> None:
@@ -103,8 +103,8 @@ class Fitter:
         self._planned = functools.partial(bench.plan_with, keep=keep)
         self.using = uses(using)
         self._options = (SAVE, *(option for option in STORAGES if option in self.using))
-        self._found: dict[_Key, Found] = {_key(found.options, found.beside): found for found in known}
-        self._least: Point | None = None
+        self._found: dict[_Key, PresetPlan] = {_key(found.options, found.beside): found for found in known}
+        self._least: OptionCost | None = None
         self.base, self._most = dict(base), compilations
         self.pinned = {**bench.pinned, **base}
         self.before = bench.plan_with(self.pinned)
@@ -123,8 +123,8 @@ class Fitter:
         if stage.fuses:
             found = fusion_costs.remade(stage.recomputer, self.before.graph)
             remade = frozenset(storage for storage in found if RECOMPUTE in free.get(storage, ()))
-            again, least = fusion_costs.again(stage.recomputer, self.before.graph, machine, seconds, remade)
-        rates = Rates(
+            again, least = fusion_costs.recompute_costs(stage.recomputer, self.before.graph, machine, seconds, remade)
+        rates = OptionRates(
             seconds=seconds,
             offload_bytes_per_s=copy_bandwidth(bench.program.device),
             hides=on_gpu,
@@ -135,8 +135,8 @@ class Fitter:
             gather=stage.gathers_again,
             ahead=int(self.before.site_of["saved.ahead"].choice),
         )
-        self._places = Places(stage.recomputer, stage.predictor)
-        weigher = functools.partial(ByArithmetic, stage.recomputer, stage.predictor, self._places)
+        self._places = PeakPlaces(stage.recomputer, stage.predictor)
+        weigher = functools.partial(JointGraphMemory, stage.recomputer, stage.predictor, self._places)
         beside = {**fixed, **dict.fromkeys(remade, RECOMPUTE)}
         self._arithmetic = weigher(beside, **how)
 
@@ -144,18 +144,18 @@ class Fitter:
             free: Mapping[int, Sequence[str]],
             fixed: Mapping[int, str],
             how: _How,
-            fusing: Fusing | None = None,
+            fusing: FusedJointGraph | None = None,
             **settings: Any,
         ) -> Chooser:
             given, by = (stage.recomputer, self._places, rates), weigher(fixed, **how)
             if fusing is not None:
                 predictor = Predictor(fusing.work.graph)
-                places = Places(fusing.work, predictor)
-                made, _ = fusion_costs.again(fusing.work, self.before.graph, machine, seconds, remade)
+                places = PeakPlaces(fusing.work, predictor)
+                made, _ = fusion_costs.recompute_costs(fusing.work, self.before.graph, machine, seconds, remade)
                 given = fusing.work, places, dataclasses.replace(rates, again=made)
-                by = ByArithmetic(fusing.work, predictor, places, fixed, **how)
+                by = JointGraphMemory(fusing.work, predictor, places, fixed, **how)
 
-            def weighed(options: Mapping[int, str]) -> Weighed:
+            def weighed(options: Mapping[int, str]) -> ExactMemory:
                 go_on()
                 return by(options)
 
@@ -163,7 +163,7 @@ class Fitter:
 
         def nearest() -> Chooser:
             along, gather = how["along"], how["gather"]
-            fusing = Fusing(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
+            fusing = FusedJointGraph(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
             return exactly(fusing.free, beside, fused_how(), fusing, nodes=GUIDE_NODES, stands_for=fusing.chosen)
 
         def nearer() -> Chooser:
@@ -214,28 +214,28 @@ class Fitter:
         return sites, free, fixed
 
     @property
-    def found(self) -> tuple[Found, ...]:
+    def found(self) -> tuple[PresetPlan, ...]:
         """All that was planned so far."""
         return tuple(self._found.values())
 
-    def choices(self, point: Point) -> dict[str, str]:
+    def choices(self, point: OptionCost) -> dict[str, str]:
         """Return a point's options by site, including those beside storages."""
         return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_beside(point)}
 
-    def plan(self, point: Point) -> Plan:
+    def plan(self, point: OptionCost) -> Plan:
         """The plan of a point, beside what is pinned."""
         self._go_on()
         return self._planned_point(point)[1]
 
-    def _planned_point(self, point: Point) -> tuple[Found, Plan]:
+    def _planned_point(self, point: OptionCost) -> tuple[PresetPlan, Plan]:
         made = self.choices(point)
         plan = self._planned({**self.pinned, **made}) if made else self.before
         compilations = plan.counts["compilations"]
         return self._keep(point, _beside(point), plan.peak_bytes, self._waiting_s(plan), compilations), plan
 
     def _keep(
-        self, point: Point, beside: Mapping[str, str], planned_bytes: int, waiting_s: float, compilations: int
-    ) -> Found:
+        self, point: OptionCost, beside: Mapping[str, str], planned_bytes: int, waiting_s: float, compilations: int
+    ) -> PresetPlan:
         found = dataclasses.replace(
             _moved_by(point, beside), planned_bytes=planned_bytes, waiting_s=waiting_s, compilations=compilations
         )
@@ -243,7 +243,7 @@ class Fitter:
             self._found[_key(point.options, beside)] = found
         return found
 
-    def _may_choose(self, found: Found) -> bool:
+    def _may_choose(self, found: PresetPlan) -> bool:
         """Return whether a point has only what may be chosen here: another's is weighed, and is not a candidate."""
         levers = {ORDER, WAITS}.intersection(self.using)
         return all(option in self._free.get(storage, ()) for storage, option in found.options.items()) and all(
@@ -257,8 +257,8 @@ class Fitter:
         known = plan.overlap_on(self.machine)
         return 0.0 if known is None else known.simulation.idle_compute_s
 
-    @few_collections()
-    def least(self) -> tuple[Found, Plan]:
+    @paused_gc()
+    def least(self) -> tuple[PresetPlan, Plan]:
         """Return the lowest point found, at any time."""
         if self._least is None:
             self._least = self.chooser.least()
@@ -268,15 +268,15 @@ class Fitter:
         lowest = min(self._found.values(), key=lambda found: (found.planned_bytes, found.whole_s))
         return lowest, self.plan(lowest)
 
-    def planned(self, limit_bytes: int) -> Found | None:
+    def planned(self, limit_bytes: int) -> PresetPlan | None:
         """Return the quickest of all planned points so far within a limit."""
         within = (found for found in self._found.values() if found.planned_bytes <= limit_bytes and self._few(found))
         return min(within, key=quickest, default=None)
 
-    def _few(self, found: Found) -> bool:
+    def _few(self, found: PresetPlan) -> bool:
         return self._most is None or found.compilations <= self._most
 
-    def _moved(self, point: Point, order: Mapping[str, str]) -> Found:
+    def _moved(self, point: OptionCost, order: Mapping[str, str]) -> PresetPlan:
         """A point in another order of statements, with collectives where they were and moved: the lowest of these."""
         key = _key(point.options, order)
         if key not in self._found:
@@ -327,28 +327,28 @@ class Fitter:
             if lowest is start:
                 break
 
-    def point(self, choices: Mapping[str, str]) -> Point:
+    def point(self, choices: Mapping[str, str]) -> OptionCost:
         """Return the cost of choices made for storage sites; choices for other sites are ignored."""
         storages = {site.id: storage for storage, site in self._site_of.items()}
         options = {storages[id]: option for id, option in choices.items() if id in storages and id not in self.pinned}
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
 
-    def found_of(self, choices: Mapping[str, str]) -> tuple[Found, Plan]:
+    def found_of(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
         """Return the point with the choices of `order` and `waits`, and its plan."""
         moving = ("order.", "order:", "waits.", "waits:")
         beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
         self._go_on()
         return self._planned_point(_moved_by(self.point(choices), beside))
 
-    def _by_arithmetic(self, options: Mapping[int, str]) -> Weighed:
+    def _by_arithmetic(self, options: Mapping[int, str]) -> ExactMemory:
         self._go_on()
         return self._arithmetic(options)
 
-    def _by_plan(self, options: Mapping[int, str]) -> Weighed:
+    def _by_plan(self, options: Mapping[int, str]) -> ExactMemory:
         self._go_on()
         made = {self._site_of[storage].id: option for storage, option in options.items()}
         plan = self._planned({**self.pinned, **made}) if made else self.before
-        return Weighed(
+        return ExactMemory(
             peak_bytes=plan.peak_bytes,
             saved_bytes=plan.saved_bytes,
             peaks=self._peaks(plan),
@@ -359,7 +359,7 @@ class Fitter:
         line = plan.timeline
         return self._places.of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
 
-    def within(self, limit_bytes: int) -> tuple[Found, Plan]:
+    def within(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
         """Return the quickest point found whose plan is within a limit.
 
         Raises
@@ -375,8 +375,8 @@ class Fitter:
             raise too_small(self._bench, limit_bytes, self.before, self.least()[1], self.using)
         return found, self.plan(found)
 
-    @few_collections()
-    def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> Found | None:
+    @paused_gc()
+    def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> PresetPlan | None:
         """Find the best within a limit, None if there is none; search for the least peak only if `hard`.
 
         With `below_s` what adds as much is not looked for further; see `Chooser.fit`.
@@ -407,7 +407,7 @@ class Fitter:
         fits = stock is not None and stock.planned_bytes <= limit_bytes and self._few(stock)
         return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
 
-    def _alike(self, limit_bytes: int) -> Found | None:
+    def _alike(self, limit_bytes: int) -> PresetPlan | None:
         """The quickest with few enough compilations, once what is made again is so in every layer."""
         if self._most is None:
             return None
@@ -423,8 +423,8 @@ class Fitter:
             self._moved(self.chooser.point(options), found.beside)
         return self.planned(limit_bytes)
 
-    @few_collections()
-    def within_time(self, step_s: float) -> tuple[Found, Plan]:
+    @paused_gc()
+    def within_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
         """The point of the least peak found that takes a step no longer than so many seconds.
 
         Raises
@@ -457,8 +457,8 @@ class Fitter:
         found = min(quick, key=lambda found: (found.planned_bytes, *quickest(found)))
         return found, self.plan(found)
 
-    @few_collections()
-    def explained(self, point: Point, plan: Plan, limit_bytes: int) -> Fit:
+    @paused_gc()
+    def explained(self, point: OptionCost, plan: Plan, limit_bytes: int) -> Fit:
         """A point with why it is as it is."""
         beside = _beside(point)
         still = {id: option for id, option in self.choices(point).items() if id not in beside}
@@ -476,7 +476,7 @@ class Fitter:
             bound=self.chooser.bound(limit_bytes),
             machine=self.machine.name,
             binding=peak_line(plan),
-            held=tuple(held(plan)),
+            held=tuple(largest_at_peak(plan)),
             looser=self._looser(point),
             tighter=self._tighter(point),
             using=self.using,
@@ -488,12 +488,12 @@ class Fitter:
             waiting_s=self._waiting_s(plan),
         )
 
-    def _why(self, point: Point) -> Iterator[Chosen]:
+    def _why(self, point: OptionCost) -> Iterator[UnsavedStorage]:
         peak_bytes = self._arithmetic_peak(point.options)
         for storage, option in point.options.items():
             without = {s: o for s, o in point.options.items() if s != storage}
             site = self._site_of[storage]
-            yield Chosen(
+            yield UnsavedStorage(
                 id=site.id,
                 option=option,
                 source=site.source,
@@ -506,13 +506,13 @@ class Fitter:
     def _arithmetic_peak(self, options: Mapping[int, str]) -> int:
         return self._by_arithmetic(options).peak_bytes
 
-    def _step(self, point: Point, storage: int, option: str) -> Step:
+    def _step(self, point: OptionCost, storage: int, option: str) -> NextChoice:
         options = {s: o for s, o in point.options.items() if s != storage}
         if option != SAVE:
             options[storage] = option
         peak_bytes = self._arithmetic_peak(options) - self._arithmetic_peak(point.options)
         site = self._site_of[storage]
-        return Step(
+        return NextChoice(
             id=site.id,
             option=option,
             source=site.source,
@@ -520,7 +520,7 @@ class Fitter:
             step_s=self.chooser.added_s(options) - self.chooser.added_s(point.options),
         )
 
-    def _looser(self, point: Point) -> Step | None:
+    def _looser(self, point: OptionCost) -> NextChoice | None:
         """Return the unsaved storage whose saving gains the most time for its bytes; by a plan if fused."""
         steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
         gains = [storage for storage, step in steps.items() if step.step_s < 0]
@@ -531,7 +531,7 @@ class Fitter:
                 return steps[storage]
         return None
 
-    def _tighter(self, point: Point) -> Step | None:
+    def _tighter(self, point: OptionCost) -> NextChoice | None:
         """Return the saved storage whose release lowers the peak for the least time."""
         at = int(np.argmax(self._by_arithmetic(point.options).peaks))
         steps = [self._step(point, *tried) for tried in self.chooser.helpful(point, at)[:_TIGHTER]]
@@ -546,16 +546,16 @@ def _key(options: Mapping[int, str], beside: Mapping[str, str]) -> _Key:
     return frozenset(options.items()), frozenset(beside.items())
 
 
-def _beside(point: Point) -> Mapping[str, str]:
-    return point.beside if isinstance(point, Found) else {}
+def _beside(point: OptionCost) -> Mapping[str, str]:
+    return point.beside if isinstance(point, PresetPlan) else {}
 
 
-def _moved_by(point: Point, beside: Mapping[str, str]) -> Found:
+def _moved_by(point: OptionCost, beside: Mapping[str, str]) -> PresetPlan:
     """Return a point with choices beside it, not planned yet."""
-    of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(Point)}
-    return Found(**of_point, beside=beside)
+    of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(OptionCost)}
+    return PresetPlan(**of_point, beside=beside)
 
 
-def quickest(found: Found) -> tuple[float, int, int]:
+def quickest(found: PresetPlan) -> tuple[float, int, int]:
     """Return the sort key of the quickest: seconds, then bytes, then choices."""
     return found.whole_s, found.planned_bytes, len(found.options) + len(found.beside)

@@ -33,7 +33,7 @@ class Unmet(PlanError):
         self.nearest = nearest
 
 
-def held(plan: Plan) -> Iterator[str]:
+def largest_at_peak(plan: Plan) -> Iterator[str]:
     """The largest alive at the peak, beside parameters and inputs, in words."""
     made = [one for one in plan.alive_at_peak() if one["statement"] >= 0]
     for one in made[:_HELD]:
@@ -76,7 +76,7 @@ def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, usi
         message += f", for parameters and inputs alone are {human_bytes(before.baseline_bytes)}"
         return Unmet(message, (1, least_bytes))
     at = f" at {line}" if (line := peak_line(least)) else ""
-    message += f", reached{at}, where the largest are {'; '.join(held(least))}"
+    message += f", reached{at}, where the largest are {'; '.join(largest_at_peak(least))}"
     return Unmet(message, (1, least_bytes), advice=_with_more(bench, before, using))
 
 

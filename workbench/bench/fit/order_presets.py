@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from workbench.analysis.fit.option_costs import Point
+from workbench.analysis.fit.option_costs import OptionCost
 from workbench.bench.session.fit_request import ORDER, WAITS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _AT_ONCE = ("order.gradients", "order.updates")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found(Point):
+class PresetPlan(OptionCost):
     """A point with choices beside storages.
 
     Attributes

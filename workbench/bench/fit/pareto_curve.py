@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 from workbench.bench.fit.cancellable_task import Background
 from workbench.bench.fit.fit_result import Fit, best_of, moved_in_words
-from workbench.bench.fit.fit_with_cuts import Among
-from workbench.bench.fit.order_presets import Found
+from workbench.bench.fit.fit_with_cuts import FitterWithCuts
+from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.fit_request import STORAGES, checked_peak, peak_bytes, points_of, uses
 from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
@@ -79,7 +79,7 @@ class CurvePoint:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Line:
+class FractionalCurve:
     """A curve with some of the kinds of choices.
 
     Attributes
@@ -146,10 +146,10 @@ class Curve(Background):
         self._sets = [self.using[: n + 1] for n in range(len(self.using))] if each else [self.using]
         self.count = points * len(self._sets)
         self._changed = threading.Condition()
-        self._lines: tuple[Line, ...] = ()
+        self._lines: tuple[FractionalCurve, ...] = ()
         self._made: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], CurvePoint] = {}
         self._done = 0
-        self._fitter: Among | None = None
+        self._fitter: FitterWithCuts | None = None
         self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
         if not captured.stage.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
@@ -158,12 +158,12 @@ class Curve(Background):
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """Points found so far with all kinds of choices, the lowest peak first; see `Line`."""
+        """Points found so far with all kinds of choices, the lowest peak first; see `FractionalCurve`."""
         lines = self.lines
         return lines[-1].points if lines else ()
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[FractionalCurve, ...]:
         """Points found so far, by the kinds of choices allowed; each line allows one kind more than the one before."""
         with self._changed:
             return self._lines
@@ -193,13 +193,15 @@ class Curve(Background):
         return "\n".join((head, *(text for line in texts for text in line)))
 
     def _work(self, captured: Capture) -> None:
-        fitter: Among | None = None
+        fitter: FitterWithCuts | None = None
         tried: list[int] = []
         for using in self._sets:
-            fitter = Among(self._bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter)
+            fitter = FitterWithCuts(
+                self._bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter
+            )
             with self._turn:
                 fitter.least()
-                self._fitter, self._lines = fitter, (*self._lines, Line(using=using, points=()))
+                self._fitter, self._lines = fitter, (*self._lines, FractionalCurve(using=using, points=()))
             self._prepared.set()
             self._find(fitter, tried)
 
@@ -228,7 +230,7 @@ class Curve(Background):
             return fitter.step_under(choices)
 
     @contextlib.contextmanager
-    def _asked(self) -> Iterator[Among]:
+    def _asked(self) -> Iterator[FitterWithCuts]:
         """The fitter, between two limits of the curve."""
         self._prepared.wait()
         if self._fitter is None:
@@ -240,7 +242,7 @@ class Curve(Background):
         finally:
             self._waiting -= 1
 
-    def _find(self, fitter: Among, tried: list[int]) -> None:
+    def _find(self, fitter: FitterWithCuts, tried: list[int]) -> None:
         """One line; `tried` has the limits of those before it, and takes its own."""
         stock, (_, lowest) = fitter.before.peak_bytes, fitter.least()
         fitter.start()
@@ -254,19 +256,19 @@ class Curve(Background):
             tried.append(limit_bytes)
             self._keep(fitter, tried)
 
-    def _keep(self, fitter: Among, tried: Iterable[int]) -> None:
+    def _keep(self, fitter: FitterWithCuts, tried: Iterable[int]) -> None:
         """Take points over, each the best of all that is known now under its limit."""
         front: list[CurvePoint] = []
         for limit_bytes in sorted(tried):
             found = fitter.planned(limit_bytes)
             if found is not None and (not front or fitter.step_s + found.whole_s < front[-1].step_s):
                 front.append(self._point(fitter, found))
-        line = Line(using=fitter.using, points=tuple(front))
+        line = FractionalCurve(using=fitter.using, points=tuple(front))
         with self._changed:
             self._lines, self._done = (*self._lines[:-1], line), self._done + 1
         self._tell()
 
-    def _point(self, fitter: Among, point: Found) -> CurvePoint:
+    def _point(self, fitter: FitterWithCuts, point: PresetPlan) -> CurvePoint:
         choices, peak_bytes = fitter.choices(point), point.planned_bytes
         key = fitter.using, tuple(sorted(choices.items()))
         if key not in self._made:

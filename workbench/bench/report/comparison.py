@@ -92,7 +92,7 @@ class Column:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One figure, site or statement, with its value in each column.
 
     Attributes
@@ -125,7 +125,7 @@ class SideBySide:
     columns : tuple of Column
     base : str
         Name of the column that the others are compared with.
-    figures, sites, statements : tuple of Row
+    figures, sites, statements : tuple of ComparisonRow
         All figures; sites whose choices differ; all statements of the plans, in one order that keeps equal statements
         at the same height.
     runs : workbench.runs.sweep.compare.Comparison or None
@@ -134,9 +134,9 @@ class SideBySide:
 
     columns: tuple[Column, ...]
     base: str
-    figures: tuple[Row, ...]
-    sites: tuple[Row, ...]
-    statements: tuple[Row, ...]
+    figures: tuple[ComparisonRow, ...]
+    sites: tuple[ComparisonRow, ...]
+    statements: tuple[ComparisonRow, ...]
     runs: of_runs.Comparison | None = None
 
     @property
@@ -157,7 +157,7 @@ class SideBySide:
         return tuple(found)
 
     @property
-    def differing(self) -> tuple[Row, ...]:
+    def differing(self) -> tuple[ComparisonRow, ...]:
         """The statements that differ in any column."""
         return tuple(row for row in self.statements if any(row.differs))
 
@@ -176,7 +176,7 @@ class SideBySide:
             "notes": list(self.notes),
         }
 
-    def cells(self, row: Row) -> list[str]:
+    def cells(self, row: ComparisonRow) -> list[str]:
         """Return the table cells of a row, by column; a figure with its change against the baseline."""
         of_base = row.values[self.base_index]
         found = []
@@ -243,7 +243,7 @@ class SideBySide:
 
 
 @dataclasses.dataclass(frozen=True)
-class Side:
+class ColumnState:
     """A column, with further data for its comparison.
 
     Attributes
@@ -259,7 +259,7 @@ class Side:
     run: Run | None = None
 
 
-def side_by_side(sides: Sequence[Side], base: str = "") -> SideBySide:
+def side_by_side(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
     """Put columns side by side, all of unlike names.
 
     Raises
@@ -292,7 +292,7 @@ def side_by_side(sides: Sequence[Side], base: str = "") -> SideBySide:
     )
 
 
-def unlike(name: str, sides: Sequence[Side]) -> str:
+def unlike(name: str, sides: Sequence[ColumnState]) -> str:
     """The name, or with a number where another has it."""
     taken, number, found = {side.column.name for side in sides}, 1, name
     while found in taken:
@@ -301,7 +301,7 @@ def unlike(name: str, sides: Sequence[Side]) -> str:
     return found
 
 
-def of_run(name: str, run: Run) -> Side:
+def of_run(name: str, run: Run) -> ColumnState:
     """Return the column of a run, which has no graph."""
     memory, chosen = run.memory, run_store.choices_of(run)
     notes = [*([run.error] if run.error else []), *run.warnings]
@@ -316,10 +316,10 @@ def of_run(name: str, run: Run) -> Side:
         statements=None,
         notes=tuple(notes),
     )
-    return Side(column, run=run)
+    return ColumnState(column, run=run)
 
 
-def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> Side:
+def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> ColumnState:
     """A plan of a program, or a run with the statements and sites of the plan that its choices have."""
     column = Column(
         name=name,
@@ -332,12 +332,12 @@ def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> Side
         notes=(*plan.warnings, *map(str, plan.corrections)),
     )
     if run is None:
-        return Side(column, plan.sites)
+        return ColumnState(column, plan.sites)
     ran = of_run(name, run).column
     # Use the prediction at the time of the run, not the current one for its choices.
     predicted = {**column.predicted, **{n: value for n, value in ran.predicted.items() if value is not None}}
     merged = dataclasses.replace(ran, predicted=predicted, sites=column.sites, statements=column.statements)
-    return Side(merged, plan.sites, run)
+    return ColumnState(merged, plan.sites, run)
 
 
 def known_figures(planned: Mapping[str, Any]) -> dict[str, float | None]:
@@ -381,7 +381,7 @@ def statements(graph: Graph, over: Timeline | None = None) -> tuple[Statement, .
     return tuple(found)
 
 
-def _figures(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
+def _figures(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
     found = []
     for kind in ("measured", "predicted"):
         have: list[Mapping[str, float | None]] = [getattr(column, kind) for column in columns]
@@ -390,22 +390,22 @@ def _figures(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
             if all(value is None or (value == 0 and name not in PREDICTED) for value in values):
                 continue
             differs = tuple(v is not None and values[base] is not None and v != values[base] for v in values)
-            found.append(Row(name, kind, values, differs))
+            found.append(ComparisonRow(name, kind, values, differs))
     return tuple(found)
 
 
-def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) -> tuple[Row, ...]:
+def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) -> tuple[ComparisonRow, ...]:
     """Return sites whose choices differ; a site that some columns lack counts only if someone chose at it."""
     found = []
     for id in dict.fromkeys(id for column in columns for id in column.sites):
         values = tuple(column.sites.get(id) for column in columns)
         differs = tuple(value != values[base] for value in values)
         if any(differs) and {*values} - {None} != {defaults.get(id)}:
-            found.append(Row(id, "site", values, differs))
+            found.append(ComparisonRow(id, "site", values, differs))
     return tuple(found)
 
 
-def _statements(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
+def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
     """All statements in one order: the baseline's, with those of others behind what they stand behind there."""
     tables = [{each.key: each for each in column.statements or ()} for column in columns]
     order: list[str] = []
@@ -431,7 +431,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
             d and (value is not None or values[base] is not None) for d, value in zip(differs, values, strict=True)
         )
         one = next(value for value in values if value is not None)
-        found.append(Row(one.name, one.side, values, differs, one.source))
+        found.append(ComparisonRow(one.name, one.side, values, differs, one.source))
     return tuple(found)
 
 

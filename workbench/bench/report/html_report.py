@@ -52,7 +52,7 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
     """
 
     def text() -> str:
-        from workbench.ui.pages import report_page
+        from workbench.ui.html_pages import report_page
 
         return BEGIN.decode() + report_page.page(bench, commands(bench))
 

@@ -37,7 +37,7 @@ _WAYS = {"least peak": least_peak, "recompute just in time": just_in_time}
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Memory under choices made on a saved plan, by arithmetic on its graphs.
 
     Attributes
@@ -131,7 +131,7 @@ class SavedPlan:
         return found
 
     @cached_property
-    def estimate(self) -> Estimate:
+    def estimate(self) -> MemoryEstimate:
         """Peak and saved bytes under the choices made here, predicted.
 
         Raises
@@ -142,10 +142,10 @@ class SavedPlan:
         self._check_predicted()
         saved_bytes = int(self.document["figures"]["saved_bytes"])
         if self._joint is None or not set(self.changed) - {_ORDER}:
-            return Estimate(self.timeline.peak_bytes, saved_bytes, exact=True)
+            return MemoryEstimate(self.timeline.peak_bytes, saved_bytes, exact=True)
         before, after = self._weighed({}), self._weighed(self.changed)
         options = {self.choices.get(id) for id in self._storages}
-        return Estimate(
+        return MemoryEstimate(
             int(self.document["figures"]["peak_bytes"]) + after.peak_bytes - before.peak_bytes,
             saved_bytes + after.saved_bytes - before.saved_bytes,
             exact={id.partition(":")[0].partition(".")[0] for id in self.choices} == {"saved"}
@@ -275,7 +275,7 @@ class SavedPlan:
             )
 
         def text() -> str:
-            from workbench.ui.pages import report_page
+            from workbench.ui.html_pages import report_page
 
             return BEGIN.decode() + report_page.saved_page(self)
 

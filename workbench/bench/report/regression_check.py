@@ -29,7 +29,7 @@ _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|[KMG]i?B|B)?")
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
+class CheckedKind:
     """A checked figure, and its wording.
 
     Attributes
@@ -56,10 +56,10 @@ class Figure:
 
 
 FIGURES = (
-    Figure("peak_bytes", "peak memory"),
-    Figure("saved_bytes", "saved for the backward"),
-    Figure("fusions_unique", "unique fusions"),
-    Figure("inversions", "inversions of collectives"),
+    CheckedKind("peak_bytes", "peak memory"),
+    CheckedKind("saved_bytes", "saved for the backward"),
+    CheckedKind("fusions_unique", "unique fusions"),
+    CheckedKind("inversions", "inversions of collectives"),
 )
 """All are predicted, so that the same program gives the same figures on any machine."""
 
@@ -81,7 +81,7 @@ class Growth:
     amount: int = 0
 
     @classmethod
-    def parse(cls, text: str, figure: Figure) -> Growth:
+    def parse(cls, text: str, figure: CheckedKind) -> Growth:
         """Read ``1%``, a number, or for a figure in bytes ``16MiB``.
 
         Raises
@@ -104,18 +104,18 @@ class Growth:
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class CheckedFigure:
     """One figure held against its baseline.
 
     Attributes
     ----------
-    figure : Figure
+    figure : CheckedKind
     baseline, now : int or None
         None where the program has no such figure: without ranks there are no inversions.
     allowed : Growth
     """
 
-    figure: Figure
+    figure: CheckedKind
     baseline: int | None
     now: int | None
     allowed: Growth
@@ -183,10 +183,10 @@ def document(bench: Workbench) -> dict[str, Any]:
     }
 
 
-def hold(bench: Workbench, baseline: Mapping[str, Any], allowed: Mapping[str, Growth]) -> list[Held]:
+def hold(bench: Workbench, baseline: Mapping[str, Any], allowed: Mapping[str, Growth]) -> list[CheckedFigure]:
     """Each figure of a bench held against a baseline."""
     kept, now = baseline["figures"], figures(bench)
-    return [Held(figure, kept.get(figure.name), now[figure.name], allowed[figure.name]) for figure in FIGURES]
+    return [CheckedFigure(figure, kept.get(figure.name), now[figure.name], allowed[figure.name]) for figure in FIGURES]
 
 
 def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:

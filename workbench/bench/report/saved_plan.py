@@ -39,7 +39,7 @@ def document(bench: Workbench) -> dict[str, Any]:
         ``graph``, for `Graph.from_json`; ``view``, what is drawn; ``joint``, where nothing is fused: the graph before
         Thunder splits it, from which what else is saved or computed again is predicted.
     """
-    from workbench.ui.pages import saved_view
+    from workbench.ui.html_pages import saved_view
 
     config, plan, stock = bench.config, bench.plan, bench.stock_plan
     planned, unchanged = plan.to_json(), stock.to_json()

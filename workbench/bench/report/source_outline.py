@@ -21,7 +21,7 @@ _NO_WORK = (Kind.ARGUMENT, Kind.GET_GRAD, Kind.RETURN)
 
 
 @dataclasses.dataclass(kw_only=True)
-class Part:
+class OutlineNode:
     """A module, a line of it, or a statement that Thunder made of the line; figures hold for all inside it.
 
     Attributes
@@ -59,7 +59,7 @@ class Part:
     sites: list[str] = dataclasses.field(default_factory=list)
 
 
-def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Part, ...]:
+def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[OutlineNode, ...]:
     """The parts of a program, each before those inside it, in the order of the program.
 
     Parameters
@@ -69,7 +69,7 @@ def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Par
         Of each top-level statement of the plan's graph; a fusion's are shared evenly among its members.
     """
     graph = plan.graph
-    tree = _Tree(graph)
+    tree = _OutlineTree(graph)
     rows = _rows(graph)
     leaves = {row: tree.statement(row) for row in rows}
     if seconds is not None:
@@ -119,13 +119,13 @@ def _shares(graph: Graph, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     return shares
 
 
-class _Tree:
+class _OutlineTree:
     """Parts by their keys, made when first asked for."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._line_of: dict[int, int] = {}
-        self._parts: list[Part] = []
+        self._parts: list[OutlineNode] = []
         self._number: dict[str, int] = {}
         self._inside: dict[int, list[int]] = {}
 
@@ -162,9 +162,9 @@ class _Tree:
             self._parts[number].sites.append(site.id)
             number = self._parts[number].parent
 
-    def ordered(self) -> tuple[Part, ...]:
+    def ordered(self) -> tuple[OutlineNode, ...]:
         """All parts, each before those inside it; modules with nothing but one module in them are one with it."""
-        found: list[Part] = []
+        found: list[OutlineNode] = []
 
         def put(number: int, parent: int, depth: int) -> None:
             part, inside = self._parts[number], self._inside.get(number, [])
@@ -203,7 +203,7 @@ class _Tree:
         if key not in self._number:
             self._number[key] = len(self._parts)
             self._inside.setdefault(parent, []).append(len(self._parts))
-            self._parts.append(Part(key=key, kind=kind, label=label, source=source, parent=parent))
+            self._parts.append(OutlineNode(key=key, kind=kind, label=label, source=source, parent=parent))
         return self._number[key]
 
 

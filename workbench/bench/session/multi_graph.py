@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from workbench.analysis.cost.machines import H100, Machine
-from workbench.analysis.memory.multi_graph_memory import Inside, Joined, inside_of, join
+from workbench.analysis.memory.multi_graph_memory import PartMemory, StepMemory, inside_of, join
 from workbench.bench.session.plan_diff import PlanDiff
 from workbench.bench.session.site_table import Sites
 from workbench.bench.session.workbench import Workbench
@@ -54,7 +54,7 @@ class Part(Workbench):
         self.calls, self.operators = part.calls, part.piece.operators
         names = {id(tensor): name for name, tensor in part.captured.arguments.items()}
         self._arguments = [names.get(id(given), "") for given in part.captured.program.args]
-        self._inside: tuple[Plan, Inside] | None = None
+        self._inside: tuple[Plan, PartMemory] | None = None
         super().__init__(part.captured, choices, whole.machine)
 
     @property
@@ -69,7 +69,7 @@ class Part(Workbench):
         )
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> PartMemory:
         """Memory inside the part under the choices in force, to be combined with other parts."""
         plan = self.plan
         if self._inside is None or self._inside[0] is not plan:
@@ -379,10 +379,11 @@ class PartsBench(Workbench):
         return max(part.plan.peak_bytes for part in self.benches)
 
     @property
-    def memory(self) -> Joined | None:
+    def memory(self) -> StepMemory | None:
         """Memory over a step of the whole program, predicted under the choices in force; None where it is not known.
 
-        A lower bound (`Joined.at_least`) where PyTorch runs a part without Thunder: its kernels' memory is not known.
+        A lower bound (`StepMemory.at_least`) where PyTorch runs a part without Thunder: the memory of its kernels
+        is unknown.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):

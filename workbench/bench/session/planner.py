@@ -20,7 +20,7 @@ PLANS_KEPT = 16
 
 
 @dataclasses.dataclass(eq=False)
-class Request:
+class ChoiceRequest:
     """Choices waiting to be made: answered by their effect on the plan, or by the reason for a refusal."""
 
     choices: Mapping[str, str]
@@ -58,7 +58,7 @@ class Planner:
     def __init__(self, captured: Capture) -> None:
         self._captured = captured
         self._plans: OrderedDict[tuple[tuple[str, str], ...], Plan] = OrderedDict()
-        self._waiting: list[Request] = []
+        self._waiting: list[ChoiceRequest] = []
         self._changed = threading.Condition()
         self._one_at_a_time = threading.RLock()
 
@@ -139,7 +139,7 @@ class Planner:
                 self._plans.move_to_end(key)
             return self._plans.get(key)
 
-    def ask(self, choices: Mapping[str, str], make: Callable[[list[Request]], None]) -> tuple[PlanDiff, bool]:
+    def ask(self, choices: Mapping[str, str], make: Callable[[list[ChoiceRequest]], None]) -> tuple[PlanDiff, bool]:
         """Have choices made.
 
         Whoever plans when a newer request comes stops, and the two are made together: so the newer one does not wait
@@ -163,7 +163,7 @@ class Planner:
         WorkbenchError
             Why they are not made.
         """
-        request, made_here = Request(dict(choices)), False
+        request, made_here = ChoiceRequest(dict(choices)), False
         with self._changed:
             self._waiting.append(request)
         while not request.answered:
@@ -171,7 +171,7 @@ class Planner:
                 made_here = self._take_turn(request, make) or made_here
         return request.result, made_here
 
-    def _take_turn(self, own: Request, make: Callable[[list[Request]], None]) -> bool:
+    def _take_turn(self, own: ChoiceRequest, make: Callable[[list[ChoiceRequest]], None]) -> bool:
         """Make all that wait, unless another has made `own` meanwhile; whether any is made."""
         from workbench.compiler.trace.planning_lock import Superseded
 
@@ -191,7 +191,7 @@ class Planner:
             with self._changed:
                 self._waiting[:0] = [each for each in taken if not each.answered]
 
-    def _serve(self, requests: list[Request], make: Callable[[list[Request]], None]) -> bool:
+    def _serve(self, requests: list[ChoiceRequest], make: Callable[[list[ChoiceRequest]], None]) -> bool:
         """Make requests together, or, where that is refused, one after the other; whether any is made."""
         if len(requests) > 1:
             try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.bench.session.run_variants import variants_of
 
 if TYPE_CHECKING:
-    from workbench.analysis.memory.multi_graph_memory import Joined
+    from workbench.analysis.memory.multi_graph_memory import StepMemory
     from workbench.bench.session.workbench import Workbench
     from workbench.core.config import Config
     from workbench.runs.process.request import RunOptions
@@ -28,7 +28,7 @@ def prepare(
 
     plan, config = None if bench.parts else bench.plan, bench.config
     # For a program in parts a bound is not a prediction to check against.
-    memory: Joined | None = getattr(bench, "memory", None)
+    memory: StepMemory | None = getattr(bench, "memory", None)
     peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
     options = options or request.RunOptions()
     variants = variants_of(bench, against or {})

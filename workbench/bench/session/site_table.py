@@ -23,7 +23,7 @@ class Sites(tuple[Site, ...]):
     """
 
     def __repr__(self) -> str:
-        return text_columns(_HEADS, [_cut(row) for row in self._rows()]) + self._more() if self else "no sites"
+        return text_columns(_HEADS, [_shortened(row) for row in self._rows()]) + self._more() if self else "no sites"
 
     def _repr_html_(self) -> str:
         return html_columns(_HEADS, self._rows()) + self._more() if self else "no sites"
@@ -50,7 +50,7 @@ def _by_option(told: Mapping[str, str]) -> str:
     return "; ".join(f"{option}: {text}" for option, text in told.items())
 
 
-def _cut(row: tuple[str, ...]) -> tuple[str, ...]:
+def _shortened(row: tuple[str, ...]) -> tuple[str, ...]:
     widths = [_WIDEST.get(head, 0) for head in _HEADS]
     return tuple(
         f"{text[: wide - 1]}…" if wide and len(text) > wide else text for text, wide in zip(row, widths, strict=True)

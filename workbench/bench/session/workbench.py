@@ -14,7 +14,7 @@ from workbench.bench.session.fit_request import used_on
 from workbench.bench.session.history import History
 from workbench.bench.session.machine_choice import machine_of, of_device
 from workbench.bench.session.plan_diff import Effects, PlanDiff, diff, effect_of
-from workbench.bench.session.planner import Planner, Request
+from workbench.bench.session.planner import ChoiceRequest, Planner
 from workbench.bench.session.site_table import Sites
 from workbench.core.config import Config, installed_versions
 from workbench.core.lever import Effect, Site, all_levers, check_choices, check_texts, no_site, widened
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from workbench.analysis.order.collective_order_search import Search
     from workbench.bench.fit.choice_ranking import Worth
     from workbench.bench.fit.cut_search import Cuts
-    from workbench.bench.fit.cut_search_task import Weighing
+    from workbench.bench.fit.cut_search_task import CutSearchTask
     from workbench.bench.fit.fit_result import Fit
     from workbench.bench.fit.pareto_curve import Curve
     from workbench.bench.session.multi_graph import OpaquePart, Part
     from workbench.compiler.api import Capture, Plan
-    from workbench.compiler.pipeline.lever_context import Stage
+    from workbench.compiler.pipeline.lever_context import LeverContext
     from workbench.runs.process.request import RunOptions
     from workbench.runs.process.run_control import Run
 
@@ -82,7 +82,7 @@ class Workbench:
 
     def show(self, *, tab: bool = False) -> None:
         """Display the app in a notebook, with `tab` in a tab of JupyterLab, too; a page without tabs keeps the cell."""
-        from workbench.ui.pages.notebook_picture import show
+        from workbench.ui.html_pages.notebook_picture import show
 
         show(self, tab=tab)
 
@@ -177,7 +177,7 @@ class Workbench:
         return self._planner.plan(self.choices)
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> LeverContext:
         """The joint trace with its graph, as levers see it."""
         return self._captured.stage
 
@@ -277,7 +277,7 @@ class Workbench:
             self._notify()
         return done
 
-    def _make(self, requests: Sequence[Request]) -> None:
+    def _make(self, requests: Sequence[ChoiceRequest]) -> None:
         """Make the choices of requests, all in one plan, and answer them."""
         while True:
             in_force = self.choices
@@ -378,11 +378,11 @@ class Workbench:
         PlanError
             If nothing is fused.
         """
-        from workbench.bench.fit.cut_search import Cutter
+        from workbench.bench.fit.cut_search import CutSearch
 
-        return Cutter(self, of_device(self, machine)).table()
+        return CutSearch(self, of_device(self, machine)).table()
 
-    def weigh_cuts(self, *, machine: str | Machine | None = None) -> Weighing:
+    def weigh_cuts(self, *, machine: str | Machine | None = None) -> CutSearchTask:
         """Make the same table in the background, with progress and the best so far; it can be cancelled.
 
         Parameters
@@ -390,9 +390,9 @@ class Workbench:
         machine : str or Machine, optional
             As for `fit`.
         """
-        from workbench.bench.fit.cut_search_task import Weighing
+        from workbench.bench.fit.cut_search_task import CutSearchTask
 
-        return Weighing(self, of_device(self, machine))
+        return CutSearchTask(self, of_device(self, machine))
 
     def search_waits(
         self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()

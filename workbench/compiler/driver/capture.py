@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.analysis.equivalence.prove import Prover
-from workbench.analysis.memory.multi_graph_memory import Recorded
+from workbench.analysis.memory.multi_graph_memory import RecordedStep
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
 from workbench.compiler.frontend import graph_breaks as parts
 from workbench.compiler.frontend.fx_to_thunder import checkpointed
 from workbench.compiler.frontend.trace_errors import FAILS, is_final, remedy
 from workbench.compiler.interop import devices, fake_gpu, source_file, thunder_api, thunder_patches
-from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.compiler.interop.thunder_api import (
     PrimIDs,
     TraceCtx,
@@ -32,13 +32,13 @@ from workbench.compiler.interop.thunder_api import (
     compile_data,
     langctxs,
 )
-from workbench.compiler.layers.detect import OtherwiseError, Reduced
-from workbench.compiler.lowering import custom_ops, installed
-from workbench.compiler.pipeline.compilation import Claimed, Executed, Hooks, executed, fingerprint
-from workbench.compiler.pipeline.lever_context import Stage
+from workbench.compiler.layers.detect import OtherwiseError, ReducedTrace
+from workbench.compiler.lowering import custom_ops, patch_context
+from workbench.compiler.pipeline.compilation import Executed, Hooks, TraceClaimed, executed, fingerprint
+from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
-from workbench.compiler.trace.bsym_memo import Kept
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.bsym_memo import PlanMemo
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.planning_lock import one_at_a_time, planned_property
 from workbench.compiler.trace.stable_ids import told_place
 from workbench.core.graph import Origin
@@ -49,8 +49,8 @@ from workbench.programs.files import what
 from workbench.programs.tensors import held, state_of
 
 if TYPE_CHECKING:
-    from workbench.compiler.driver.capture_cache import Entry
-    from workbench.compiler.planner.planner import Base
+    from workbench.compiler.driver.capture_cache import CacheEntry
+    from workbench.compiler.planner.planner import BasePlan
 
 
 @contextmanager
@@ -91,7 +91,7 @@ class Planned:
         Of the stock plan.
     bases : OrderedDict
         Plans that levers plan on from, by the choices made in them.
-    entry : Entry or None
+    entry : CacheEntry or None
         Where it is kept on disk once its stock plan is there; None where it comes from there, or is not kept.
     on_disk : str
         Whether it came from disk, else whether it is kept there once it is planned, or why not.
@@ -99,8 +99,8 @@ class Planned:
 
     stock: tuple[StageLog, Executed] | None = None
     prover: Prover | None = None
-    bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
-    entry: Entry | None = None
+    bases: OrderedDict[tuple[tuple[str, str], ...], BasePlan] = dataclasses.field(default_factory=OrderedDict)
+    entry: CacheEntry | None = None
     on_disk: str = ""
 
 
@@ -112,7 +112,7 @@ class Capture:
     ----------
     program : Program
     executor : str
-    staged : Later of Stage
+    staged : LazyValue of LeverContext
         Of the unmodified joint trace.
     origins : tuple of Origin
     stages : tuple of StageTime
@@ -122,13 +122,13 @@ class Capture:
         How it was traced.
     why : str
         The reason why that way was taken.
-    few : Stage or None
+    few : LeverContext or None
         That of few layers, where only one run of layers was left out.
-    reduced : Reduced or None
+    reduced : ReducedTrace or None
         What was left out then.
     told : tuple of str or None
         Its `doubts`, where they are known from disk.
-    kept : Kept
+    kept : PlanMemo
         What plans found out about statements that are the same in all of them.
     planned : Planned
         All that changes.
@@ -136,7 +136,7 @@ class Capture:
 
     program: Program
     executor: str
-    staged: Later[Stage]
+    staged: LazyValue[LeverContext]
     origins: tuple[Origin, ...]
     stages: tuple[StageTime, ...]
     ranks: fake_process_group.Ranks | None
@@ -145,17 +145,17 @@ class Capture:
     _cache_info: dict[str, Any]
     way: str = "interpreter"
     why: str = ""
-    few: Stage | None = None
-    reduced: Reduced | None = None
+    few: LeverContext | None = None
+    reduced: ReducedTrace | None = None
     told: tuple[str, ...] | None = None
-    kept: Kept = dataclasses.field(default_factory=Kept)
+    kept: PlanMemo = dataclasses.field(default_factory=PlanMemo)
     planned: Planned = dataclasses.field(default_factory=Planned)
 
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Thunder's state as it was while the program was traced."""
         with (
-            installed.installed(),
+            patch_context.installed(),
             modes.restored(self.program.modes),
             fake_gpu.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
             _thunder(self._compile_data, self._compile_stats, self._cache_info),
@@ -163,7 +163,7 @@ class Capture:
             yield
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> LeverContext:
         """What levers decide on, of all layers; of layers that were left out it is written when it is asked for."""
         return self.staged.value
 
@@ -227,7 +227,7 @@ class PartsCapture:
     parts : tuple of PartCapture
     why : str
         The reason why it came in so.
-    recorded : Recorded or str
+    recorded : RecordedStep or str
         What lives between the parts; the reason why that is not known, where it is not.
     """
 
@@ -235,7 +235,7 @@ class PartsCapture:
     executor: str
     parts: tuple[PartCapture, ...]
     why: str
-    recorded: Recorded | str
+    recorded: RecordedStep | str
 
     @cached_property
     def fingerprint(self) -> str:
@@ -245,13 +245,13 @@ class PartsCapture:
 
 
 @one_at_a_time
-@few_collections()
+@paused_gc()
 def capture(
     program: Program,
     executor: str,
     ranks: fake_process_group.Ranks | None = None,
     way: str = "interpreter",
-    entry: Entry | None = None,
+    entry: CacheEntry | None = None,
 ) -> Capture | PartsCapture:
     """Trace a program once, execute nothing, keep the joint trace, or that of each part.
 
@@ -263,7 +263,7 @@ def capture(
         Trace it as rank 0 of so many, the others not being there.
     way : {'auto', 'dynamo', 'interpreter', 'parts'}
         How it is traced; see `workbench.open`.
-    entry : Entry, optional
+    entry : CacheEntry, optional
         Told which functions tracing goes through, so that the program can be kept on disk.
 
     Raises
@@ -288,7 +288,11 @@ def capture(
 
 
 def _capture_otherwise(
-    program: Program, executor: str, ranks: fake_process_group.Ranks | None, first: ProgramError, entry: Entry | None
+    program: Program,
+    executor: str,
+    ranks: fake_process_group.Ranks | None,
+    first: ProgramError,
+    entry: CacheEntry | None,
 ) -> Capture | PartsCapture:
     """A program that Dynamo does not give as one graph that Thunder takes: in parts, else by the interpreter."""
     in_parts = None
@@ -397,7 +401,7 @@ def _capture(
     ranks: fake_process_group.Ranks | None,
     way: str,
     why: str,
-    entry: Entry | None = None,
+    entry: CacheEntry | None = None,
 ) -> Capture:
     if way == "interpreter":
         _refuse_backward_hooks(program.callable)
@@ -414,18 +418,18 @@ def _captured(
     ranks: fake_process_group.Ranks | None,
     way: str,
     why: str,
-    entry: Entry | None,
+    entry: CacheEntry | None,
     *,
     few_layers: bool,
 ) -> Capture:
     """As `_capture`, with layers that are as others left out meanwhile, or not."""
     log = StageLog()
-    kept = Kept()
+    kept = PlanMemo()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
     hooks.until_claimed, hooks.few_layers = True, few_layers
     try:
         with ExitStack() as inside:
-            inside.enter_context(installed.installed())
+            inside.enter_context(patch_context.installed())
             inside.enter_context(modes.restored(program.modes))
             if program.fake_mode is not None:
                 inside.enter_context(devices.planned_gpu(program.fake_mode))
@@ -456,12 +460,17 @@ def _captured(
                     why += f"; {whole.written} written as another that was traced"
                 hooks.mark("capture")
             transforms[1:1] = sharing
-            jitted = installed.jit(function, executors=hooks.executors(), transforms=transforms)
+            jitted = patch_context.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
             if way == "interpreter":
                 inside.enter_context(interpreter_checks.policies_refused())
             drawn = interpreter_checks.nothing_drawn() if way == "interpreter" else nullcontext()
-            with drawn, suppress(Claimed), thunder_patches.functions_run() as functions, thunder_patches.for_a_plan():
+            with (
+                drawn,
+                suppress(TraceClaimed),
+                thunder_patches.functions_run() as functions,
+                thunder_patches.for_a_plan(),
+            ):
                 jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
             with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
@@ -491,7 +500,7 @@ def _captured(
         captured = Capture(
             program,
             executor,
-            Later(lambda: stage),
+            LazyValue(lambda: stage),
             origins,
             times,
             ranks,
@@ -524,9 +533,9 @@ def _captured(
 def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
     """What shares a program among ranks, for the graph that Dynamo makes of it."""
     assert isinstance(program.callable, torch.nn.Module)
-    if sharded_graphs.moved(program.callable, transforms):
+    if sharded_graphs.changes_device(program.callable, transforms):
         raise ProgramError("its parameters or buffers are on another device than that of a rank")
-    return sharded_graphs.AmongRanks(program.callable, transforms).transforms
+    return sharded_graphs.ShardedModule(program.callable, transforms).transforms
 
 
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep

@@ -42,14 +42,14 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.lowering import custom_ops as operators
 from workbench.compiler.lowering import factories, grouped_mm, thunder_fixes
 from workbench.compiler.memory.op_effects import settings
-from workbench.compiler.pipeline.lever_context import Made
+from workbench.compiler.pipeline.lever_context import LeverOutcome
 from workbench.compiler.pipeline.stage_log import StageTime
-from workbench.compiler.planner.plan import Plan, Split
+from workbench.compiler.planner.plan import Plan, SplitTraces
 from workbench.compiler.trace.bsym_memo import STRUCTURE, Structure, structure_of
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import Program
-from workbench.programs.identity import OperatorWitness, UnknownError, Witness, told, witnesses
+from workbench.programs.identity import OperatorWitness, TracedFunction, UnknownError, program_digest, witnesses
 from workbench.util import paths
 from workbench.util.disk_cache import CAPTURES
 
@@ -61,7 +61,7 @@ FORMAT = 5
 
 
 @dataclasses.dataclass
-class Entry:
+class CacheEntry:
     """Where one program is kept, and what of it is known.
 
     Attributes
@@ -70,7 +70,7 @@ class Entry:
     known : set of CodeType
         Code that is part of the key.
     kinds : set of type and str
-        The classes of what the program holds, as `told` gives them.
+        The classes of what the program holds, as `program_digest` gives them.
     codes, functions : set
         What tracing went through, noted while it does.
     operators : set of str
@@ -98,7 +98,7 @@ class Entry:
         for path in CAPTURES.kept(self.key):
             try:
                 file = io.BytesIO(CAPTURES.read(path))
-                seen: tuple[Witness | OperatorWitness, ...] = pickle.load(file)
+                seen: tuple[TracedFunction | OperatorWitness, ...] = pickle.load(file)
                 if all(witness.holds(self.kinds) for witness in seen):
                     with inside():
                         found: Mapping[str, Any] = pickle.load(file)
@@ -118,7 +118,7 @@ class Entry:
             seen = (*functions, *map(OperatorWitness.of, sorted(self.operators)))
             file = io.BytesIO()
             pickle.dump(seen, file, protocol=5)
-            _Pickler(file, protocol=5).dump(_state(captured, plan))
+            _StatementPickler(file, protocol=5).dump(_state(captured, plan))
             part = hashlib.sha256(repr(sorted(map(repr, seen))).encode()).hexdigest()[:16]
             CAPTURES.keep(self.key, part, file.getvalue())
         except UnknownError as error:
@@ -130,18 +130,20 @@ class Entry:
         return f"kept on disk; what was there could not be read: {self.unread}" if self.unread else "kept on disk"
 
 
-def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> tuple[Entry | None, str]:
+def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> tuple[CacheEntry | None, str]:
     """Where a program is kept; None with the reason where that cannot be told, or nothing is kept."""
     if CAPTURES.folder() is None:
         return None, f"not kept on disk: {CAPTURES.variable} is off"
     try:
         given = (program.callable, program.args, program.kwargs)
         shared = (ranks.count, str(ranks.parallel)) if ranks is not None else (1, "")
-        digest, codes, kinds = told(given, program.name, _device(program), program.modes, executor, way, shared)
+        digest, codes, kinds = program_digest(
+            given, program.name, _device(program), program.modes, executor, way, shared
+        )
     except UnknownError as error:
         return None, f"not kept on disk: {error}"
     key = hashlib.sha256(f"{digest} {versions()} {settings()!r}".encode()).hexdigest()[:32]
-    return Entry(key, codes, kinds), ""
+    return CacheEntry(key, codes, kinds), ""
 
 
 def _device(program: Program) -> tuple[str, str]:
@@ -190,7 +192,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
             "program": stage.program,
         },
         "reduced": captured.reduced,
-        "tensors": _written(tensors, stage.unread),
+        "tensors": _tensor_layouts(tensors, stage.unread),
         # But for origins it is the program that few layers were left of.
         "initial": captured.initial if captured.reduced is None else None,
         "cache_info": captured._cache_info,
@@ -200,7 +202,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _written(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple[Any, ...]]]:
+def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple[Any, ...]]]:
     """What is told of tensors: how each lies in which storage."""
     storages: dict[int, int] = {}
     written = []
@@ -251,18 +253,18 @@ def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
-def plan_of(found: Mapping[str, Any], again: Later[tuple[Plan, Made]], seconds: float) -> Plan:
+def plan_of(found: Mapping[str, Any], again: LazyValue[tuple[Plan, LeverOutcome]], seconds: float) -> Plan:
     """The stock plan as it was kept; traces are those of the plan made again, once they are asked for."""
     return Plan(
         **found["plan"],
-        split=Split(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
-        steps=Later(lambda: again.value[0].steps.value),
+        split=SplitTraces(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
+        steps=LazyValue(lambda: again.value[0].steps.value),
         opening=(StageTime("read from disk", seconds),),
         stages=(),
     )
 
 
-class _Pickler(pickle.Pickler):
+class _StatementPickler(pickle.Pickler):
     """Writes statements by their fields alone, and which are alike: what they know of themselves is found again."""
 
     def reducer_override(self, obj: Any) -> Any:
@@ -321,12 +323,12 @@ def _symbol_of(symbol: Any) -> Any:
     named: Any = getattr(symbol.module, symbol.name, None)
     if executor is not None:
         if executor.name == operators.NAME:
-            return operators.found, operators.way_to(symbol)
+            return operators.symbol_named, operators.way_to(symbol)
         for room in (grouped_mm, factories):
             if executor.name == room.NAME:
                 return room.found, (symbol.name,)
         if any(symbol is own for own in thunder_fixes.SYMBOLS):
-            return thunder_fixes.found, (symbol.name,)
+            return thunder_fixes.fixed_symbol_named, (symbol.name,)
         if executor.opmap.get(symbol.name) is symbol:
             return _operator, (executor.name, symbol.name)
         for key, implementation in executor.implmap.items():

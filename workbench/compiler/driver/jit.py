@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from workbench.analysis.equivalence.prove import Proof
-from workbench.compiler.driver.as_installed import WAYS, as_installed
+from workbench.compiler.driver.stock_thunder import WAYS, as_installed
 from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks, sharded_graphs
 from workbench.compiler.fusion.executors import (
     Observer,
 )
 from workbench.compiler.interop import thunder_api
 from workbench.compiler.interop.thunder_api import Transform
-from workbench.compiler.lowering import installed
+from workbench.compiler.lowering import patch_context
 from workbench.compiler.pipeline.compilation import Hooks
 from workbench.core.config import EAGER, Config
 from workbench.errors import ConfigError, ConfigWarning, shown
@@ -74,7 +74,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         hooks.restart()
         own = hooks.transforms()
         transforms = [own[0], *sharing, *own[1:]]
-        return installed.jit(function, executors=hooks.executors(), transforms=transforms, **options)
+        return patch_context.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
     if config.capture == "parts":
         jitted = _in_parts(config, fn, observer, shared, options)
@@ -98,7 +98,7 @@ def _compiled(
     """A program of one graph, compiled the way that it was captured in."""
     if capture == "dynamo" and not sharing:
         return dynamo.jit(fn, compiler, observer, modes)
-    if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not sharded_graphs.moved(fn, sharing):
+    if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not sharded_graphs.changes_device(fn, sharing):
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
     # By the interpreter, ids are the same: it takes what a rank moves to its device, too.
     return _under(modes, compiler(fn))
@@ -132,7 +132,7 @@ def _in_parts(
             hooks.restart()
             first, *rest = hooks.transforms()
             transforms = [first, *shared, *rest]
-            return installed.jit(function, executors=hooks.executors(), transforms=transforms, **options)
+            return patch_context.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
         return compiled, bool(name)
 
@@ -212,7 +212,7 @@ def stock(
     """
 
     def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:
-        return installed.jit(function, transforms=list(sharing))
+        return patch_context.jit(function, transforms=list(sharing))
 
     if capture == "parts":
         made = graph_breaks.CompiledParts(fn, lambda piece: (None if piece.refusal else compiled, False))

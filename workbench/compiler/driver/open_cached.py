@@ -13,21 +13,21 @@ from workbench.compiler.driver.capture import Capture, PartsCapture
 from workbench.compiler.frontend import fake_process_group
 from workbench.compiler.fusion.fusion_passes import own_names
 from workbench.compiler.interop import devices
-from workbench.compiler.interop.gc_pause import few_collections
-from workbench.compiler.layers.expand_trace import Unfolder
-from workbench.compiler.lowering import installed
+from workbench.compiler.interop.gc_pause import paused_gc
+from workbench.compiler.layers.expand_trace import TraceExpander
+from workbench.compiler.lowering import patch_context
 from workbench.compiler.pipeline.compilation import Hooks
-from workbench.compiler.pipeline.lever_context import Stage
-from workbench.compiler.planner.planner import Base, replan
-from workbench.compiler.trace.bsym_memo import Kept
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.pipeline.lever_context import LeverContext
+from workbench.compiler.planner.planner import BasePlan, replan
+from workbench.compiler.trace.bsym_memo import PlanMemo
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.planning_lock import one_at_a_time
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import Program, modes
 
 
 @one_at_a_time
-@few_collections()
+@paused_gc()
 def capture(
     program: Program, executor: str, ranks: fake_process_group.Ranks | None = None, way: str = "interpreter"
 ) -> Capture | PartsCapture:
@@ -49,13 +49,17 @@ def capture(
 
 
 def _from_disk(
-    program: Program, executor: str, ranks: fake_process_group.Ranks | None, entry: capture_cache.Entry, begun: float
+    program: Program,
+    executor: str,
+    ranks: fake_process_group.Ranks | None,
+    entry: capture_cache.CacheEntry,
+    begun: float,
 ) -> Capture | None:
     """The program as an earlier process captured and planned it; None where there is no such, or it has changed."""
-    kept = Kept()
+    kept = PlanMemo()
     hooks = Hooks(executor, {}, None, ranks.parallel if ranks is not None else "", kept)
     with ExitStack() as inside:
-        inside.enter_context(installed.installed())
+        inside.enter_context(patch_context.installed())
 
         def enter() -> AbstractContextManager[Any]:
             inside.enter_context(modes.restored(program.modes))
@@ -78,19 +82,19 @@ def _from_disk(
         # What shares a program among ranks shares a module.
         whole = found["way"] == "interpreter" or ranks is not None
         function = program.callable if whole else stand_in
-        jitted = installed.jit(function, executors=executors, transforms=transforms)
+        jitted = patch_context.jit(function, executors=executors, transforms=transforms)
         mode = program.fake_mode or FakeTensorMode()
         arguments, unread = capture_cache.tensors_of(found["tensors"], mode)
     jitted._lc_cs.last_traces = [found["initial"] or found["reduced"].program]
     of_stage = dict(found["stage"])
     joint = of_stage.pop("joint")
-    stage = Stage(**of_stage, gradients=Later(lambda: joint), arguments=arguments, unread=unread)
+    stage = LeverContext(**of_stage, gradients=LazyValue(lambda: joint), arguments=arguments, unread=unread)
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
-    reduced, staged = found["reduced"], Later(lambda: stage)
+    reduced, staged = found["reduced"], LazyValue(lambda: stage)
     if reduced is not None:
-        staged = Later(lambda: _unfolded(stage, Unfolder(reduced), captured))
+        staged = LazyValue(lambda: _unfolded(stage, TraceExpander(reduced), captured))
     way = (found["way"], found["why"])
-    again = Later(lambda: replan(captured, {}))
+    again = LazyValue(lambda: replan(captured, {}))
     plan = capture_cache.plan_of(found, again, time.perf_counter() - begun)
     captured = Capture(
         program,
@@ -107,11 +111,11 @@ def _from_disk(
         kept=kept,
     )
     captured.planned.on_disk = "from disk"
-    captured.planned.bases[()] = Base(plan, staged, Later(lambda: again.value[1]))
+    captured.planned.bases[()] = BasePlan(plan, staged, LazyValue(lambda: again.value[1]))
     return captured
 
 
-def _unfolded(few: Stage, unfolder: Unfolder, captured: Capture) -> Stage:
+def _unfolded(few: LeverContext, unfolder: TraceExpander, captured: Capture) -> LeverContext:
     """The stage of all layers, by that of few layers which the disk holds."""
     with captured.inside():
         gradients, claimed = unfolder.later(few.joint), unfolder.unfolded(few.claimed)

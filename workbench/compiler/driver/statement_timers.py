@@ -33,7 +33,7 @@ _NOW, _HAND_OVER, _NOTE = "wb_now", "wb_hand_over", "wb_note"
 
 
 @dataclasses.dataclass(frozen=True)
-class Clocked:
+class TimedStatement:
     """A statement between two ticks.
 
     Attributes
@@ -88,7 +88,7 @@ class StatementClocks:
 
     Attributes
     ----------
-    statements : tuple of Clocked
+    statements : tuple of TimedStatement
         As in the plan's execution graph, without members of fusions.
     ticks : tuple of Tick
         Forward ones first; see `ticks_of` for one side's.
@@ -105,7 +105,7 @@ class StatementClocks:
         self._without = self._cache[-1]
         self.times_ns: list[int] = []
         self.addresses: dict[int, tuple[int, ...]] = {}
-        self.statements: tuple[Clocked, ...] = ()
+        self.statements: tuple[TimedStatement, ...] = ()
         self.ticks: tuple[Tick, ...] = ()
         context = {_NOW: now, _HAND_OVER: self.times_ns.extend}
         forward = transform_to_torch_types(self._clocked(self._without.computation_traces[-1], FORWARD, context))
@@ -219,12 +219,12 @@ _TICK = Symbol("workbench_tick", meta=None, is_prim=True, python_printer=_print_
 _HAND_OVER_TICKS = Symbol("workbench_hand_over", meta=None, is_prim=True, python_printer=_print_hand_over)
 
 
-def _described(bsym: BoundSymbol, side: int) -> Clocked:
+def _described(bsym: BoundSymbol, side: int) -> TimedStatement:
     where: str | None = bsym.source_filename
     line = bsym.source_positions.lineno if bsym.source_positions else 0
     if isinstance(where, SourceFile):
         line, where = where.user_line, where.user_file
-    return Clocked(
+    return TimedStatement(
         name=display_name(bsym),
         side=side,
         outputs=tuple(proxy.name for proxy in _outputs(bsym)),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from workbench.compiler.interop.thread_patches import Place, function
+from workbench.compiler.interop.thread_patches import PatchTarget, function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbolTag,
     CollectionProxy,
@@ -31,7 +31,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace.bsym_memo import names_in
 
 
-class _Names:
+class _CurrentNames:
     """What values are called by now, and what they were called at first."""
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
     shared = _of_memory(computation_trace, alias_tensor_indices)
     trace, groups = update_aliases.replace_args_with_alias_map(computation_trace, shared)
     encountered: set[Any] = set().union(*groups)
-    groups = _written(_grouped(trace, groups), trace)
+    groups = _inplace_results(_grouped(trace, groups), trace)
     viewed: set[Any] = set().union(*groups)
     order = {name: at for at, name in enumerate(dict.fromkeys(n for b in trace.bound_symbols for n in names_in(b)))}
-    names, bsyms = _Names(), []
+    names, bsyms = _CurrentNames(), []
     for bsym in trace.bound_symbols:
         given = _tensors(bsym.flat_proxy_args)
         first = list(map(names.first, given))
@@ -149,10 +149,12 @@ def _grouped(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
     return groups
 
 
-def _written(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
+def _inplace_results(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
     """Those of which something is written in place."""
     written = {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
     return [group for group in groups if group.intersection(written)]
 
 
-PLACES: tuple[Place, ...] = (function(update_aliases, "insert_alias_updates", insert_alias_updates, everywhere=True),)
+PLACES: tuple[PatchTarget, ...] = (
+    function(update_aliases, "insert_alias_updates", insert_alias_updates, everywhere=True),
+)

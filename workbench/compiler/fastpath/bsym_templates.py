@@ -22,13 +22,13 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(BoundSymbol))
 _Get = Callable[[Mapping[Hashable, Any]], Any]
 
 
-class Values(dict[Hashable, Any]):
+class TemplateValues(dict[Hashable, Any]):
     """What stands for what is in statements: values by name, all else by what it is in memory.
 
     Parameters
     ----------
     leaves : mapping
-        What is in the statements; see `Recipes`.
+        What is in the statements; see `BsymTemplates`.
     make : callable
         What stands for a value, where none is there yet.
     given : iterable of (str, Proxy), optional
@@ -47,7 +47,7 @@ class Values(dict[Hashable, Any]):
         return found
 
 
-class Recipes:
+class BsymTemplates:
     """Statements taken apart.
 
     Parameters
@@ -69,7 +69,7 @@ class Recipes:
         self.marks: list[Mark] = []
         self._mark_at: dict[Hashable, int] = {}
 
-    def statement(self, bsym: Any) -> Recipe:
+    def statement(self, bsym: Any) -> BsymTemplate:
         """A statement with what is in it, as it is now."""
         state = bsym.__dict__
         base = {name: state[name] for name in _FIELDS}
@@ -80,7 +80,7 @@ class Recipes:
         inside = tuple(map(self.statement, state["subsymbols"]))
         gets.append(("output", self.tree(state["output"])))
         gets.extend((name, self.tree(state[name])) for name in _FLAT if name in state)
-        return Recipe(base, tuple(gets), inside, self._mark(state), is_clean(bsym))
+        return BsymTemplate(base, tuple(gets), inside, self._mark(state), is_clean(bsym))
 
     def _mark(self, state: Mapping[str, Any]) -> int:
         tags, filename, positions = state["tags"], state["source_filename"], state["source_positions"]
@@ -120,7 +120,7 @@ class Recipes:
         return key
 
 
-class Recipe:
+class BsymTemplate:
     """A statement taken apart.
 
     Parameters
@@ -129,7 +129,7 @@ class Recipe:
         What it has, whatever its values.
     gets : tuple of (str, callable)
         What else it has, and what gives that.
-    inside : tuple of Recipe
+    inside : tuple of BsymTemplate
     mark : int
         Which of the marks is its own.
     clean : bool
@@ -142,7 +142,7 @@ class Recipe:
         self,
         base: dict[str, Any],
         gets: tuple[tuple[str, _Get], ...],
-        inside: tuple[Recipe, ...],
+        inside: tuple[BsymTemplate, ...],
         mark: int,
         clean: bool,
     ) -> None:
@@ -153,9 +153,9 @@ class Recipe:
 
         Parameters
         ----------
-        values : Values
+        values : TemplateValues
         marks : sequence of Mark
-            What stands for each of those of `Recipes`.
+            What stands for each of those of `BsymTemplates`.
         """
         state = self._base.copy()
         for name, get in self._gets:

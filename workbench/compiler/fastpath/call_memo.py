@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.fastpath.bsym_templates import Recipe, Recipes, Values
+from workbench.compiler.fastpath.bsym_templates import BsymTemplate, BsymTemplates, TemplateValues
 from workbench.compiler.interop import thread_patches
 from workbench.compiler.interop.thunder_api import (
     Proxy,
@@ -36,12 +36,12 @@ _NUMBERS = (bool, int, complex, str, type(None), slice, type(...))
 _stock_make_name = TraceCtx.make_name
 
 
-class _OtherwiseError(Exception):
+class _NotTemplatableError(Exception):
     """Something is none of what is written again."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Template:
+class _RecordedCall:
     """What was recorded for one call.
 
     Attributes
@@ -50,10 +50,10 @@ class _Template:
         Names that were made meanwhile, each with its prefix, in order.
     given : tuple of str
         Names of the values that the call was given.
-    recipes : Recipes
+    recipes : BsymTemplates
     places : tuple of int
         Of each of their marks, which of the places the call was given.
-    statements : tuple of Recipe
+    statements : tuple of BsymTemplate
     result : callable
         What gives the result, of values.
     structure : Structure
@@ -64,15 +64,15 @@ class _Template:
 
     names: tuple[tuple[str, str | None], ...]
     given: tuple[str, ...]
-    recipes: Recipes
+    recipes: BsymTemplates
     places: tuple[int, ...]
-    statements: tuple[Recipe, ...]
+    statements: tuple[BsymTemplate, ...]
     result: Callable[[Any], Any]
     structure: Structure
     alive: Any
 
 
-def written(
+def recorded_once(
     trace: Any,
     scope: list[Any],
     of: Any,
@@ -95,7 +95,7 @@ def written(
     args, kwargs : tuple, mapping
         What it is called with.
     make : callable
-    places : sequence of Place, optional
+    places : sequence of PatchTarget, optional
         Where statements come from, each object of its own and as many for all calls alike; else where the trace is.
     """
     if places is None:
@@ -103,10 +103,15 @@ def written(
     given: dict[str, tuple[int, Any]] = {}
     alive: list[Any] = [of]
     try:
-        key = (identity(of), _told(args, given, alive), _told(kwargs, given, alive), torch.get_default_dtype())
-    except _OtherwiseError:
+        key = (
+            identity(of),
+            _argument_key(args, given, alive),
+            _argument_key(kwargs, given, alive),
+            torch.get_default_dtype(),
+        )
+    except _NotTemplatableError:
         return make(), None
-    known: dict[Hashable, _Template | None] = trace.__dict__.setdefault(_TEMPLATES, {})
+    known: dict[Hashable, _RecordedCall | None] = trace.__dict__.setdefault(_TEMPLATES, {})
     if key not in known:
         return _recorded(trace, scope, key, given, alive, make, known, places)
     template = known[key]
@@ -114,7 +119,7 @@ def written(
         return make(), None
     names = {old: trace.make_name(prefix=prefix) for old, prefix in template.names}
     recipes = template.recipes
-    values = Values(
+    values = TemplateValues(
         recipes.leaves,
         lambda proxy: renamed(proxy, names[proxy.name]),
         zip(template.given, (proxy for _, proxy in given.values()), strict=True),
@@ -131,46 +136,46 @@ def _recorded(
     given: Mapping[str, tuple[int, Any]],
     alive: Any,
     make: Callable[[], Any],
-    known: dict[Hashable, _Template | None],
+    known: dict[Hashable, _RecordedCall | None],
     places: Sequence[Place],
 ) -> tuple[Any, Structure | None]:
     begun = len(scope)
-    with _noted(trace) as names:
+    with _record_names(trace) as names:
         result = make()
     known[key] = None
     if result is None or begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
         return result, None
     # As they are now: Thunder tags statements, and takes out what is in them.
-    recipes = Recipes(_check_leaf)
+    recipes = BsymTemplates(_check_leaf)
     try:
         for bsym in scope[begun:]:
             _check_statement(bsym, places)
         statements, get = tuple(map(recipes.statement, scope[begun:])), recipes.tree(result)
         _keep_values(recipes, given, {name for name, _ in names})
-    except _OtherwiseError:
+    except _NotTemplatableError:
         return result, None
     at = tuple([_which(place, places) for _, *place in recipes.marks])
-    template = known[key] = _Template(tuple(names), tuple(given), recipes, at, statements, get, Structure(), alive)
+    template = known[key] = _RecordedCall(tuple(names), tuple(given), recipes, at, statements, get, Structure(), alive)
     return result, template.structure
 
 
-def _told(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
+def _argument_key(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
     """Arguments as a key: tensors by all but their names, and by which of them are one."""
     kind = type(tree)
     if kind is TensorProxy:
         return _tensor(tree, given, alive)
     if kind is tuple or kind is list:
-        return (kind, *[_told(each, given, alive) for each in tree])
+        return (kind, *[_argument_key(each, given, alive) for each in tree])
     if kind is dict:
-        return (kind, *[(name, _told(each, given, alive)) for name, each in tree.items()])
+        return (kind, *[(name, _argument_key(each, given, alive)) for name, each in tree.items()])
     if kind is float:
         return kind, repr(tree)
     if kind in _NUMBERS:
         return kind, repr(tree) if kind is slice or kind is complex else tree
     if isinstance(tree, Proxy) or kind.__hash__ is None:
-        raise _OtherwiseError
+        raise _NotTemplatableError
     if callable(tree) and not isinstance(tree, type):
-        raise _OtherwiseError
+        raise _NotTemplatableError
     alive.append(tree)
     return kind, identity(tree)
 
@@ -178,15 +183,15 @@ def _told(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Has
 def _tensor(proxy: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
     state = proxy.__dict__
     if state["_grad"] is not None or not state.keys() <= _STATE:
-        raise _OtherwiseError
+        raise _NotTemplatableError
     shape = state["_shape"]
     for length in shape:
         if type(length) is not int:
-            raise _OtherwiseError
+            raise _NotTemplatableError
     device = state["_device"]
     number, known = given.setdefault(state["_name"], (len(given), proxy))
-    if known is not proxy and known.__dict__ is not state and not _alike(known, proxy):
-        raise _OtherwiseError
+    if known is not proxy and known.__dict__ is not state and not _is_equal(known, proxy):
+        raise _NotTemplatableError
     alive.append(device)
     return (
         number, shape, identity(device), state["_true_dtype"], state["_dtype"],
@@ -203,7 +208,7 @@ _STATE = {
 """All that a tensor proxy may have; its history says where an input comes from, and nothing is computed by it."""
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any) -> bool:
     return all(one.__dict__.get(name) == other.__dict__.get(name) for name in _STATE - {TRAITS})
 
 
@@ -226,7 +231,7 @@ OF_TRACING = frozenset((_TEMPLATES, _NOTES))
 
 
 @contextmanager
-def _noted(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
+def _record_names(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
     """Inside, names that are made are noted."""
     all_notes = trace.__dict__.setdefault(_NOTES, [])
     notes: list[tuple[str, str | None]] = []
@@ -263,23 +268,23 @@ def _check_statement(bsym: Any, places: Sequence[Place]) -> None:
         or bsym.sym._bind_postprocess
         or bsym.sym.is_fusion
     ):
-        raise _OtherwiseError
+        raise _NotTemplatableError
     for sub in bsym.subsymbols:
         _check_statement(sub, places)
 
 
-def _keep_values(recipes: Recipes, given: Collection[str], made: set[str]) -> None:
+def _keep_values(recipes: BsymTemplates, given: Collection[str], made: set[str]) -> None:
     """Keep values as they are now, which Thunder tags later: all in statements were given, or made meanwhile."""
     for name, proxy in recipes.leaves.items():
         if type(name) is str and name not in given:
             if name not in made or proxy.__dict__["_grad"] is not None:
-                raise _OtherwiseError
+                raise _NotTemplatableError
             recipes.leaves[name] = renamed(proxy, name)
 
 
 def _check_leaf(leaf: Any) -> None:
     if isinstance(leaf, Proxy) or not _plain(leaf):
-        raise _OtherwiseError
+        raise _NotTemplatableError
 
 
 def _plain(leaf: Any) -> bool:
@@ -302,9 +307,9 @@ def repeated(rule: Callable[..., Any]) -> Callable[..., Any]:
         scope = None if trace is None else trace.peek_scope()
         if scope is None or not settled():
             return rule(*args, **named)
-        return written(trace, scope, rule, args, named, lambda: rule(*args, **named))[0]
+        return recorded_once(trace, scope, rule, args, named, lambda: rule(*args, **named))[0]
 
     return apply
 
 
-PLACES: tuple[thread_patches.Place, ...] = (thread_patches.function(TraceCtx, "make_name", make_name),)
+PLACES: tuple[thread_patches.PatchTarget, ...] = (thread_patches.function(TraceCtx, "make_name", make_name),)

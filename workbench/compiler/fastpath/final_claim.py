@@ -29,10 +29,10 @@ from workbench.compiler.interop.thunder_api import (
     tree_flatten,
     variableify,
 )
-from workbench.compiler.trace.bsym_memo import Kept, identity, ids, names_in
+from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, names_in
 
 
-def last_pass(trace: TraceCtx, executors: Sequence[Any], kept: Kept | None) -> TraceCtx:
+def last_pass(trace: TraceCtx, executors: Sequence[Any], kept: PlanMemo | None) -> TraceCtx:
     """The trace with each statement as it is executed.
 
     Parameters
@@ -41,24 +41,24 @@ def last_pass(trace: TraceCtx, executors: Sequence[Any], kept: Kept | None) -> T
         Claimed and fused.
     executors : sequence of Executor
         Those that execute what no other does.
-    kept : Kept or None
+    kept : PlanMemo or None
         Of earlier plans of the program. Without it, and for what this does not know, Thunder's own pass is asked.
     """
     if kept is not None:
         names = set(trace.names)
         try:
-            return _Pass(trace, executors, kept).done()
-        except _Unknown:
+            return _ClaimWalk(trace, executors, kept).done()
+        except _UnsupportedStatementError:
             trace.names.intersection_update(names)
     return _transform_for_operator_executor_execution(trace, executors)
 
 
-class _Unknown(Exception):
+class _UnsupportedStatementError(Exception):
     """What comes of a statement is none of the cases that are dealt with here."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Traced:
+class _TracedStatement:
     """What a statement was traced into, by tensors, what a generator is at, and their names."""
 
     bsyms: tuple[BoundSymbol, ...]
@@ -68,10 +68,10 @@ class _Traced:
     """What was made on the way, and for the outputs, in order."""
 
 
-class _Pass:
+class _ClaimWalk:
     """One walk over a trace."""
 
-    def __init__(self, trace: TraceCtx, executors: Sequence[Any], kept: Kept) -> None:
+    def __init__(self, trace: TraceCtx, executors: Sequence[Any], kept: PlanMemo) -> None:
         self._trace, self._executors, self._kept = trace, executors, kept
         self._new = from_trace(trace)
         self._instead: dict[str, tuple[Any, Any]] = {}
@@ -98,7 +98,7 @@ class _Pass:
     def _executed(self, bsym: BoundSymbol) -> tuple[str, Any]:
         """How a statement is executed: as it is, as what a function traces, or as what is inside of it."""
         if any(isinstance(a, CollectionProxy) for a in bsym.flat_proxy_args):
-            raise _Unknown
+            raise _UnsupportedStatementError
         if bsym.sym.python_impl is not None or bsym.sym.id == prims.PrimIDs.GET_GRAD:
             return _KEPT, None
         for executor in self._executors:
@@ -110,19 +110,19 @@ class _Pass:
         if bsym.sym.executor is not None:
             return _KEPT, None
         if bsym.sym.is_prim:
-            raise _Unknown
+            raise _UnsupportedStatementError
         return _INSIDE, None
 
-    def _traced(self, bsym: BoundSymbol, function: Any) -> _Traced:
+    def _traced(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
         """What a function makes of a statement, under the names that are next."""
         new = self._new
-        first: list[_Traced] = []
+        first: list[_TracedStatement] = []
 
-        def trace() -> _Traced:
+        def trace() -> _TracedStatement:
             first.append(self._trace_into(bsym, function))
             return first[0]
 
-        known: _Traced = self._kept.once(("traced", identity(bsym)), bsym, trace)
+        known: _TracedStatement = self._kept.once(("traced", identity(bsym)), bsym, trace)
         if first:
             return known
         names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
@@ -132,7 +132,7 @@ class _Pass:
         key = ("renamed", identity(bsym), tuple(names))
         return self._kept.once(key, bsym, lambda: _renamed(known, names))
 
-    def _trace_into(self, bsym: BoundSymbol, function: Any) -> _Traced:
+    def _trace_into(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
         new = self._new
         objects, names = new.obj_name_ctr, len(new.names)
         new.push_scope([])
@@ -147,13 +147,13 @@ class _Pass:
         named = len(new.names) - names == len(made) and objects == new.obj_name_ctr
         plain = all(type(proxy) in (TensorProxy, IntegerProxy) for proxy in (*outs, *given, *made.values()))
         if not (bsyms and named and plain and len(outs) == len(given)):
-            raise _Unknown
+            raise _UnsupportedStatementError
         for out, instead in zip(outs, given, strict=True):
             instead.tags.update(out.tags)
         in_order = sorted(made.values(), key=lambda proxy: int(proxy.name.removeprefix(proxy.prefix)))
-        return _Traced(tuple(bsyms), tuple(given), tuple(in_order))
+        return _TracedStatement(tuple(bsyms), tuple(given), tuple(in_order))
 
-    def _take(self, bsym: BoundSymbol, traced: _Traced) -> None:
+    def _take(self, bsym: BoundSymbol, traced: _TracedStatement) -> None:
         outs = tree_flatten(bsym.output)[0]
         self._instead.update((out.name, (out, new)) for out, new in zip(outs, traced.given, strict=True))
         for each in traced.bsyms:
@@ -185,11 +185,11 @@ def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
         yield from _proxies(bsym.subsymbols)
 
 
-def _renamed(known: _Traced, names: Sequence[str]) -> _Traced:
+def _renamed(known: _TracedStatement, names: Sequence[str]) -> _TracedStatement:
     """The same under other names."""
     with tracectx(TraceCtx(None)):
         made = [proxy.replace_name(name) for proxy, name in zip(known.made, names, strict=True)]
     by_name = {old.name: new for old, new in zip(known.made, made, strict=True)}
     swap = {variableify(old): new for old, new in zip(known.made, made, strict=True)}
     bsyms = tuple(bsym.from_bsym_swap_proxies(swap) for bsym in known.bsyms)
-    return _Traced(bsyms, tuple(by_name.get(given.name, given) for given in known.given), tuple(made))
+    return _TracedStatement(bsyms, tuple(by_name.get(given.name, given) for given in known.given), tuple(made))

@@ -22,7 +22,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from workbench.compiler.fastpath import passes, symbols
-from workbench.compiler.interop.thread_patches import Place, Standing, ThreadPatches, function, inside_module
+from workbench.compiler.interop.thread_patches import ModuleStandIn, PatchTarget, ThreadPatches, function, inside_module
 from workbench.compiler.interop.thunder_api import interpreter, opcode_handlers, symbol
 from workbench.compiler.trace.bsym_memo import identity
 
@@ -146,7 +146,7 @@ def _placed(
     return (*args, *given), named | left
 
 
-class _Stack:
+class _LazyStack:
     """As `inspect.stack`, but a frame's source is looked up when the frame is asked for."""
 
     def __init__(self, context: int = 1) -> None:
@@ -190,16 +190,16 @@ def _inspect(stock: Any, patches: ThreadPatches) -> Any:
     here = patches.here
 
     def stack(context: int = 1) -> Any:
-        return stock.stack(context)[1:] if here.value is None else _Stack(context)
+        return stock.stack(context)[1:] if here.value is None else _LazyStack(context)
 
-    return Standing(stock, stack=stack)
+    return ModuleStandIn(stock, stack=stack)
 
 
-def _places() -> list[Place]:
+def _places() -> list[PatchTarget]:
     return [
-        Place(opcode_handlers, "LOAD_GLOBAL", _load_global),
+        PatchTarget(opcode_handlers, "LOAD_GLOBAL", _load_global),
         inside_module(interpreter, "dis", get_instructions=_instructions),
-        Place(interpreter, "inspect", _inspect),
+        PatchTarget(interpreter, "inspect", _inspect),
         inside_module(symbol, "inspect", signature=_signature),
         function(symbol, "gather_tags", _gather_tags),
         function(symbol.Symbol, "normalize", _normalize),

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from workbench.compiler.fastpath import alias_renaming, symbols, wait_sorting
-from workbench.compiler.interop.thread_patches import Place, ThreadPatches, function
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     CollectionProxy,
@@ -384,11 +384,11 @@ def _communicates(bsym: Any) -> bool:
     return any(map(_communicates, bsym.subsymbols))
 
 
-PLACES: tuple[Place, ...] = (
+PLACES: tuple[PatchTarget, ...] = (
     function(BoundSymbol, "from_bsym", _from_bsym),
     function(BoundSymbol, "from_bsym_swap_proxies", _swapped),
     function(Region, "__init__", _make_region),
-    Place(passes, "_transform_for_operator_executor_execution", _claim),
+    PatchTarget(passes, "_transform_for_operator_executor_execution", _claim),
     function(dead_code, "dce_bsyms", _dce_bsyms, everywhere=True),
     function(dead_code, "_remove_noop_subsymbols", remove_noops, everywhere=True),
     function(dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies, everywhere=True),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler.fastpath import call_memo
-from workbench.compiler.interop.thread_patches import Place, ThreadPatches, dispatched, function
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, dispatched, function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     OperatorExecutor,
@@ -191,7 +191,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
         inside.extend(dead_code.dce_bsyms(recorded, found) if recorded else ())
         return found
 
-    result, structure = call_memo.written(trace, inside, self, args, kwargs, make)
+    result, structure = call_memo.recorded_once(trace, inside, self, args, kwargs, make)
     bsym = self.bind(*args, **kwargs, output=result, subsymbols=inside)
     if structure is not None and not self._bind_postprocess:
         bsym.__dict__[STRUCTURE] = structure
@@ -261,7 +261,7 @@ def _inferred(
     return found[0]
 
 
-def _kept(name: str, ours: Callable[[Any], Any]) -> Place:
+def _kept(name: str, ours: Callable[[Any], Any]) -> PatchTarget:
     """A property that a statement keeps once it was asked for."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
@@ -269,10 +269,10 @@ def _kept(name: str, ours: Callable[[Any], Any]) -> Place:
         found.__set_name__(BoundSymbol, name)
         return found
 
-    return Place(BoundSymbol, name, make)
+    return PatchTarget(BoundSymbol, name, make)
 
 
-PLACES: tuple[Place, ...] = (
+PLACES: tuple[PatchTarget, ...] = (
     _kept("flat_args", _flat_args),
     _kept("flat_outs", _flat_outs),
     _kept("flat_proxy_args", _flat_proxy_args),

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from workbench.compiler.interop.thread_patches import Place, function
+from workbench.compiler.interop.thread_patches import PatchTarget, function
 from workbench.compiler.interop.thunder_api import distributed_utils, from_trace, prims, torch_executor
 
 _COLLECTIVES = ("torch_reduce_scatter_prim_impl", "torch_all_reduce_prim_impl", "torch_all_gather_prim_impl")
@@ -62,4 +62,4 @@ def _sorted(start: list[Any], liking: Callable[[Any], int]) -> list[Any]:
 
 _stock_sort_waits = distributed_utils.sort_waits
 
-PLACES: tuple[Place, ...] = (function(distributed_utils, "sort_waits", sort_waits, everywhere=True),)
+PLACES: tuple[PatchTarget, ...] = (function(distributed_utils, "sort_waits", sort_waits, everywhere=True),)

@@ -33,9 +33,9 @@ from workbench.compiler.frontend.dynamo_session import (
     settings,
 )
 from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of
-from workbench.compiler.frontend.module_reuse import Written, traced_once
+from workbench.compiler.frontend.module_reuse import ReuseCounts, traced_once
 from workbench.compiler.frontend.plain_flex_attention import written_plainly
-from workbench.compiler.frontend.sharded_graphs import AmongRanks, handed_back, handed_on, module_of
+from workbench.compiler.frontend.sharded_graphs import ShardedModule, handed_back, handed_on, module_of
 from workbench.compiler.frontend.source_frames import Frame, frames_of
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, remedy
 from workbench.compiler.interop import dynamo_stance, source_file
@@ -80,7 +80,7 @@ class WholeGraph:
         Which of the graph's own inputs are among those of the function.
     codes : tuple of CodeType
         What Dynamo went through to make it.
-    written : Written
+    written : ReuseCounts
         Which of its modules were not traced, as others like them were.
     beside : tuple of Tensor
         What the program gives back as it came, beside the graph.
@@ -91,7 +91,7 @@ class WholeGraph:
     function: Callable[..., Any]
     taken: tuple[int, ...]
     codes: tuple[CodeType, ...] = ()
-    written: Written = dataclasses.field(default_factory=Written)
+    written: ReuseCounts = dataclasses.field(default_factory=ReuseCounts)
     beside: tuple[torch.Tensor, ...] = ()
 
 
@@ -138,7 +138,7 @@ def whole_graph(
         except TorchDynamoException as error:
             if not written.modules:
                 raise NotOneGraphError(_why(error)) from error
-            written = Written()
+            written = ReuseCounts()
             try:
                 _hooked(program, call)
             except TorchDynamoException as again:
@@ -154,7 +154,7 @@ def whole_graph(
     return found[0]
 
 
-class Compiled:
+class DynamoCompiled:
     """A program compiled by Thunder as it is called: a graph by Dynamo for each way to call it.
 
     Parameters
@@ -270,9 +270,9 @@ class Compiled:
 
 
 class CompiledModule(torch.nn.Module):
-    """A module whose calls are those of `Compiled`; its parameters, buffers and modules are the original's own."""
+    """A module that calls `DynamoCompiled`, with the parameters, buffers and modules of the original."""
 
-    def __init__(self, module: torch.nn.Module, compiled: Compiled) -> None:
+    def __init__(self, module: torch.nn.Module, compiled: DynamoCompiled) -> None:
         super().__init__()
         # The very same tables: what is registered, moved or loaded here is so there, under the same names.
         self.__dict__.update(_parameters=module._parameters, _buffers=module._buffers, _modules=module._modules)
@@ -358,7 +358,7 @@ def jit(
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """A program, compiled by way of Dynamo as it is called; a module gives a module."""
-    return as_given(program, Compiled(program, compiler, observer, modes))
+    return as_given(program, DynamoCompiled(program, compiler, observer, modes))
 
 
 def jit_among_ranks(
@@ -378,9 +378,9 @@ def jit_among_ranks(
     compiler : callable
         Makes a `thunder.jit` of a module under transforms, anew for each graph.
     observer, modes
-        As for `Compiled`.
+        As for `DynamoCompiled`.
     """
-    shared = AmongRanks(program, transforms)
+    shared = ShardedModule(program, transforms)
     made = ref(shared.module)
 
     def compiled(function: Callable[..., Any]) -> Any:
@@ -394,11 +394,11 @@ def jit_among_ranks(
     shared_by, module = shared.transforms, shared.module
     # Nothing is compiled before the first call.
     del shared, module._lc_cd, module._lc_cs
-    module._forward_fn = Compiled(program, compiled, observer, modes, shared=True)
+    module._forward_fn = DynamoCompiled(program, compiled, observer, modes, shared=True)
     return module
 
 
-def as_given(program: Callable[..., Any], compiled: Compiled) -> Any:
+def as_given(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
     """What is compiled as what it was made of: a module gives a module."""
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
@@ -428,7 +428,7 @@ def whole_of(
     inputs: Sequence[Any],
     *,
     shared: bool = False,
-    written: Written | None = None,
+    written: ReuseCounts | None = None,
 ) -> WholeGraph:
     """A graph of a call of a program, ready for `thunder.jit`; while Dynamo hands it on, if ranks share the program.
 
@@ -444,7 +444,7 @@ def whole_of(
     paths = {}
     if isinstance(program, torch.nn.Module):
         paths = {id(module): name for name, module in program.named_modules()}
-    constants, written = constants_of(graph), written or Written()
+    constants, written = constants_of(graph), written or ReuseCounts()
     if not shared:
         everything = tuple(range(len(inputs)))
         function = function_of(graph, names, paths, written.blocks(graph.graph))

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from workbench.compiler.interop import dynamo_patches, dynamo_stance
-from workbench.compiler.interop.dynamo_cleanup import noted
+from workbench.compiler.interop.dynamo_cleanup import record_compiled
 from workbench.compiler.interop.shared_context import together
 from workbench.compiler.lowering import without_value_checks
-from workbench.compiler.lowering.installed import compiled_alone
+from workbench.compiler.lowering.patch_context import compiled_alone
 from workbench.interop.torch_private import dynamo_config, eval_frame
 from workbench.programs.modes import restored
 
@@ -84,18 +84,18 @@ def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
 
     What other threads have put the process into, for programs of other modes, is waited for, and so is what plans.
     """
-    with compiled_alone(), restored({}), settings(limit), noted(codes):
+    with compiled_alone(), restored({}), settings(limit), record_compiled(codes):
         yield
 
 
-class _Raised(logging.Filter):
+class _ErrorLog(logging.Filter):
     """Keeps what PyTorch logs of an error, and raises as well, to who asks for it: the error is told once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not record.exc_info
 
 
-_raised = _Raised()
+_raised = _ErrorLog()
 _FAKES = logging.getLogger("torch._subclasses.fake_tensor")
 
 

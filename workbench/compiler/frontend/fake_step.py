@@ -14,11 +14,18 @@ from typing import Any
 import torch
 
 from workbench.analysis.memory.allocator import storage_bytes
-from workbench.analysis.memory.multi_graph_memory import Backward, Event, Forward, Freed, Made, Recorded
+from workbench.analysis.memory.multi_graph_memory import (
+    Backward,
+    Event,
+    Forward,
+    RecordedStep,
+    StorageAllocated,
+    StorageFreed,
+)
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, tree_iter
 
 
-class Rehearsal:
+class StepRecorder:
     """Notes what a step allocates, runs and frees.
 
     Parameters
@@ -39,12 +46,12 @@ class Rehearsal:
         self._noting = True
         for tensor in held:
             self.note(tensor)
-        self._baseline = tuple(event for event in self.events if isinstance(event, Made))
+        self._baseline = tuple(event for event in self.events if isinstance(event, StorageAllocated))
         self.events.clear()
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordedStep:
         """All that was noted so far."""
-        return Recorded(self._baseline, tuple(self.events), tuple(self.opaque))
+        return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque))
 
     def stop(self) -> None:
         """Note no more."""
@@ -59,14 +66,14 @@ class Rehearsal:
         if key not in self._number:
             self._ids += 1
             self._number[key] = self._ids
-            self._add(Made(self._ids, storage_bytes(tensor)))
+            self._add(StorageAllocated(self._ids, storage_bytes(tensor)))
             weakref.finalize(storage, self._gone, key, self._ids).atexit = False
         return self._number[key]
 
     def _gone(self, key: Any, number: int) -> None:
         if self._number.get(key) == number:
             del self._number[key]
-        self._add(Freed(number))
+        self._add(StorageFreed(number))
 
     def _add(self, event: Event) -> None:
         if self._noting:
@@ -96,7 +103,7 @@ class Rehearsal:
         self.events += [Forward(part, self._calls, arguments, numbers), *handed_out]
         if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
             tensors = [at for at, output in enumerate(outputs) if isinstance(output, torch.Tensor)]
-            stand: Any = _Stand.apply  # without types in torch
+            stand: Any = _PartNode.apply  # without types in torch
             joined = stand(self, self._calls, [outputs[at] for at in tensors], *given)
             for at, output in zip(tensors, joined, strict=True):
                 outputs[at] = output
@@ -136,7 +143,7 @@ class Rehearsal:
         if len(floating) == 1 and floating[0].dim() == 0:
             floating[0].backward()
             return
-        loss: Any = _Loss.apply  # without types in torch
+        loss: Any = _GivenGradientLoss.apply  # without types in torch
         loss(self, *wanted).backward()
 
 
@@ -147,7 +154,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 class _Noting(TorchDispatchMode):
     """Notes what operators allocate."""
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
+    def __init__(self, rehearsal: StepRecorder) -> None:
         super().__init__()
         self._rehearsal = rehearsal
 
@@ -158,11 +165,11 @@ class _Noting(TorchDispatchMode):
         return made
 
 
-class _Stand(torch.autograd.Function):
+class _PartNode(torch.autograd.Function):
     """A part's place in autograd's graph."""
 
     @staticmethod
-    def forward(ctx: Any, rehearsal: Rehearsal, call: int, outputs: list[torch.Tensor], *given: Any) -> Any:
+    def forward(ctx: Any, rehearsal: StepRecorder, call: int, outputs: list[torch.Tensor], *given: Any) -> Any:
         ctx.rehearsal, ctx.call = rehearsal, call
         ctx.like = [
             (x.shape, x.dtype, x.device) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in given
@@ -172,7 +179,7 @@ class _Stand(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        rehearsal: Rehearsal = ctx.rehearsal
+        rehearsal: StepRecorder = ctx.rehearsal
         numbers = tuple(map(rehearsal.note, cotangents))
         with rehearsal.mode:
             made = [None if like is None else torch.empty(like[0], dtype=like[1], device=like[2]) for like in ctx.like]
@@ -183,11 +190,11 @@ class _Stand(torch.autograd.Function):
         return None, None, None, *made
 
 
-class _Loss(torch.autograd.Function):
+class _GivenGradientLoss(torch.autograd.Function):
     """A loss whose gradients are given, and copied when the backward begins."""
 
     @staticmethod
-    def forward(ctx: Any, rehearsal: Rehearsal, *outputs: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, rehearsal: StepRecorder, *outputs: torch.Tensor) -> torch.Tensor:
         ctx.like = [(output.shape, output.dtype, output.device) for output in outputs]
         ctx.rehearsal = rehearsal
         with rehearsal.mode:

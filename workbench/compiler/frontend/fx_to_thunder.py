@@ -53,12 +53,12 @@ from workbench.compiler.interop.thunder_api import (
     tracectx,
     variableify,
 )
-from workbench.compiler.lowering import custom_ops, installed
+from workbench.compiler.lowering import custom_ops, patch_context
 from workbench.compiler.lowering.alias_writes import (
     READ_BEHIND,
     WRITTEN_IN_BACKWARD,
     Aliases,
-    Shared,
+    AliasWrite,
     index_of,
     is_part,
     overwrites,
@@ -71,11 +71,11 @@ from workbench.compiler.lowering.call_normalization import (
     IN_PLACE,
     SOFT,
     draws_again,
+    out_of_place_name,
     placed,
     refuse_lists,
     unlisted,
     with_dimension,
-    written,
 )
 from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
 from workbench.compiler.lowering.foreach import FOREACH
@@ -130,7 +130,7 @@ class GraphSource:
     paths : mapping of int to str
         Path of each module of the program by its `id`, where the program is a module.
     blocks : mapping of Node to (Block, Block)
-        By its first node each block that is one as another is, and that; see `Written.blocks`.
+        By its first node each block that is one as another is, and that; see `ReuseCounts.blocks`.
     """
 
     graph: fx.GraphModule
@@ -218,9 +218,9 @@ def trace_as(
     program : callable
     source : GraphSource
     of_arguments : callable, optional
-        See `thunder_patches.Makes`.
+        See `thunder_patches.TraceSource`.
     """
-    thunder_patches.trace_with(program, thunder_patches.Makes(functools.partial(_results, source), of_arguments))
+    thunder_patches.trace_with(program, thunder_patches.TraceSource(functools.partial(_results, source), of_arguments))
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -251,7 +251,7 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
     found: dict[fx.Node, str] = {}
 
     def interpret(*given: Any) -> Any:
-        survey = _Survey(GraphSource(graph, {}), given, found, differentiated)
+        survey = _UnsupportedNodes(GraphSource(graph, {}), given, found, differentiated)
         return survey.run(*survey.inputs)
 
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
@@ -259,7 +259,7 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
     # Thunder would make proxies of gradients, too, all of one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
-    with installed.installed(), default_dtype_device.noted():
+    with patch_context.installed(), default_dtype_device.default_settings():
         thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
     return found
 
@@ -351,9 +351,9 @@ class _Tracer(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op == "output":
-            for write, written in self.aliases.unnoticed:
+            for write, out_of_place_name in self.aliases.unnoticed:
                 with _located(self._place(write)[0]):
-                    prims.shallow_copy(self.env[written])
+                    prims.shallow_copy(self.env[out_of_place_name])
                     mark(self._recorded()[-1:], ALIASES)
             self._name_apart(n)
         if n.op in ("placeholder", "get_attr", "output"):
@@ -407,7 +407,7 @@ class _Tracer(fx.Interpreter):
         trace = get_tracectx()
         assert trace is not None
         where = [place for place, _ in places]
-        made, _ = call_memo.written(trace, trace.scopes[-1], first, given, {}, run, where)
+        made, _ = call_memo.recorded_once(trace, trace.scopes[-1], first, given, {}, run, where)
         self.env.update(zip(block, made, strict=True))
         return made[0]
 
@@ -439,7 +439,7 @@ class _Tracer(fx.Interpreter):
             except Exception as error:  # noqa: BLE001  # whatever an operator's rules raise, it is told by line
                 _refuse(frame, n, error)
 
-    def _shared(self, n: fx.Node) -> Shared | None:
+    def _shared(self, n: fx.Node) -> AliasWrite | None:
         """What a node is about to write, where Thunder would miss that behind it."""
         shared = self.aliases.shared(n)
         if shared is not None:
@@ -448,7 +448,7 @@ class _Tracer(fx.Interpreter):
                 self.env[view] = thunder_functions[torch.clone](self.env[view])
         return shared
 
-    def _write_again(self, n: fx.Node, shared: Shared) -> Any:
+    def _write_again(self, n: fx.Node, shared: AliasWrite) -> Any:
         """Write a part that was written into what it is a view of, and take it from there, as all others of that."""
         for view, whole in shared.steps:
             into, made = self.env[whole], self.env[view]
@@ -458,10 +458,10 @@ class _Tracer(fx.Interpreter):
             else:
                 into.copy_(undone(view, made, tuple(into.shape)))
         for name in shared.others:
-            written = writes(name)
-            self.env[name] = super().run_node(name) if written is None else self.env[written]
-        written = writes(n)
-        return None if n.target is operator.setitem or written is None else self.env[written]
+            out_of_place_name = writes(name)
+            self.env[name] = super().run_node(name) if out_of_place_name is None else self.env[out_of_place_name]
+        out_of_place_name = writes(n)
+        return None if n.target is operator.setitem or out_of_place_name is None else self.env[out_of_place_name]
 
     def _power(self, n: fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
@@ -536,7 +536,7 @@ class _Tracer(fx.Interpreter):
         method = None if function in LOWERED else getattr(owner, target, None)
         # Thunder's own is one statement, with no fence between what it computes and writes.
         whole = target in _WITHOUT_GRADIENTS and not self.differentiated
-        plain = "" if function in LOWERED or whole else written(target)
+        plain = "" if function in LOWERED or whole else out_of_place_name(target)
         if plain and getattr(torch.Tensor, plain) in LOWERED:
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
@@ -592,7 +592,7 @@ class _Tracer(fx.Interpreter):
         raise NotImplementedError(f"the module {target} was left whole in the graph")
 
 
-class _Survey(_Tracer):
+class _UnsupportedNodes(_Tracer):
     """Goes on behind nodes that cannot be traced, or differentiated, and notes them."""
 
     def __init__(

@@ -19,15 +19,15 @@ from weakref import ref
 import torch
 from torch import fx
 
-from workbench.analysis.memory.multi_graph_memory import Forward, Recorded
-from workbench.compiler.frontend.dynamo import Compiled, Compiler, cut_off, reason_of, whole_of
+from workbench.analysis.memory.multi_graph_memory import Forward, RecordedStep
+from workbench.compiler.frontend.dynamo import Compiler, DynamoCompiled, cut_off, reason_of, whole_of
 from workbench.compiler.frontend.dynamo_session import compiled_by, no_collections, settings
-from workbench.compiler.frontend.fake_step import Rehearsal
+from workbench.compiler.frontend.fake_step import StepRecorder
 from workbench.compiler.frontend.fx_to_thunder import constants_of, name_of, refused
 from workbench.compiler.frontend.plain_flex_attention import written_plainly
 from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
-from workbench.compiler.interop.dynamo_cleanup import Backend, forget, noted
+from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
 from workbench.compiler.lowering.call_normalization import named_in_place
 from workbench.compiler.trace.stable_ids import known_file
 from workbench.errors import WorkbenchError
@@ -93,7 +93,7 @@ class Piece:
         return sum(node.op in _OPERATORS for node in self.graph.graph.nodes)
 
 
-class Cutter:
+class GraphSplitter:
     """Cuts the graphs of one program as they come, and gives their pieces keys.
 
     Parameters
@@ -134,7 +134,7 @@ class Cutter:
             inner = getattr(split, name)
             own = f"{key}.{at + 1}"
             piece = Piece(inner, own, refusals.get(name, ""), cut, source_of(inner), torch.is_grad_enabled())
-            setattr(split, name, _Slot(_cut_off(inner, runner(piece))))
+            setattr(split, name, _PieceSlot(_cut_off(inner, runner(piece))))
         return split.forward
 
     def _key(self, graph: fx.GraphModule) -> str:
@@ -150,7 +150,7 @@ class Cutter:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class FirstPieceRun:
     """A piece as it was when it ran first.
 
     Attributes
@@ -167,7 +167,7 @@ class Seen:
 
 def pieces_of(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
-) -> tuple[list[Seen], Recorded | str]:
+) -> tuple[list[FirstPieceRun], RecordedStep | str]:
     """The pieces that a call of a program runs, in the order in which they run first; and what lives between them.
 
     The latter is by keys of pieces, and why it is not known where it is not.
@@ -183,7 +183,7 @@ def pieces_of(
     """
     codes: set[CodeType] = set()
     try:
-        with noted(codes):
+        with record_compiled(codes):
             return _pieces_of(program, args, kwargs, mode)
     finally:
         forget(codes)
@@ -191,10 +191,10 @@ def pieces_of(
 
 def _pieces_of(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
-) -> tuple[list[Seen], Recorded | str]:
-    found: dict[str, Seen] = {}
-    rehearsal: Rehearsal | None = None
-    cutter = Cutter(program)
+) -> tuple[list[FirstPieceRun], RecordedStep | str]:
+    found: dict[str, FirstPieceRun] = {}
+    rehearsal: StepRecorder | None = None
+    cutter = GraphSplitter(program)
 
     def runner(piece: Piece) -> Run:
         def run(*given: Any) -> Any:
@@ -202,7 +202,7 @@ def _pieces_of(
                 return _rehearsed(rehearsal, piece, given)
             known = found.get(piece.key)
             found[piece.key] = (
-                Seen(piece, given, 1) if known is None else dataclasses.replace(known, calls=known.calls + 1)
+                FirstPieceRun(piece, given, 1) if known is None else dataclasses.replace(known, calls=known.calls + 1)
             )
             with mode:
                 return piece.graph(*given)
@@ -228,7 +228,7 @@ def _pieces_of(
             call(*args, **kwargs)
         state = [*held((program, args, kwargs)).tensors.values()]
         _clear_gradients(state)
-        rehearsal = Rehearsal(mode, state)
+        rehearsal = StepRecorder(mode, state)
         recorded = _gone_through(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
         _clear_gradients(state)
     rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
@@ -241,15 +241,15 @@ def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
             tensor.grad = None
 
 
-def _rehearsed(rehearsal: Rehearsal, piece: Piece, given: Sequence[Any]) -> Any:
+def _rehearsed(rehearsal: StepRecorder, piece: Piece, given: Sequence[Any]) -> Any:
     if piece.refusal:
         return rehearsal.run_opaque(piece.key, lambda: piece.graph(*given))
     return rehearsal.run(piece.key, lambda: piece.graph(*given), (*given, *constants_of(piece.graph)))
 
 
 def _gone_through(
-    rehearsal: Rehearsal, call: Callable[[], Any], takes_steps: bool, found: Mapping[str, Seen]
-) -> Recorded | str:
+    rehearsal: StepRecorder, call: Callable[[], Any], takes_steps: bool, found: Mapping[str, FirstPieceRun]
+) -> RecordedStep | str:
     """What lives between the parts of a step; why that is not known, where it is not."""
     if any(tensor.is_cuda for seen in found.values() for tensor in seen.inputs if isinstance(tensor, torch.Tensor)):
         return "autograd asks for a GPU that is not there"
@@ -303,7 +303,7 @@ def _detached(value: Any) -> Any:
     return value.detach() if history else value
 
 
-class CompiledParts(Compiled):
+class CompiledParts(DynamoCompiled):
     """A program compiled piece by piece as it is called.
 
     Parameters
@@ -336,7 +336,7 @@ class CompiledParts(Compiled):
         self.jitted: list[Any] = []
         self._compiler_of = compiler_of
         dynamo_patches.run_backward_outside_dynamo()
-        self._cutter = Cutter(program)
+        self._cutter = GraphSplitter(program)
         self._takes_steps = bool(held(program).optimizers)
         self._runs: list[Run] = []
         super().__init__(program, lambda function: function, observer, modes)
@@ -395,7 +395,7 @@ class CompiledParts(Compiled):
         return lambda *values: run(*values)[0]
 
 
-class _Slot(torch.nn.Module):
+class _PieceSlot(torch.nn.Module):
     """Stands in a split graph for one of its pieces."""
 
     def __init__(self, run: Run) -> None:

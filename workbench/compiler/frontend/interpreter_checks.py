@@ -33,7 +33,7 @@ from workbench.compiler.lowering.alias_writes import (
 from workbench.compiler.lowering.call_normalization import draws_again, refuse_lists
 from workbench.compiler.lowering.interpolate import is_thunders
 from workbench.compiler.lowering.zero_dim_tensors import BROADCAST
-from workbench.compiler.trace.inplace_copies import VIEWS, Memory, inside_of, is_copy, leaves
+from workbench.compiler.trace.inplace_copies import VIEWS, MemoryAliases, inside_of, is_copy, leaves
 from workbench.compiler.trace.stable_ids import class_of, told_place
 from workbench.compiler.trace.validate import validate
 from workbench.errors import PlanError, ProgramError
@@ -155,7 +155,7 @@ def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]
     wanted = {name for name, tensor in arguments.items() if tensor.is_leaf and tensor.requires_grad}
     if not wanted or not torch.is_grad_enabled():
         return
-    memory = Memory(trace.bound_symbols)
+    memory = MemoryAliases(trace.bound_symbols)
     for bsym in trace.bound_symbols:
         for leaf in leaves([bsym]) if inside_of(bsym)[0] else ():
             unseen = any(

@@ -30,7 +30,7 @@ class NotAlikeError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """A call of a module, as far as it is alike for modules of a kind.
 
     Attributes
@@ -132,7 +132,7 @@ def traits_of(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
     )  # fmt: skip
 
 
-def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModuleCall:
     """What is known of a call before it is traced.
 
     Raises
@@ -156,7 +156,7 @@ def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices),
         tuple(tx.nn_module_stack), tuple(places),
     )  # fmt: skip
-    return Call(state, tuple(given), tuple(tensors), tuple(tensors.values()), _name_of(var))
+    return ModuleCall(state, tuple(given), tuple(tensors), tuple(tensors.values()), _name_of(var))
 
 
 def _name_of(var: Any) -> str:

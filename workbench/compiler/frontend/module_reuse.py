@@ -19,8 +19,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.module_equality import Call, NotAlikeError, call_of, differing, reads
-from workbench.compiler.frontend.module_template import EXISTING, Before, Sample, sample_of, told, write
+from workbench.compiler.frontend.module_equality import ModuleCall, NotAlikeError, call_of, differing, reads
+from workbench.compiler.frontend.module_template import (
+    EXISTING,
+    GraphBefore,
+    TracedModule,
+    module_summary,
+    sample_of,
+    write,
+)
 from workbench.compiler.interop import dynamo_patches
 from workbench.compiler.lowering.alias_writes import writes
 from workbench.interop.torch_private import tree_iter
@@ -33,7 +40,7 @@ AT_LEAST = 3
 
 
 @dataclasses.dataclass
-class Written:
+class ReuseCounts:
     """How many modules were not traced.
 
     Attributes
@@ -90,7 +97,7 @@ def _gives_tensors(node: fx.Node) -> bool:
 
 
 @contextlib.contextmanager
-def traced_once(program: Any) -> Iterator[Written]:
+def traced_once(program: Any) -> Iterator[ReuseCounts]:
     """Inside, Dynamo traces two modules of each kind that a program repeats.
 
     Whatever it makes of the program is for planning: guards on the modules that were not traced are missing. It can go
@@ -102,11 +109,11 @@ def traced_once(program: Any) -> Iterator[Written]:
         A module, or what holds modules.
     """
     repeated = _repeated(_modules_of(program))
-    written = Written()
+    written = ReuseCounts()
     if not repeated:
         yield written
         return
-    with dynamo_patches.dynamo_watched(_Tracing(repeated, written)):
+    with dynamo_patches.dynamo_watched(_ReuseWatcher(repeated, written)):
         yield written
 
 
@@ -136,32 +143,32 @@ def _repeated(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
     return found
 
 
-class _Kind:
+class _ModuleKind:
     """Samples of modules that are called alike; they agree, or nothing is written from them."""
 
-    def __init__(self, sample: Sample) -> None:
+    def __init__(self, sample: TracedModule) -> None:
         self.sample = sample
         self.agreed = False
         self.refused = False
 
-    def compare(self, other: Sample | None) -> None:
+    def compare(self, other: TracedModule | None) -> None:
         """Take a second sample."""
         first = self.sample
-        self.agreed = other is not None and told(first) == told(other)
+        self.agreed = other is not None and module_summary(first) == module_summary(other)
         self.refused = not self.agreed
 
 
-class _Tracing:
+class _ReuseWatcher:
     """What is known while one program is traced."""
 
-    def __init__(self, repeated: Mapping[int, torch.nn.Module], written: Written) -> None:
+    def __init__(self, repeated: Mapping[int, torch.nn.Module], written: ReuseCounts) -> None:
         self._repeated = repeated
         self._known: set[int] = set()
         """Ids of modules that were called. Another call gets names that begin with those of the first."""
-        self._sampled: Before | None = None
+        self._sampled: GraphBefore | None = None
         self._output: Any = None
         self._written = written
-        self._kinds: list[_Kind] = []
+        self._kinds: list[_ModuleKind] = []
         self._alike: dict[tuple[int, int], frozenset[str] | None] = {}
 
     def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
@@ -190,7 +197,7 @@ class _Tracing:
             return result
         if kind is not None and (kind.refused or kind.agreed):
             return call(var, tx, args, kwargs)
-        before = self._sampled = Before(tx)
+        before = self._sampled = GraphBefore(tx)
         try:
             result = call(var, tx, args, kwargs)
         finally:
@@ -202,7 +209,7 @@ class _Tracing:
         if kind is not None:
             kind.compare(sample)
         elif sample is not None:
-            self._kinds.append(_Kind(sample))
+            self._kinds.append(_ModuleKind(sample))
         return result
 
     def changed(self, item: Any) -> None:
@@ -221,7 +228,7 @@ class _Tracing:
         if self._sampled is not None:
             self._sampled.names.append((next(iter(reversed(node.graph.nodes))), node, name))
 
-    def _kind_of(self, module: torch.nn.Module, made: Call) -> _Kind | None:
+    def _kind_of(self, module: torch.nn.Module, made: ModuleCall) -> _ModuleKind | None:
         for kind in self._kinds:
             sample = kind.sample
             if (sample.call.state, sample.call.given) != (made.state, made.given):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.module_equality import Call, NotAlikeError, described, own_tensors, traits_of
+from workbench.compiler.frontend.module_equality import ModuleCall, NotAlikeError, described, own_tensors, traits_of
 from workbench.compiler.lowering.call_normalization import named_in_place
 from workbench.interop.torch_private import (
     AttributeMutationExisting,
@@ -36,7 +36,7 @@ _IN_PLACE = frozenset({"setitem", "__setitem__", *(f"i{name}" for name in _OPERA
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class TracedModule:
     """A module that was traced.
 
     Attributes
@@ -44,7 +44,7 @@ class Sample:
     module : Module
     source : Source
         Dynamo's way to it.
-    call : Call
+    call : ModuleCall
     nodes : tuple of Node
         What it became.
     names : mapping of Node to list of (Node, str)
@@ -55,7 +55,7 @@ class Sample:
     inputs : mapping of str to Node
         Its tensors that became inputs of the graph with it, by path, in order.
     given : tuple
-        What it returned, as `Call.given`.
+        What it returned, as `ModuleCall.given`.
     calls : mapping of str to int
         How often each module inside was called, by its name after this module's.
     read : str
@@ -66,7 +66,7 @@ class Sample:
 
     module: torch.nn.Module
     source: Any
-    call: Call
+    call: ModuleCall
     nodes: tuple[fx.Node, ...]
     names: Mapping[fx.Node, list[tuple[fx.Node, str]]]
     outside: Mapping[fx.Node, tuple[Any, ...]]
@@ -77,12 +77,12 @@ class Sample:
     written: tuple[Any, ...]
 
 
-def told(sample: Sample) -> tuple[Any, ...]:
+def module_summary(sample: TracedModule) -> tuple[Any, ...]:
     """What two modules that are written from one another have in common."""
     return (sample.written, sample.given, list(sample.inputs), sample.calls)
 
 
-class Before:
+class GraphBefore:
     """The graph as it was before a module was traced, and what is noted while it is."""
 
     def __init__(self, tx: Any) -> None:
@@ -102,7 +102,7 @@ class Before:
                 VariableTracker.visit(lambda inner: self.set_on_others.setdefault(id(inner), inner), values)
 
 
-def sample_of(before: Before, var: Any, tx: Any, made: Call, result: Any) -> Sample:
+def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: Any) -> TracedModule:
     """What tracing a module came to.
 
     Raises
@@ -166,8 +166,8 @@ def sample_of(before: Before, var: Any, tx: Any, made: Call, result: Any) -> Sam
         if last not in numbers or named not in numbers:
             raise NotAlikeError
         names.setdefault(last, []).append((named, name))
-    sample = Sample(var.value, var.source, made, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
-    written = tuple(_written(sample, node, numbers) for node in nodes)
+    sample = TracedModule(var.value, var.source, made, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
+    written = tuple(_copied_node(sample, node, numbers) for node in nodes)
     return dataclasses.replace(sample, written=written)
 
 
@@ -190,7 +190,7 @@ def _tensor_of(node: fx.Node) -> Any:
     return known.example if known is not None and known.is_tensor else None
 
 
-def _written(sample: Sample, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
+def _copied_node(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
     """A node as it is in each module of its kind."""
 
     def place(read: fx.Node) -> Any:
@@ -207,7 +207,7 @@ def _written(sample: Sample, node: fx.Node, numbers: Mapping[fx.Node, int]) -> t
     return (node.op, node.target, args, traits, around, node.stack_trace)
 
 
-def write(sample: Sample, var: Any, tx: Any, made: Call) -> tuple[Any, tuple[fx.Node, ...]]:
+def write(sample: TracedModule, var: Any, tx: Any, made: ModuleCall) -> tuple[Any, tuple[fx.Node, ...]]:
     """What Dynamo takes for the result of a module like one that was traced, and its nodes, which are written."""
     module = var.value
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (sample.module, module))
@@ -219,7 +219,7 @@ def write(sample: Sample, var: Any, tx: Any, made: Call) -> tuple[Any, tuple[fx.
         new.meta = {**node.meta, **own}
         if "nn_module_stack" in node.meta:
             new.meta["nn_module_stack"] = dict(
-                _moved(key, entry, ids, sample.call.name, made.name)
+                _copied_module_entry(key, entry, ids, sample.call.name, made.name)
                 for key, entry in node.meta["nn_module_stack"].items()
             )
 
@@ -246,10 +246,12 @@ def write(sample: Sample, var: Any, tx: Any, made: Call) -> tuple[Any, tuple[fx.
             replaced[named]._rename(name)
     for name, count in sample.calls.items():
         tx.num_calls[made.name + name] = count
-    return _given(sample, sample.given, tx, made, replaced, {}), tuple([replaced[node] for node in sample.nodes])
+    return _copied_result(sample, sample.given, tx, made, replaced, {}), tuple(
+        [replaced[node] for node in sample.nodes]
+    )
 
 
-def _moved(
+def _copied_module_entry(
     key: str, entry: tuple[str, Any], ids: Mapping[str, str], name: str, new_name: str
 ) -> tuple[str, tuple[str, Any]]:
     """An entry of the modules around a node, in another module of the kind."""
@@ -261,7 +263,7 @@ def _moved(
     ) if inside else entry
 
 
-def _input_like(node: fx.Node, sample: Sample, var: Any, tx: Any, path: str) -> fx.Node:
+def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: str) -> fx.Node:
     """The input of the graph that a tensor of a module is, found as Dynamo found the one of the module that was traced.
 
     By the same way from the module on, without Dynamo's variables of the modules in between: these and what is guarded
@@ -330,11 +332,11 @@ def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
     return node
 
 
-def _given(
-    sample: Sample,
+def _copied_result(
+    sample: TracedModule,
     given: tuple[Any, ...],
     tx: Any,
-    made: Call,
+    made: ModuleCall,
     replaced: Mapping[fx.Node, fx.Node],
     known: dict[fx.Node, Any],
 ) -> Any:
@@ -343,7 +345,7 @@ def _given(
     if kind == "constant":
         return ConstantVariable.create(rest[1])
     if kind == "tuple":
-        return TupleVariable([_given(sample, item, tx, made, replaced, known) for item in rest])
+        return TupleVariable([_copied_result(sample, item, tx, made, replaced, known) for item in rest])
     what, at = rest[0]
     if what == "argument":
         return made.variables[at]

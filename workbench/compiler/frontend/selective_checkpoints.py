@@ -23,7 +23,7 @@ _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, True)
 _RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE, False)
 
 
-class _Asking(TorchDispatchMode):
+class _PolicyMode(TorchDispatchMode):
     """Asks a policy about each operator, and collects the memory of what it saves."""
 
     def __init__(self, policy: Callable[..., Any]) -> None:
@@ -44,10 +44,10 @@ class _Asking(TorchDispatchMode):
         return made
 
 
-class _Asked(fx.Interpreter):
+class _PolicyInterpreter(fx.Interpreter):
     """Runs a region, and finds which nodes give memory that a policy saves."""
 
-    def __init__(self, region: fx.GraphModule, asking: _Asking) -> None:
+    def __init__(self, region: fx.GraphModule, asking: _PolicyMode) -> None:
         super().__init__(region, garbage_collect_values=False)
         self.extra_traceback = False
         self.asking = asking
@@ -84,8 +84,8 @@ def saved_nodes(region: fx.GraphModule) -> frozenset[fx.Node]:
         raise NotImplementedError(CONTEXTS)
     given: Sequence[Any] = [n.meta["example_value"] for n in region.graph.find_nodes(op="placeholder")]
     modes = {leaf.fake_mode for leaf in given if hasattr(leaf, "fake_mode")}
-    asking = _Asking(first.policy_fn)
-    asked = _Asked(region, asking)
+    asking = _PolicyMode(first.policy_fn)
+    asked = _PolicyInterpreter(region, asking)
     with next(iter(modes)), torch.enable_grad(), asking:
         asked.run(*given)
     return frozenset(asked.found)

@@ -23,7 +23,7 @@ _FLAGS = ("use_ddp", "use_fsdp", "process_group_for_ddp")
 """What the transforms note of a compilation."""
 
 
-class AmongRanks:
+class ShardedModule:
     """A module whose parameters ranks share.
 
     Parameters
@@ -43,10 +43,10 @@ class AmongRanks:
     def __init__(self, module: torch.nn.Module, transforms: Sequence[Transform]) -> None:
         self.module = thunder_api.jit(module, transforms=list(transforms))
         self.module._overrides_buffers = _Buffers(module)
-        self.transforms = tuple(_Placed(transform, self.module) for transform in transforms)
+        self.transforms = tuple(_ShardedTransform(transform, self.module) for transform in transforms)
 
 
-def moved(module: torch.nn.Module, transforms: Sequence[Transform]) -> bool:
+def changes_device(module: torch.nn.Module, transforms: Sequence[Transform]) -> bool:
     """Whether transforms would put what a module holds on another device, which Dynamo would not know of."""
     places = [transform.device for transform in transforms if getattr(transform, "device", None) is not None]
     held = (*module.parameters(), *module.buffers())
@@ -73,7 +73,7 @@ def module_of(
     inputs : sequence
         What the graph takes.
     """
-    reader = _Reader(program)
+    reader = _TensorPaths(program)
     read = [reader.expressions(value) for value in inputs]
     taken = tuple(at for at, found in enumerate(read) if not found)
     constants = len(constants_of(graph))
@@ -128,7 +128,7 @@ def _inputs_in(values: Any) -> list[torch.Tensor]:
 _SELF = "_workbench_self"
 
 
-class _Reader:
+class _TensorPaths:
     """Python's expressions for the tensors of a module, as Thunder knows them for its parameters and buffers."""
 
     def __init__(self, program: torch.nn.Module) -> None:
@@ -160,7 +160,7 @@ class _Reader:
         return self._known[path]
 
 
-class _Placed(Transform):
+class _ShardedTransform(Transform):
     """A transform that has shared a module, at work on a graph of it."""
 
     def __init__(self, transform: Transform, shared: Any) -> None:

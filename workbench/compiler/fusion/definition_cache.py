@@ -18,7 +18,7 @@ from workbench.compiler.trace.fingerprints import structure_key
 
 
 @dataclasses.dataclass(frozen=True)
-class _Defined:
+class _CachedDefinition:
     """A definition, and what was asked for: while that lives, nothing else is at an address that its key has."""
 
     made: Any
@@ -32,8 +32,8 @@ class Definitions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, _Defined] = {}
-        self._new: list[_Defined] = []
+        self._known: dict[Hashable, _CachedDefinition] = {}
+        self._new: list[_CachedDefinition] = []
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -43,7 +43,7 @@ class Definitions:
             made = create(*asked)
             if not inplace_copies.any_left_out():
                 # Found out what it is when it is looked for: it may be compile time that is measured now.
-                self._new.append(_Defined(made, asked))
+                self._new.append(_CachedDefinition(made, asked))
             return made
 
         with thunder_patches.defined_by(nvfuser_module(), created):
@@ -61,7 +61,7 @@ class Definitions:
             if inplace_copies.any_left_out():
                 return create(*asked)
             made = create(*asked)
-            known = self._known.setdefault(_key(*asked), _Defined(made, asked)).made
+            known = self._known.setdefault(_key(*asked), _CachedDefinition(made, asked)).made
             return known if str(known) == str(made) else made
 
         for defined in self._new:

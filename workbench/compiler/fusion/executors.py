@@ -18,10 +18,10 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from workbench.compiler.fusion.detached_outputs import kept_apart
-from workbench.compiler.fusion.fusion_passes import KeptPasses, Parts, Regions, known_structure
+from workbench.compiler.fusion.fusion_passes import MemoizedPasses, Parts, Regions, known_structure
 from workbench.compiler.fusion.inductor_write_hazards import seen_twice
 from workbench.compiler.fusion.merge_regions import made_one
-from workbench.compiler.fusion.rematerialize import RematOptions, Report, rematerialize
+from workbench.compiler.fusion.rematerialize import RematOptions, RematReport, rematerialize
 from workbench.compiler.interop import dynamo_stance, inductor_patches
 from workbench.compiler.interop.devices import nvfuser_module
 from workbench.compiler.interop.inductor_timings import RegionTimes
@@ -48,7 +48,7 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
 )
 from workbench.compiler.trace import inplace_copies
-from workbench.compiler.trace.bsym_memo import STRUCTURE, Kept, Structure, identity, ids, made_names
+from workbench.compiler.trace.bsym_memo import STRUCTURE, PlanMemo, Structure, identity, ids, made_names
 from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.compiler.trace.tags import contains, differentiates
 
@@ -143,7 +143,7 @@ class Compilation:
         self.lock = threading.RLock()
 
 
-class Control:
+class ExecutorState:
     """What an executor is given before a pass and keeps from it.
 
     Attributes
@@ -155,22 +155,22 @@ class Control:
         The last pass's trace before any rematerialization.
     compilation : Compilation
         The last pass's.
-    report : Report
+    report : RematReport
         What the last pass found about its cuts.
     unfused : frozenset of str
         Names of outputs of statements that shall stay out of fusions.
-    kept : Kept or None
+    kept : PlanMemo or None
         What earlier plans of the program found about fusions; None where it is to run: fusions are its own then.
     keeping : bool
         Whether it is looked up, and added to, now.
     """
 
-    def __init__(self, configure: Configure, observer: Observer | None = None, kept: Kept | None = None) -> None:
+    def __init__(self, configure: Configure, observer: Observer | None = None, kept: PlanMemo | None = None) -> None:
         self.configure = configure
         self.observer = observer
         self.partitioned: TraceCtx | None = None
         self.compilation = Compilation(observer)
-        self.report = Report()
+        self.report = RematReport()
         self.unfused: frozenset[str] = frozenset()
         self.kept = kept
         self.keeping = False
@@ -187,7 +187,7 @@ class Control:
 
     def begin(self, partitioned: TraceCtx) -> FusionOptions:
         """Take the options for a partitioned trace."""
-        self.report = Report()
+        self.report = RematReport()
         self.compilation = Compilation(self.observer)
         self.compilation.options = self.configure(partitioned)
         return self.options
@@ -301,14 +301,14 @@ class RegionExecutor(TorchCompileExecutor):
 
     Parameters
     ----------
-    control : Control
+    control : ExecutorState
     further : iterable of str
         Ids of ops that regions take in beside those of Thunder's PyTorch executor.
     past_others : bool
         Whether statements that are in no region end one only where their results are needed; see `neighbours`.
     """
 
-    def __init__(self, control: Control, further: Iterable[str] = (), *, past_others: bool = False) -> None:
+    def __init__(self, control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False) -> None:
         super().__init__("workbench_torchcompile")
         self._implmap = {op: ImplInfo() for op in (*torch_executor.implmap, *further) if op not in UNFUSED}
         self.control = control
@@ -363,7 +363,7 @@ class RegionExecutor(TorchCompileExecutor):
         control = self.control
         control.partitioned = control.timed("partition", lambda: self._partition(trace))
         options = control.begin(control.partitioned)
-        cut = control.timed("remat", lambda: dce(_cut(control, control.partitioned, options, control.report)))
+        cut = control.timed("remat", lambda: dce(_partitioned(control, control.partitioned, options, control.report)))
         if control.unfused:
             cut = inplace_copies.kept_in_forward(cut)
         done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
@@ -396,16 +396,18 @@ class RegionExecutor(TorchCompileExecutor):
 
     def _held(self, partitioned: TraceCtx) -> list[set[str]]:
         """Names of what each statement reads from memory and writes to it, once the fusions are cut."""
-        cut = _cut(self.control, partitioned, self.control.configure(partitioned), Report())
+        cut = _partitioned(self.control, partitioned, self.control.configure(partitioned), RematReport())
         return [{each.name for each in (*b.flat_proxy_args, *b.flat_proxy_outs)} for b in cut.bound_symbols]
 
 
-def _cut(control: Control, partitioned: TraceCtx, options: FusionOptions, report: Report) -> TraceCtx:
+def _partitioned(
+    control: ExecutorState, partitioned: TraceCtx, options: FusionOptions, report: RematReport
+) -> TraceCtx:
     """A partitioned trace with its cuts made."""
     return _define_once(rematerialize(partitioned, options.remat, report, control.regions.once))
 
 
-def _callable_again(trace: TraceCtx, control: Control) -> TraceCtx:
+def _callable_again(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
     """The trace with each fusion made anew of what is in it now.
 
     Thunder's `update_fusion_call_ctx` does the same, and makes a class for each fusion on the way: of all that planning
@@ -459,7 +461,9 @@ def _renamed(member: BoundSymbol, taken: Mapping[str, Proxy]) -> BoundSymbol:
     return member.from_bsym_swap_proxies(swap) if swap else member
 
 
-def region_executor(control: Control, further: Iterable[str] = (), *, past_others: bool = False) -> FusionExecutor:
+def region_executor(
+    control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False
+) -> FusionExecutor:
     """A new torch.compile executor under `control`; for the others see `RegionExecutor`."""
     # As for nvFuser below: fusions that are kept know the executor that made them.
     make = partial(RegionExecutor, control, further, past_others=past_others)
@@ -517,7 +521,7 @@ def _region(
     return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms, structure=structure)
 
 
-def nvfuser_executor(control: Control) -> FusionExecutor:
+def nvfuser_executor(control: ExecutorState) -> FusionExecutor:
     """A new nvFuser executor under `control`: a copy of Thunder's, sharing its table of supported ops."""
     # Fusions that are kept know the executor that made them, and two of two executors are no pair to be cut.
     executor = _nvfuser_executor() if control.kept is None else control.kept.once("nvfuser", None, _nvfuser_executor)
@@ -528,7 +532,7 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
 def _nvfuser_executor() -> Any:
     impl = nvfuser_module()
 
-    class ControlledNvFuser(KeptPasses, impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
+    class ControlledNvFuser(MemoizedPasses, impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
         """nvFuser with our cuts between fusions."""
 
         def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
@@ -605,10 +609,10 @@ def _nvfuser_executor() -> Any:
             return control.regions.again(key, trace, lambda: (_callable_again(self.partition(trace), control), None))[0]
 
         def _cut(self, options: FusionOptions) -> TraceCtx:
-            control, partitioned, report = self.control, self.control.partitioned, Report()
+            control, partitioned, report = self.control, self.control.partitioned, RematReport()
 
-            def cut() -> tuple[TraceCtx, Report]:
-                done = _cut(control, partitioned, options, report)
+            def cut() -> tuple[TraceCtx, RematReport]:
+                done = _partitioned(control, partitioned, options, report)
                 return dce(self.cse(control.regions.without_casts(done))), report
 
             key = ("cut", options.of_fusions, options.remat.key)

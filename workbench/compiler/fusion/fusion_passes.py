@@ -35,7 +35,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.lowering.call_normalization import draws_inside
 from workbench.compiler.trace.bsym_memo import (
     STRUCTURE,
-    Kept,
+    PlanMemo,
     Structure,
     identity,
     ids,
@@ -60,11 +60,11 @@ class Regions:
 
     Parameters
     ----------
-    kept : Kept, optional
+    kept : PlanMemo, optional
         Of earlier plans of the program; none where a config is replayed.
     """
 
-    def __init__(self, kept: Kept | None) -> None:
+    def __init__(self, kept: PlanMemo | None) -> None:
         self._kept = kept
 
     def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
@@ -143,7 +143,7 @@ class Regions:
     def without_casts(self, trace: TraceCtx) -> TraceCtx:
         """Casts that come to nothing left out, as nvFuser's ``remove_redundant_casts`` does."""
         done = from_trace(trace)
-        replaced = _Replaced()
+        replaced = _Replacements()
         originals: dict[str, Any] = {}
         for bsym in trace.bound_symbols:
             if not bsym.sym.is_fusion:
@@ -248,11 +248,11 @@ class Parts:
         return found
 
 
-class KeptPasses:
+class MemoizedPasses:
     """Methods of nvFuser's executor that keep what they find, for a class that inherits that executor's after these."""
 
     control: Any
-    """The `Control` of the plan under way: its `regions` know what is kept."""
+    """The `ExecutorState` of the plan under way: its `regions` know what is kept."""
     all_tagged: Callable[[BoundSymbol, Any], bool]
     """Thunder's function of that name, which can be imported only where nvFuser is installed."""
     _apart: frozenset[str] = frozenset()
@@ -398,7 +398,7 @@ def _fusion_without_casts(
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
     """A fusion without casts that come to nothing, and what it hands out in the place of what."""
     fusion = fusion.from_bsym_swap_proxies(given, skip_output=True)
-    replaced = _Replaced()
+    replaced = _Replacements()
     originals: dict[str, Any] = {}
     members: list[BoundSymbol] = []
     for member in fusion.subsymbols:
@@ -408,7 +408,7 @@ def _fusion_without_casts(
     return fusion.from_bsym(subsymbols=members, output=list(_distinct(output))), more
 
 
-class _Replaced(dict[Any, Any]):
+class _Replacements(dict[Any, Any]):
     """What stands for what, by variable; whether that concerns a statement is asked by names."""
 
     def __init__(self) -> None:
@@ -429,7 +429,9 @@ class _Replaced(dict[Any, Any]):
         return _known_of(bsym.flat_variableified_proxy_args, self) if self.concerns(bsym) else {}
 
 
-def _without_cast(bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replaced, originals: dict[str, Any]) -> None:
+def _without_cast(
+    bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
+) -> None:
     """Put a statement behind those left, unless it is a cast to the type that its value had before other casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
@@ -485,7 +487,7 @@ class _Outside:
         return left
 
 
-class _Found(dict[Any, BoundSymbol]):
+class _StatementsByComputation(dict[Any, BoundSymbol]):
     """Statements by what they compute; notes the one that was found last."""
 
     last: BoundSymbol | None = None
@@ -516,7 +518,7 @@ def _without_repeats(
                 if variableify(mine) != variableify(its):
                     here[variableify(mine)] = its
     else:
-        places, known = {identity(member): at for at, member in enumerate(members)}, _Found()
+        places, known = {identity(member): at for at, member in enumerate(members)}, _StatementsByComputation()
         for at, member in enumerate(members):
             if draws_inside(member):
                 repeats[at] = None

@@ -34,7 +34,7 @@ _KEEP_PLACES = frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
-class KeptOut:
+class ExcludedCopy:
     """A copy that has to stay out of regions.
 
     Attributes
@@ -57,7 +57,7 @@ class _Content:
     place: str
 
 
-def kept_out(bsyms: Iterable[BoundSymbol]) -> list[KeptOut]:
+def kept_out(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
     """Copies that Inductor would get wrong beside the copies before them, were all of them in one region.
 
     AOTAutograd makes a region a function without side effects, followed by one copy into each input that is written.
@@ -67,10 +67,11 @@ def kept_out(bsyms: Iterable[BoundSymbol]) -> list[KeptOut]:
     (2.10: clones, casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])``, empty padding). So this
     asks the other way: every value is taken for what it reads, but for results of ops that compute for certain.
 
-    A copy kept out ends the region, so that those after it begin anew. It can go when `tests/levers/test_exhibits.py`
+    A copy kept out ends the region, so that those after it begin anew. It can go when
+    `tests/levers/test_known_wrong_results.py`
     finds plain ``torch.compile`` right.
     """
-    walk = _Walk()
+    walk = _HazardWalk()
     return [found for bsym in leaves(bsyms) if (found := walk.statement(bsym)) is not None]
 
 
@@ -79,9 +80,9 @@ def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
 
     AOTAutograd puts one base in the place of such inputs, and makes outputs anew as views of that: PyTorch 2.10 takes
     the wrong views, an error where shapes differ and a wrong result where they do not. It can go when
-    `tests/levers/test_seen_twice.py` finds plain ``torch.compile`` right.
+    `tests/levers/test_aliased_inputs.py` finds plain ``torch.compile`` right.
     """
-    walk = _Walk()
+    walk = _HazardWalk()
     written = []
     for bsym in leaves(bsyms):
         walk.statement(bsym)
@@ -91,7 +92,7 @@ def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
     return next((memory for name in written if given[memory := walk.memory(name)] > 1), "")
 
 
-class _Walk:
+class _HazardWalk:
     """Follows a trace, region by region: what each value may be a view of."""
 
     def __init__(self) -> None:
@@ -117,7 +118,7 @@ class _Walk:
             self.may_be[name] = frozenset({_Content(self.memory(name), self.place_of.get(name, name))})
         return self.may_be[name]
 
-    def statement(self, bsym: BoundSymbol) -> KeptOut | None:
+    def statement(self, bsym: BoundSymbol) -> ExcludedCopy | None:
         if is_copy(bsym):
             return self._copy(bsym)
         tensors = [a for a in bsym.flat_proxy_args if isinstance(a, TensorProxy)]
@@ -154,7 +155,7 @@ class _Walk:
             self.memory_of[out.name] = self.memory(tensors[0].name)
             self.place_of[out.name] = ""
 
-    def _copy(self, bsym: BoundSymbol) -> KeptOut | None:
+    def _copy(self, bsym: BoundSymbol) -> ExcludedCopy | None:
         source, destination, output = bsym.args[0].name, bsym.args[1].name, bsym.output.name
         memory, place = self.memory(destination), self.place_of.get(destination, destination)
         contents = self.contents(source)
@@ -166,7 +167,7 @@ class _Walk:
         self.memory_of[output], self.place_of[output] = memory, place
         if not why:
             self.may_be[output] = contents
-        return KeptOut(output, why) if why else None
+        return ExcludedCopy(output, why) if why else None
 
     def _why_not(self, contents: frozenset[_Content], memory: str, place: str) -> str:
         for content in sorted(contents, key=dataclasses.astuple):

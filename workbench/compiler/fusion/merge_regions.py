@@ -17,12 +17,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, prims
-from workbench.compiler.trace.inplace_copies import Memory, inside_of
+from workbench.compiler.trace.inplace_copies import MemoryAliases, inside_of
 from workbench.compiler.trace.proxy_traits import bytes_of
 
 
 @dataclasses.dataclass(eq=False)
-class _Group:
+class _RegionGroup:
     """Statements that stay together.
 
     Attributes
@@ -54,7 +54,7 @@ class _Group:
     bytes: int = 0
 
     @classmethod
-    def of(cls, bsyms: list[BoundSymbol], place: int, region: bool, held: Iterable[str]) -> _Group:
+    def of(cls, bsyms: list[BoundSymbol], place: int, region: bool, held: Iterable[str]) -> _RegionGroup:
         """A group as it was found."""
         makes = {out.name for bsym in bsyms for out in bsym.flat_proxy_outs}
         reads = {arg.name for bsym in bsyms for arg in bsym.flat_proxy_args} - makes
@@ -65,20 +65,20 @@ class _Group:
         )
 
 
-class _Groups:
+class _RegionGroups:
     """Groups in order, and the memory that their values are in.
 
     Memory is named by the first value in it. What is given to the program is not counted: it stays.
     """
 
-    def __init__(self, groups: Sequence[_Group]) -> None:
-        self.order: list[_Group | None] = list(groups)
-        memory = Memory(bsym for group in groups for bsym in group.bsyms)
+    def __init__(self, groups: Sequence[_RegionGroup]) -> None:
+        self.order: list[_RegionGroup | None] = list(groups)
+        memory = MemoryAliases(bsym for group in groups for bsym in group.bsyms)
         self._base = memory.base
         self.bytes: dict[str, int] = {}
-        self.maker: dict[str, _Group] = {}
-        self.readers: dict[str, set[_Group]] = {}
-        self.touched: dict[str, set[_Group]] = {}
+        self.maker: dict[str, _RegionGroup] = {}
+        self.readers: dict[str, set[_RegionGroup]] = {}
+        self.touched: dict[str, set[_RegionGroup]] = {}
         for group in groups:
             given = any(bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL for bsym in group.bsyms)
             for bsym in group.bsyms:
@@ -101,9 +101,9 @@ class _Groups:
             group.bytes = alive
         self.most = max((group.bytes for group in groups), default=0)
 
-    def near(self, group: _Group) -> list[_Group]:
+    def near(self, group: _RegionGroup) -> list[_RegionGroup]:
         """Earlier regions of the same side that a region shares values with, the nearest first."""
-        found: set[_Group] = set()
+        found: set[_RegionGroup] = set()
         for name in group.reads:
             if self.bytes.get(self._base(name), 0):
                 found |= {self.maker[name], *self.readers[name]} if name in self.maker else self.readers[name]
@@ -112,7 +112,7 @@ class _Groups:
             key=lambda one: -one.place,
         )
 
-    def join(self, first: _Group, second: _Group) -> bool:
+    def join(self, first: _RegionGroup, second: _RegionGroup) -> bool:
         """Make two regions one at the place of either, where that is right and costs no memory."""
         between = [one for one in self.order[first.place + 1 : second.place] if one is not None]
         if any(one.fixed for one in between):
@@ -123,7 +123,7 @@ class _Groups:
         read_between = {name for one in between for name in one.reads}
         return not first.makes & read_between and self._fits(first, second, between, at=second)
 
-    def _fits(self, first: _Group, second: _Group, between: list[_Group], at: _Group) -> bool:
+    def _fits(self, first: _RegionGroup, second: _RegionGroup, between: list[_RegionGroup], at: _RegionGroup) -> bool:
         """Whether no more bytes are alive anywhere than may be; the groups are as asked for then."""
         both = {first, second}
         place = at.place
@@ -146,7 +146,7 @@ class _Groups:
         self._made_one(first, second, at)
         return True
 
-    def _made_one(self, first: _Group, second: _Group, at: _Group) -> None:
+    def _made_one(self, first: _RegionGroup, second: _RegionGroup, at: _RegionGroup) -> None:
         gone = second if at is first else first
         at.bsyms = [*first.bsyms, *second.bsyms]
         at.makes = first.makes | second.makes
@@ -188,7 +188,9 @@ def made_one(
         In an order in which they can run; all groups that are no regions in the order that they had.
     """
     given = zip(groups, held, strict=True)
-    found = _Groups([_Group.of(bsyms, place, is_region(bsyms), names) for place, (bsyms, names) in enumerate(given)])
+    found = _RegionGroups(
+        [_RegionGroup.of(bsyms, place, is_region(bsyms), names) for place, (bsyms, names) in enumerate(given)]
+    )
     for place in range(len(groups)):
         group = found.order[place]
         while group is not None and group.region:
@@ -196,7 +198,7 @@ def made_one(
     return [group.bsyms for group in found.order if group is not None]
 
 
-def _joined(groups: _Groups, first: _Group, second: _Group) -> _Group | None:
+def _joined(groups: _RegionGroups, first: _RegionGroup, second: _RegionGroup) -> _RegionGroup | None:
     """The region that two were made, to be looked at again; None where they stay apart."""
     if not groups.join(first, second):
         return None

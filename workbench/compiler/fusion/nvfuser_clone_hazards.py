@@ -7,7 +7,7 @@ from workbench.compiler.trace.bsym_memo import structure_of
 from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, leaves
 
 
-class _Alike:
+class _EqualNames:
     """Names that are put together, by the first of each group."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ def made_by_pytorch(trace: TraceCtx) -> frozenset[str]:
     """
     if not any(map(_clones, trace.bound_symbols)):
         return frozenset()
-    memories, cloned = _Alike(), _Alike()
+    memories, cloned = _EqualNames(), _EqualNames()
     clones: list[tuple[int, str, tuple[str, ...]]] = []
     written: list[tuple[int, str]] = []
     at = 0

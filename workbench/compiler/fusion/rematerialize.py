@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from itertools import chain
 from typing import Any
 
-from workbench.compiler.fusion.fusion_boundaries import tagged, tagged_by_thunder
+from workbench.compiler.fusion.fusion_crossings import tagged, tagged_by_thunder
 from workbench.compiler.fusion.min_cut import Network
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
@@ -30,7 +30,7 @@ from workbench.compiler.interop.thunder_api import (
     prims,
 )
 from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, read_names
-from workbench.compiler.trace.inplace_copies import Writes, inside_of, is_copy, leaves
+from workbench.compiler.trace.inplace_copies import MemoryWrites, inside_of, is_copy, leaves
 
 STOCK_ARGUMENT_WEIGHT = 0.5
 """Thunder weighs a producer's own argument half: it is in memory anyway."""
@@ -45,7 +45,7 @@ _RELUCTANT = 1 << 24
 
 
 type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]
-"""As `workbench.compiler.trace.bsym_memo.Kept.once`."""
+"""As `workbench.compiler.trace.bsym_memo.PlanMemo.once`."""
 
 
 def _once(key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
@@ -84,7 +84,7 @@ class RematOptions:
 
 
 @dataclasses.dataclass
-class Report:
+class RematReport:
     """What a pass found beside the trace.
 
     Attributes
@@ -142,7 +142,7 @@ class Members:
         return member
 
 
-class _Inside:
+class _FlatFusion:
     """What is inside a fusion, by name; valid as long as its statements stay the same."""
 
     def __init__(self, members: Sequence[_Member]) -> None:
@@ -196,28 +196,28 @@ class _Inside:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Fusion:
+class _CutFusion:
     """A fusion between two cuts: what it takes, what is inside, what it hands out."""
 
     bsym: BoundSymbol
     args: tuple[Proxy, ...]
     outs: tuple[Proxy, ...]
-    inside: _Inside
+    inside: _FlatFusion
     _takes_other: bool = False
     _gives_other: bool = False
 
     @classmethod
-    def of(cls, bsym: BoundSymbol, members: Members) -> _Fusion:
+    def of(cls, bsym: BoundSymbol, members: Members) -> _CutFusion:
         """As it was partitioned."""
-        return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _Inside(members.of(bsym)))
+        return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _FlatFusion(members.of(bsym)))
 
-    def giving(self, outs: Iterable[Proxy]) -> _Fusion:
+    def giving(self, outs: Iterable[Proxy]) -> _CutFusion:
         """The one that hands out other variables."""
         return dataclasses.replace(self, outs=tuple(outs), _gives_other=True)
 
-    def taking(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _Fusion:
+    def taking(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _CutFusion:
         """The one that takes other variables, in the order in which they appear inside, and has other statements."""
-        inside = _Inside(members)
+        inside = _FlatFusion(members)
         taken = tuple(sorted(args, key=lambda a: inside.order[a.name]))
         return dataclasses.replace(self, args=taken, inside=inside, _takes_other=True)
 
@@ -275,7 +275,7 @@ def _bytes_of(variable: Proxy) -> float:
 class _Producer:
     """A fusion whose readers are dealt with, one after the other."""
 
-    def __init__(self, fusion: _Fusion) -> None:
+    def __init__(self, fusion: _CutFusion) -> None:
         self.fusion = fusion
         self.inside = fusion.inside
         self.tagged = {out.name for member in self.inside.members if member.tagged for out in member.outs}
@@ -283,18 +283,18 @@ class _Producer:
         self._known = {*self.arguments, *self.inside.proxies}
         self._kept: set[str] = set()
 
-    def outside(self, consumer: _Fusion) -> list[Proxy]:
+    def outside(self, consumer: _CutFusion) -> list[Proxy]:
         """What others give the consumer."""
         given = {out.name for out in self.fusion.outs}
         return [a for a in consumer.args if a.name not in self._known and a.name not in given]
 
     def find_cut(
         self,
-        consumer: _Fusion,
+        consumer: _CutFusion,
         external: Collection[str],
         options: RematOptions,
         overwritten: Collection[str],
-        report: Report | None,
+        report: RematReport | None,
     ) -> tuple[str, ...]:
         """See `find_cut`."""
         tagged = self.tagged
@@ -341,7 +341,7 @@ class _Producer:
 
     def _between(
         self,
-        consumer: _Fusion,
+        consumer: _CutFusion,
         required: Collection[str],
         wanted: Collection[str],
         reads: Collection[str],
@@ -366,7 +366,7 @@ class _Producer:
         capacities = {name: capacity(name) for name in found}
         return Network(capacities, edges, found.intersection(required), drained, self.inside.order)
 
-    def hand_over(self, consumer: _Fusion, cut: Collection[str], external: Collection[str]) -> _Fusion:
+    def hand_over(self, consumer: _CutFusion, cut: Collection[str], external: Collection[str]) -> _CutFusion:
         """The consumer that takes the cut, and makes the rest of what it took before again."""
         outside = self.outside(consumer)
         taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
@@ -418,7 +418,7 @@ def find_cut(
     consumer: BoundSymbol,
     options: RematOptions,
     overwritten: Collection[str] = (),
-    report: Report | None = None,
+    report: RematReport | None = None,
 ) -> tuple[str, ...]:
     """Names of the variables to hand from producer to consumer; the rest between them is computed again.
 
@@ -432,7 +432,7 @@ def find_cut(
         Weights and pins.
     overwritten : collection of str
         Values whose memory is written between the two: what is made of them cannot be made again later.
-    report : Report, optional
+    report : RematReport, optional
         Told of ties.
 
     Returns
@@ -441,12 +441,14 @@ def find_cut(
         Sorted; empty where the pair cannot be cut.
     """
     members = Members()
-    return _Producer(_Fusion.of(producer, members)).find_cut(
-        _Fusion.of(consumer, members), _names(external), options, overwritten, report
+    return _Producer(_CutFusion.of(producer, members)).find_cut(
+        _CutFusion.of(consumer, members), _names(external), options, overwritten, report
     )
 
 
-def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None = None, once: Once = _once) -> TraceCtx:
+def rematerialize(
+    trace: TraceCtx, options: RematOptions, report: RematReport | None = None, once: Once = _once
+) -> TraceCtx:
     """Recompute in each consumer fusion what a minimum cut says is cheaper than to hand over.
 
     Parameters
@@ -458,14 +460,14 @@ def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None 
         moves a read past an in-place write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser reads ``a`` too
         late; and where nothing reads by name what a copy in the consumer writes, as after a batch norm: Thunder makes
         again whatever such a copy reads, earlier copies too. That can go when Thunder's pass looks at writes.
-    report : Report, optional
+    report : RematReport, optional
         Filled with ties, and with pins that could not be kept.
     once : callable, optional
-        Knows what earlier plans of the program found; see `workbench.compiler.trace.bsym_memo.Kept.once`.
+        Knows what earlier plans of the program found; see `workbench.compiler.trace.bsym_memo.PlanMemo.once`.
     """
     if not options.enabled:
         return trace
-    report = report if report is not None else Report()
+    report = report if report is not None else RematReport()
     while True:
         done = _rematerialize(trace, options, report, once)
         lost = _undefined(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
@@ -493,12 +495,12 @@ def _readers(trace: TraceCtx) -> dict[str, list[int]]:
     return readers
 
 
-def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report, once: Once) -> TraceCtx:
+def _rematerialize(trace: TraceCtx, options: RematOptions, report: RematReport, once: Once) -> TraceCtx:
     readers = _readers(trace)
-    writes = Writes(trace)
+    writes = MemoryWrites(trace)
     members = once("members", None, Members)
-    fusions: dict[int, _Fusion] = {
-        i: once(("to be cut", identity(bsym)), bsym, functools.partial(_Fusion.of, bsym, members))
+    fusions: dict[int, _CutFusion] = {
+        i: once(("to be cut", identity(bsym)), bsym, functools.partial(_CutFusion.of, bsym, members))
         for i, bsym in enumerate(trace.bound_symbols)
         if bsym.sym.is_fusion
     }
@@ -529,16 +531,16 @@ class _Pairs:
 
     Attributes
     ----------
-    fusion : _Fusion
-    consumers : tuple of _Fusion
+    fusion : _CutFusion
+    consumers : tuple of _CutFusion
     readers : dict of str to frozenset of int
         By name of what it makes, or is given, the consumers that read it, by number; -1 for any other statement.
     overwritten : tuple of frozenset of str
         Per consumer the values whose memory is written between the two.
     """
 
-    fusion: _Fusion
-    consumers: tuple[_Fusion, ...]
+    fusion: _CutFusion
+    consumers: tuple[_CutFusion, ...]
     readers: Mapping[str, frozenset[int]]
     overwritten: tuple[frozenset[str], ...]
 
@@ -558,9 +560,9 @@ class _Pairs:
             options.repeats_draws,
         ), together
 
-    def cut(self, options: RematOptions) -> tuple[_Fusion, list[_Fusion], dict[str, str]]:
-        """The fusion and its consumers with the cuts made, and ties: see `Report`."""
-        producer, report, found = _Producer(self.fusion), Report(), []
+    def cut(self, options: RematOptions) -> tuple[_CutFusion, list[_CutFusion], dict[str, str]]:
+        """The fusion and its consumers with the cuts made, and ties: see `RematReport`."""
+        producer, report, found = _Producer(self.fusion), RematReport(), []
         times_read = Counter(_names(chain(self.fusion.args, *(consumer.args for consumer in self.consumers))))
         # Thunder does not know a consumer again whose arguments have changed, and takes it for another one.
         known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}

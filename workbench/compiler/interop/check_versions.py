@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from workbench.compiler.interop import devices, nvfuser_api, thunder_api
 from workbench.core.executor import why_no_nvfuser
 from workbench.interop import torch_private
-from workbench.interop.private_api import Missing, Seam
+from workbench.interop.private_api import MissingName, PrivateApi
 
 
 def report() -> tuple[str, bool]:
@@ -28,7 +28,7 @@ def report() -> tuple[str, bool]:
     return "\n".join(lines), whole
 
 
-def _count(seam: Seam, missing: Sequence[Missing]) -> str:
+def _count(seam: PrivateApi, missing: Sequence[MissingName]) -> str:
     looked_up = len(seam.names) + sum(len(members) for members in seam.members.values())
     return f"{looked_up} names looked up, {len(missing)} missing"
 

@@ -11,7 +11,7 @@ from workbench.compiler.interop import thunder_api
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[None]:
+def default_settings() -> Iterator[None]:
     """Inside, Thunder's functions find the defaults as they do while it compiles; outside of that they would fail."""
     token = thunder_api._cache_info_ctx.set(
         {"default_dtype": torch.get_default_dtype(), "default_device": torch.get_default_device()}

@@ -40,7 +40,7 @@ class Backend:
 
 
 @contextlib.contextmanager
-def noted(codes: set[CodeType]) -> Iterator[None]:
+def record_compiled(codes: set[CodeType]) -> Iterator[None]:
     """Inside, the functions that Dynamo compiles are added to some."""
     # Bytecode that a hook gives stands instead; this one gives none.
     hook = register_bytecode_hook(lambda code, _: codes.add(code))

@@ -81,7 +81,7 @@ more than the optimizer. It can go once Dynamo has an option for it.
 """
 
 
-class Watcher(Protocol):
+class DynamoWatcher(Protocol):
     """Told what Dynamo does while it traces."""
 
     def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
@@ -97,7 +97,7 @@ class Watcher(Protocol):
         """A node gets the name of the variable that a person's code puts it into."""
 
 
-def _told(told: Callable[[Watcher, Any, Any], None]) -> Callable[..., Any]:
+def _reported(told: Callable[[DynamoWatcher, Any, Any], None]) -> Callable[..., Any]:
     def method(stock: Any, self: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
         told(dynamo_watched.value, self, item)
         return stock(self, item, *args, **kwargs)
@@ -113,12 +113,12 @@ dynamo_watched = ThreadPatches(
     "Dynamo watched",
     lambda: [
         wrapped(UnspecializedNNModuleVariable, "call_function", _call_module),
-        wrapped(SideEffects, "check_allowed_side_effect", _told(lambda watcher, _, item: watcher.changed(item))),
-        wrapped(SideEffects, "load_attr", _told(lambda watcher, _, item: watcher.read_changed(item))),
-        wrapped(fx.Node, "_rename", _told(lambda watcher, node, name: watcher.renamed(node, name))),
+        wrapped(SideEffects, "check_allowed_side_effect", _reported(lambda watcher, _, item: watcher.changed(item))),
+        wrapped(SideEffects, "load_attr", _reported(lambda watcher, _, item: watcher.read_changed(item))),
+        wrapped(fx.Node, "_rename", _reported(lambda watcher, node, name: watcher.renamed(node, name))),
     ],
 )
-"""Inside, a `Watcher` is told what Dynamo does in this thread, and stands in for it where a module is called.
+"""Inside, a `DynamoWatcher` is told what Dynamo does in this thread, and stands in for it where a module is called.
 
 It can go once Dynamo traces like modules once; see `compiler.frontend.module_reuse`.
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.interop.thread_patches import Place, ThreadPatches, dispatched, function, wrapped
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, dispatched, function, wrapped
 from workbench.compiler.interop.thunder_api import dtypes, sdpaex, thunder
 from workbench.interop.torch_private import _C, FakeTensorMode
 
@@ -94,7 +94,7 @@ def _rehearse(stock: Any, patches: ThreadPatches) -> Any:
     return torch.compiler.disable(dispatched(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches))
 
 
-_rehearsed = ThreadPatches("backward without a GPU", lambda: [Place(torch.Tensor, "backward", _rehearse)])
+_rehearsed = ThreadPatches("backward without a GPU", lambda: [PatchTarget(torch.Tensor, "backward", _rehearse)])
 
 
 def backward_without_gpu(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:

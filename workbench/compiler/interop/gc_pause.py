@@ -25,7 +25,7 @@ _before = gc.get_threshold()
 
 
 @contextlib.contextmanager
-def few_collections() -> Iterator[None]:
+def paused_gc() -> Iterator[None]:
     """Raise the process's thresholds until the last thread has left; thresholds that somebody else set stay."""
     global _inside, _before
     with _lock:

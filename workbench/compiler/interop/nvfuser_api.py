@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.interop.private_api import Seam
+from workbench.interop.private_api import PrivateApi
 
-SEAM = Seam(
+SEAM = PrivateApi(
     package="nvFuser, with Thunder's executor for it,",
     distributions=("nvfuser-cu128-torch210",),
     wanted="0.2.36.dev20260301",

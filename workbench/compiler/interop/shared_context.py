@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 
-class Together:
+class SharedContext:
     """A context that several threads can be inside of at once, each as often as it likes.
 
     Parameters
@@ -39,12 +39,12 @@ class Together:
                 self._entered.close()
 
 
-def together(changes: Callable[[], Iterator[None]]) -> Callable[[], Together]:
+def together(changes: Callable[[], Iterator[None]]) -> Callable[[], SharedContext]:
     """As `contextlib.contextmanager`, of what changes something for the whole process."""
-    shared = Together(contextlib.contextmanager(changes))
+    shared = SharedContext(contextlib.contextmanager(changes))
 
     @functools.wraps(changes)
-    def given() -> Together:
+    def given() -> SharedContext:
         return shared
 
     return given

@@ -23,7 +23,7 @@ _PACKAGES = ("thunder.", "workbench.")
 
 
 @dataclass(frozen=True)
-class Place:
+class PatchTarget:
     """Where something is replaced.
 
     Attributes
@@ -60,7 +60,7 @@ class ThreadPatches:
     sets: list[ThreadPatches] = []  # noqa: RUF012  # the list of all sets
     """All sets of this process: nothing else replaces a function of another package."""
 
-    def __init__(self, name: str, places: Callable[[], Iterable[Place]]) -> None:
+    def __init__(self, name: str, places: Callable[[], Iterable[PatchTarget]]) -> None:
         self.name = name
         self.here = _Here()
         self._places = places
@@ -136,7 +136,7 @@ class ThreadPatches:
 
 def function(
     owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False, traced: bool = False
-) -> Place:
+) -> PatchTarget:
     """Replace a function by `ours`.
 
     Parameters
@@ -145,10 +145,10 @@ def function(
         Whether programs call the function, so that Dynamo follows the dispatch.
     """
     dispatch = dispatched_in_dynamo if traced else dispatched
-    return Place(owner, name, lambda stock, patches: dispatch(stock, ours, patches), everywhere)
+    return PatchTarget(owner, name, lambda stock, patches: dispatch(stock, ours, patches), everywhere)
 
 
-def wrapped(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> Place:
+def wrapped(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> PatchTarget:
     """A function that is replaced by `ours`, which is called with the stock function before the arguments."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
@@ -161,7 +161,7 @@ def wrapped(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool
 
         return dispatched(stock, bound, patches)
 
-    return Place(owner, name, method if isinstance(owner, type) else make, everywhere)
+    return PatchTarget(owner, name, method if isinstance(owner, type) else make, everywhere)
 
 
 def dispatched(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
@@ -193,7 +193,7 @@ def dispatched_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], pa
     return functools.update_wrapper(dispatch, stock)
 
 
-class Standing:
+class ModuleStandIn:
     """Stands for a module, with some functions of it replaced.
 
     Parameters
@@ -210,13 +210,15 @@ class Standing:
         return getattr(self._module, name)
 
 
-def inside_module(owner: ModuleType, name: str, **functions: Callable[..., Any]) -> Place:
+def inside_module(owner: ModuleType, name: str, **functions: Callable[..., Any]) -> PatchTarget:
     """A module that another one imported, of which some functions are replaced for that one alone."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
-        return Standing(stock, **{own: dispatched(getattr(stock, own), f, patches) for own, f in functions.items()})
+        return ModuleStandIn(
+            stock, **{own: dispatched(getattr(stock, own), f, patches) for own, f in functions.items()}
+        )
 
-    return Place(owner, name, make)
+    return PatchTarget(owner, name, make)
 
 
 def _get(owner: Any, name: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from workbench.interop.private_api import Seam
+from workbench.interop.private_api import PrivateApi
 
 ELEMENTWISE = (
     "ABS",
@@ -443,7 +443,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
 }
 
 
-SEAM = Seam(
+SEAM = PrivateApi(
     package="Thunder",
     distributions=("lightning-thunder",),
     wanted="0.2.7.dev20260201",

@@ -21,7 +21,7 @@ import opt_einsum
 import torch
 
 from workbench.compiler.interop.source_file import SourceFile, user_position
-from workbench.compiler.interop.thread_patches import Place, ThreadPatches, inside_module, wrapped
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, inside_module, wrapped
 from workbench.compiler.interop.thunder_api import (
     Proxy,
     PseudoInst,
@@ -77,11 +77,11 @@ def _is_held(history: Any) -> bool:
     return read is not None and len(read.inputs) > 1 and read.inputs[1].value in ("_parameters", "_buffers")
 
 
-class _Running(threading.local):
+class _InterpretedFunctions(threading.local):
     functions: set[FunctionType] | None = None
 
 
-_running = _Running()
+_running = _InterpretedFunctions()
 
 
 @contextlib.contextmanager
@@ -104,13 +104,13 @@ def _extract_code(stock: Any, function: Any) -> Any:
     return stock(function)
 
 
-_made: WeakKeyDictionary[Callable[..., Any], Makes] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Callable[..., Any], TraceSource] = WeakKeyDictionary()
 _for_a_plan: ContextVar[bool] = ContextVar("_for_a_plan", default=False)
 _laid_out: ContextVar[Mapping[str, torch.Tensor]] = ContextVar("_laid_out", default=MappingProxyType({}))
 
 
 @dataclasses.dataclass(frozen=True)
-class Makes:
+class TraceSource:
     """How the traces of a function come about.
 
     Attributes
@@ -126,7 +126,7 @@ class Makes:
     of_arguments: Callable[[Callable[..., Any], Sequence[Any]], TraceResults | None] | None = None
 
 
-def trace_with(function: Callable[..., Any], makes: Makes) -> None:
+def trace_with(function: Callable[..., Any], makes: TraceSource) -> None:
     """Let `thunder.jit` have the traces of `function` made otherwise, while we trace it.
 
     Thunder has one way from a function to its first traces, its bytecode interpreter, and calls it by a name that is
@@ -201,7 +201,7 @@ def defined_by(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
         nvfuser.create_fd = stock
 
 
-class _InOrder(frozenset[str]):
+class _SortedSet(frozenset[str]):
     """Labels that are gone through in their order: that of a set hangs on hashes that Python draws for each process."""
 
     def __iter__(self) -> Iterator[str]:
@@ -213,7 +213,7 @@ def _in_order(name: str) -> Any:
 
     def method(*args: Any) -> Any:
         made = of_sets(*args)
-        return made if made is NotImplemented else _InOrder(made)
+        return made if made is NotImplemented else _SortedSet(made)
 
     return method
 
@@ -222,16 +222,16 @@ for _name in (
     *("__and__", "__rand__", "__or__", "__ror__", "__sub__", "__rsub__", "__xor__", "__rxor__"),
     *("copy", "difference", "intersection", "symmetric_difference", "union"),
 ):
-    setattr(_InOrder, _name, _in_order(_name))
+    setattr(_SortedSet, _name, _in_order(_name))
 
 
 def _contract_path(*args: Any, **options: Any) -> Any:
     path, found = opt_einsum.contract_path(*args, **options)
-    found.contraction_list = [(each[0], _InOrder(each[1]), *each[2:]) for each in found.contraction_list]
+    found.contraction_list = [(each[0], _SortedSet(each[1]), *each[2:]) for each in found.contraction_list]
     return path, found
 
 
-def _contract_in_order() -> list[Place]:
+def _contract_in_order() -> list[PatchTarget]:
     """Let ``einsum`` take the dimensions that it contracts, and those that are left, in the order of their labels.
 
     Thunder goes through sets of them, so that statements, sites and memory were others in each process, and a config
@@ -241,15 +241,15 @@ def _contract_in_order() -> list[Place]:
 
     def labels(_: Any, patches: ThreadPatches) -> Any:
         here = patches.here
-        return lambda *given: frozenset(*given) if here.value is None else _InOrder(*given)
+        return lambda *given: frozenset(*given) if here.value is None else _SortedSet(*given)
 
     return [
-        Place(thunder.torch, "frozenset", labels),
+        PatchTarget(thunder.torch, "frozenset", labels),
         inside_module(thunder.torch, "opt_einsum", contract_path=_contract_path),
     ]
 
 
-PLACES: tuple[Place, ...] = (
+PLACES: tuple[PatchTarget, ...] = (
     wrapped(TraceCtx, "set_current_source_location", _set_location_and_scope),
     wrapped(opcode_handlers, "COMPARE_OP", _compare_in_its_place),
     wrapped(jit_ext, "_maybe_update_proxy_name", _rename_but_parameters),

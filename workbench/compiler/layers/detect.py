@@ -31,7 +31,7 @@ from workbench.core.graph import Origin
 KEPT = 2
 """Layers of a run that stay at each of its ends: one whose neighbours are all alike, and its neighbour."""
 
-LEAST = 2
+MIN_REMOVED_LAYERS = 2
 """Layers to leave out that are worth it."""
 
 MOST_IN_TURNS = 8
@@ -43,7 +43,7 @@ class OtherwiseError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class LayerRun:
     """Layers one after the other, each of which does to the one before it what the others do.
 
     Where kinds of layers take turns, one of each together is a layer here.
@@ -75,7 +75,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reduced:
+class ReducedTrace:
     """A program without the layers that are left out.
 
     Attributes
@@ -84,18 +84,18 @@ class Reduced:
         All of it.
     trace : TraceCtx
         Without them.
-    run : Run
+    run : LayerRun
     """
 
     program: TraceCtx
     trace: TraceCtx
-    run: Run
+    run: LayerRun
 
     def __str__(self) -> str:
         return f"{len(self.run.left_out) * self.run.turns} of {self.run.all} {self.run.container}"
 
 
-def reduced(program: TraceCtx, origins: Sequence[Origin]) -> Reduced | None:
+def reduced(program: TraceCtx, origins: Sequence[Origin]) -> ReducedTrace | None:
     """A program as traced, with origins, without layers that are as others; None where there are none to leave out.
 
     Parameters
@@ -110,21 +110,21 @@ def reduced(program: TraceCtx, origins: Sequence[Origin]) -> Reduced | None:
     for container, layers in _containers(program, origins):
         for run in _runs(container, layers, readers):
             try:
-                return Reduced(program, _without(program, run), run)
+                return ReducedTrace(program, _without(program, run), run)
             except OtherwiseError:
                 continue
     return None
 
 
-def _runs(container: str, layers: Sequence[list[Any]], readers: Mapping[str, list[int]]) -> list[Run]:
+def _runs(container: str, layers: Sequence[list[Any]], readers: Mapping[str, list[int]]) -> list[LayerRun]:
     """Runs of layers, those with most to leave out first."""
-    found: list[Run] = []
+    found: list[LayerRun] = []
     for turns in range(1, MOST_IN_TURNS + 1):
         # From each of the first layers on, which may be special.
         for begun in range(turns):
             groups = [layers[:begun], *(layers[at : at + turns] for at in range(begun, len(layers), turns))]
             joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
-            if len(joined) < 2 * KEPT + LEAST:
+            if len(joined) < 2 * KEPT + MIN_REMOVED_LAYERS:
                 continue
             run = _longest(container, joined, readers, turns, len(layers))
             if run is not None:
@@ -179,13 +179,13 @@ def _containers(program: TraceCtx, origins: Sequence[Origin]) -> Iterator[tuple[
             since = []
             layers[-1].append(bsym)
         else:
-            if len(layers) >= 2 * KEPT + LEAST:
+            if len(layers) >= 2 * KEPT + MIN_REMOVED_LAYERS:
                 yield container, layers
 
 
 def _longest(
     container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]], turns: int, of_all: int
-) -> Run | None:
+) -> LayerRun | None:
     """The most layers in a row that are alike, where there are enough of them."""
     home = {
         out.name: (at, place)
@@ -195,7 +195,7 @@ def _longest(
     best: tuple[int, list[dict[str, str]]] = (0, [])
     begun, pairs = 0, list[dict[str, str]]()
     for at in range(len(layers) - 1):
-        given = _alike(layers[at], layers[at + 1], at, home, readers)
+        given = _common_layer(layers[at], layers[at + 1], at, home, readers)
         if given is None or (pairs and list(given) != list(pairs[-1].values())):
             begun, pairs = (at, [given]) if given is not None else (at + 1, [])
         else:
@@ -203,9 +203,9 @@ def _longest(
         if len(pairs) > len(best[1]):
             best = begun, list(pairs)
     begun, pairs = best
-    if len(pairs) + 1 < 2 * KEPT + LEAST:
+    if len(pairs) + 1 < 2 * KEPT + MIN_REMOVED_LAYERS:
         return None
-    return Run(
+    return LayerRun(
         container=container,
         layers=tuple(tuple(layer) for layer in layers[begun : begun + len(pairs) + 1]),
         private=(tuple(pairs[0]), *(tuple(pair.values()) for pair in pairs)),
@@ -214,7 +214,7 @@ def _longest(
     )
 
 
-def _alike(
+def _common_layer(
     one: Sequence[Any],
     other: Sequence[Any],
     at: int,
@@ -284,7 +284,7 @@ def _like_trees(x: Any, y: Any) -> bool:
     return x is y or bool(x == y)
 
 
-def _without(program: TraceCtx, run: Run) -> TraceCtx:
+def _without(program: TraceCtx, run: LayerRun) -> TraceCtx:
     """The program without what is left out; the layer after it reads the one before it.
 
     Raises

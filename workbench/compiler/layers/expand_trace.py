@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compiler.fastpath.bsym_templates import Mark, Recipe, Recipes, Values
+from workbench.compiler.fastpath.bsym_templates import BsymTemplate, BsymTemplates, Mark, TemplateValues
 from workbench.compiler.fastpath.call_memo import renamed
 from workbench.compiler.interop.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
-from workbench.compiler.layers.detect import KEPT, OtherwiseError, Reduced, like
+from workbench.compiler.layers.detect import KEPT, OtherwiseError, ReducedTrace, like
 from workbench.compiler.layers.name_sequences import Numbering, inserted, number_of
 from workbench.compiler.trace.bsym_memo import MADE, NAMES, READ, identity, made_names, names_in, read_names
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import OriginTag, origin_of
 
 
 @dataclasses.dataclass
-class _Both:
+class _LayerPair:
     """What a trace has of the two layers that the others belong between.
 
     Attributes
@@ -47,15 +47,15 @@ class _Both:
     after: dict[str, str]
 
 
-class Unfolder:
+class TraceExpander:
     """Writes what was left out into one trace after the other, each made of the one before.
 
     Parameters
     ----------
-    given : Reduced
+    given : ReducedTrace
     """
 
-    def __init__(self, given: Reduced) -> None:
+    def __init__(self, given: ReducedTrace) -> None:
         run = given.run
         self._program, self._run = given.program, run
         self._gap = len(run.left_out)
@@ -105,7 +105,7 @@ class Unfolder:
         except KeyError as error:  # a value that no layer that stayed has
             raise OtherwiseError from error
 
-    def later(self, trace: TraceCtx) -> Later[TraceCtx]:
+    def later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
         """As `unfolded`, written once it is asked for; what could be wrong is found now.
 
         Raises
@@ -118,7 +118,7 @@ class Unfolder:
             write((1, self._gap))  # the first and the last: those between are written as they are
         except KeyError as error:
             raise OtherwiseError from error
-        return Later(lambda: write(range(1, self._gap + 1)))
+        return LazyValue(lambda: write(range(1, self._gap + 1)))
 
     def check(self, trace: TraceCtx) -> None:
         """Hold the layers on both sides of the gap to each other, and write nothing.
@@ -137,7 +137,7 @@ class Unfolder:
         self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
         # Kept from what is written to find what is wrong to what is written later.
-        books = _Book(), _Book()
+        books = _FlatStatements(), _FlatStatements()
 
         def write(left_out: Sequence[int]) -> TraceCtx:
             made = from_trace(trace)
@@ -178,7 +178,7 @@ class Unfolder:
                     where.setdefault(out.name, row)
         return parts
 
-    def _both(self, trace: TraceCtx, parts: Sequence[int]) -> _Both:
+    def _both(self, trace: TraceCtx, parts: Sequence[int]) -> _LayerPair:
         """The layers on both sides of the gap, one as the other.
 
         Raises
@@ -190,7 +190,7 @@ class Unfolder:
         one, other = ([row for row, part in enumerate(parts) if part == at] for at in (self._here, self._there))
         if len(one) != len(other):
             raise OtherwiseError
-        both = _Both((one, other), {}, {}, {})
+        both = _LayerPair((one, other), {}, {}, {})
         fixed: set[str] = set()
         for x, y in zip(one, other, strict=True):
             self._pair(trace.bound_symbols[x], trace.bound_symbols[y], home, both, fixed)
@@ -202,7 +202,7 @@ class Unfolder:
         self._let_alone(trace, parts, home)
         return both
 
-    def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _Both, fixed: set[str]) -> None:
+    def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _LayerPair, fixed: set[str]) -> None:
         """Two statements, one of each layer, that read and make what belongs together."""
         here, there = self._here, self._there
         if not like(a, b):
@@ -283,7 +283,12 @@ class Unfolder:
             raise OtherwiseError
 
     def _write(
-        self, trace: TraceCtx, both: _Both, left_out: Sequence[int], books: tuple[_Book, _Book], into: list[Any]
+        self,
+        trace: TraceCtx,
+        both: _LayerPair,
+        left_out: Sequence[int],
+        books: tuple[_FlatStatements, _FlatStatements],
+        into: list[Any],
     ) -> None:
         """All statements but those that unpack."""
         bsyms = trace.bound_symbols
@@ -294,12 +299,12 @@ class Unfolder:
         for at in range(1, self._gap + 1):
             below = {x: chain[at - 1][y] for x, y in both.before.items()}
             above = {x: chain[at + 1][back[x]] for x in both.after}
-            names = _Names(self._names, {**chain[at], **below, **above})
-            copies.append(_Writer(between, names, values, self._places, at * self._length))
+            names = _NameMap(self._names, {**chain[at], **below, **above})
+            copies.append(_StatementWriter(between, names, values, self._places, at * self._length))
         first, last = chain[1], chain[-2]
-        stays = _Writer(around, self._names, values)
-        here = _Writer(around, _Names(self._names, {x: first[back[x]] for x in both.after}), values)
-        there = _Writer(around, _Names(self._names, {y: last[y] for y in both.before.values()}), values)
+        stays = _StatementWriter(around, self._names, values)
+        here = _StatementWriter(around, _NameMap(self._names, {x: first[back[x]] for x in both.after}), values)
+        there = _StatementWriter(around, _NameMap(self._names, {y: last[y] for y in both.before.values()}), values)
         writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
         written = [copies[at - 1] for at in left_out]
         added = inserted(*(np.asarray(rows, np.intp) for rows in both.rows))
@@ -315,7 +320,7 @@ class Unfolder:
                 for writer in reversed(written) if backward else written:
                     into.extend(writer.statement(bsyms[each]) for each in rows.tolist())
 
-    def _returned(self, bsym: Any, stays: _Writer, copies: Sequence[_Writer]) -> Any:
+    def _returned(self, bsym: Any, stays: _StatementWriter, copies: Sequence[_StatementWriter]) -> Any:
         """What returns, with the arguments that were left out and their gradients."""
         given = bsym.args[0]
         everything = next(b for b in reversed(self._program.bound_symbols) if b.sym.id is PrimIDs.RETURN)
@@ -350,7 +355,7 @@ def _check_leaf(leaf: Any) -> None:
         raise OtherwiseError
 
 
-class _Names(dict[str, str]):
+class _NameMap(dict[str, str]):
     """Names, some of which differ from others: all of them, for each layer, would be as many as their square."""
 
     def __init__(self, others: Mapping[str, str], own: Mapping[str, str]) -> None:
@@ -365,14 +370,14 @@ type _Get = Callable[[Any], tuple[str, ...]]
 type _Tell = Callable[[Any, tuple[str, ...]], None]
 
 
-class _Book:
+class _FlatStatements:
     """Statements of one trace, taken apart as they are met."""
 
     def __init__(self) -> None:
-        self.recipes = Recipes(_check_leaf)
-        self._known: dict[int, tuple[Recipe, _Get, _Tell]] = {}
+        self.recipes = BsymTemplates(_check_leaf)
+        self._known: dict[int, tuple[BsymTemplate, _Get, _Tell]] = {}
 
-    def of(self, bsym: Any) -> tuple[Recipe, _Get, _Tell]:
+    def of(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
         """A statement taken apart, what looks up all names in it, and what tells one that is written of its own."""
         found = self._known.get(identity(bsym))
         if found is None:
@@ -414,12 +419,12 @@ def _inside_teller(bsym: Any) -> _Tell:
     return tell
 
 
-class _Writer:
+class _StatementWriter:
     """Writes statements with other values.
 
     Parameters
     ----------
-    book : _Book
+    book : _FlatStatements
     names : mapping of str to str
         What the value of each name is called.
     values : dict of str to TensorProxy
@@ -432,7 +437,7 @@ class _Writer:
 
     def __init__(
         self,
-        book: _Book,
+        book: _FlatStatements,
         names: Mapping[str, str],
         values: dict[str, Any],
         places: Mapping[int, tuple[Any, Any]] | None = None,
@@ -440,7 +445,7 @@ class _Writer:
     ) -> None:
         self._book, self._names, self._all, self._shift = book, names, values, shift
         self._places = places or {}
-        self._values = Values(book.recipes.leaves, self._value)
+        self._values = TemplateValues(book.recipes.leaves, self._value)
         self._marks: list[Mark] = []
 
     def statement(self, bsym: Any) -> Any:

@@ -63,7 +63,7 @@ _HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.fu
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
+class AliasWrite:
     """Memory that a node writes, and that is read by other names behind it.
 
     Attributes
@@ -305,7 +305,7 @@ class Aliases:
         same = (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
         return first if same else None
 
-    def shared(self, node: fx.Node) -> Shared | None:
+    def shared(self, node: fx.Node) -> AliasWrite | None:
         """The memory that a node writes, where Thunder would miss that somewhere behind; None else.
 
         Raises
@@ -332,14 +332,14 @@ class Aliases:
         if unseen and not copied:
             return None
         if found and _stored_next(node, chain, found[0][0]):
-            return Shared((parts[0],), owner, (), stored=True)
+            return AliasWrite((parts[0],), owner, (), stored=True)
         if any(_name(part) not in _PARTS | _WHOLE for part in parts):
             raise NotImplementedError(COPIED)
         names = {
             *parts,
             *(view for _, name in found for view in _chain(name) if view is not owner and view is not node),
         }
-        return Shared(tuple(parts), owner, tuple(sorted(names)))
+        return AliasWrite(tuple(parts), owner, tuple(sorted(names)))
 
     def _read_behind(
         self, node: fx.Node, chain: tuple[fx.Node, ...], *, copied: bool
@@ -404,7 +404,7 @@ def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
 
 
 def _stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) -> bool:
-    """See `Shared.stored`."""
+    """See `AliasWrite.stored`."""
     _, written, *above = chain
     stores = [user for user in node.users if user.target is operator.setitem and user.args[2] is node]
     return any(

@@ -207,7 +207,7 @@ def named_in_place(node: fx.Node) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def written(name: str) -> str:
+def out_of_place_name(name: str) -> str:
     """The method whose result a method in place writes; empty where that is no copy of it."""
     if not name.endswith("_") or name.endswith("__"):
         return ""

@@ -51,7 +51,7 @@ _DESCRIBED = re.compile(r"like (\S+) (\w+)\[([\d, ]*)\]")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Definition:
+class _OperatorDefinition:
     """What there is of an operator.
 
     Attributes
@@ -67,13 +67,13 @@ class _Definition:
     gradient: Callable[..., Any] | None
 
 
-def _definition(name: str) -> _Definition:
+def _definition(name: str) -> _OperatorDefinition:
     defined = OPDEFS.get(name)
     if defined is not None:
-        return _Definition(defined._opoverload, defined._setup_context_fn, defined._backward_fn)
+        return _OperatorDefinition(defined._opoverload, defined._setup_context_fn, defined._backward_fn)
     library, _, own = name.partition("::")
     overload = getattr(getattr(torch.ops, library), own).default
-    return _Definition(overload, _keep_inputs, functools.partial(_run_again, overload))
+    return _OperatorDefinition(overload, _keep_inputs, functools.partial(_run_again, overload))
 
 
 def _keep_inputs(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = None) -> None:
@@ -153,7 +153,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
         raise NotImplementedError(f"{name} writes into what it takes: {schema}")
     if not schema.returns or not all(isinstance(each.type, torch.TensorType) for each in schema.returns):
         raise NotImplementedError(f"{name} gives something else than tensors: {schema}")
-    by_place, by_name = _whole(schema, args, kwargs)
+    by_place, by_name = _all_arguments(schema, args, kwargs)
     if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves(by_name)):
         raise NotImplementedError(f"{name} takes a tensor by keyword alone: {schema}")
     if differentiated and not _has_gradient(name, by_place, by_name):
@@ -161,7 +161,9 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     return symbols(name)[0](*by_place, **by_name)
 
 
-def _whole(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _all_arguments(
+    schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """All arguments, defaults included: those by place, and those by keyword alone."""
     by_place, by_name = [], {}
     for at, argument in enumerate(schema.arguments):
@@ -230,11 +232,11 @@ def _free(plain: str) -> str:
 
 
 def way_to(symbol: Symbol) -> tuple[str, int]:
-    """What `found` finds one of these symbols by, in another process."""
+    """What `symbol_named` finds one of these symbols by, in another process."""
     return _names[symbol.name]
 
 
-def found(name: str, which: int) -> Symbol:
+def symbol_named(name: str, which: int) -> Symbol:
     """One of `symbols`."""
     return symbols(name)[which]
 
@@ -320,7 +322,7 @@ def _gradients(name: str, context: _Context, args: Any, grads: Sequence[Any]) ->
 _CONSTANTS = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.memory_format)
 
 
-def _kept(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
+def _held_tensors(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
     """Which of some tensors a context holds; all, where it holds something that may be made of any."""
     places = {id(tensor): at for at, tensor in enumerate(tensors)}
     leaves = pytree.tree_leaves({key: value for key, value in vars(context).items() if key != "needs_input_grad"})
@@ -342,7 +344,7 @@ def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         given_to_it, results = tuple(map(fakes, args)), tuple(map(fakes, outputs))
         context = _set_up(name, given_to_it, kwargs, _as_made(made, results), needs)
-        kept = _kept(context, [*_tensors(given_to_it), *results])
+        kept = _held_tensors(context, [*_tensors(given_to_it), *results])
         if name in OPDEFS:
             given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
         else:  # which autograd would run on the device, there or not

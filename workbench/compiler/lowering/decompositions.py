@@ -494,7 +494,7 @@ def _one_step(
     return made if cell == "lstm" else made[0]
 
 
-WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
+DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.rms_norm: _rms_norm,
     functional.pad: _pad,
     _nn_pad: _pad,

@@ -73,7 +73,7 @@ def _symbols() -> dict[str, Symbol]:
     }
 
 
-def found(name: str) -> Symbol:
+def factory_symbol_named(name: str) -> Symbol:
     """One of these statements' symbols by its name, in another process."""
     return _symbols()[name.removeprefix("drawn_")]
 

@@ -31,8 +31,8 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
     with_arguments,
 )
-from workbench.compiler.layers.detect import KEPT, OtherwiseError, Reduced, reduced
-from workbench.compiler.layers.expand_trace import Unfolder
+from workbench.compiler.layers.detect import KEPT, OtherwiseError, ReducedTrace, reduced
+from workbench.compiler.layers.expand_trace import TraceExpander
 from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.trace.corrections import STALE, mark
 from workbench.compiler.trace.inplace_copies import VIEWS, inside_of, is_copy
@@ -166,7 +166,7 @@ def _constants_of(results: Any) -> dict[int, Any]:
 
 
 @dataclasses.dataclass
-class _Memory:
+class _MemoryUses:
     """Which names may share memory, and where in the trace they are made and last read."""
 
     root: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -200,7 +200,7 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
     """Values that nobody else sees: all copies into each, by the name of what they give, with their operators."""
-    memory = _Memory()
+    memory = _MemoryUses()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
     position = 0
     for bsym in bsyms:
@@ -273,7 +273,7 @@ def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[in
     return {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}, joint
 
 
-def _in_all_layers(few: Reduced, writes: set[int], joint: TraceCtx) -> set[int]:
+def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[int]:
     """Origins of the writes in the layers that were left out, too.
 
     Raises
@@ -281,7 +281,7 @@ def _in_all_layers(few: Reduced, writes: set[int], joint: TraceCtx) -> set[int]:
     OtherwiseError
         If the layers that stayed are not one as the other.
     """
-    Unfolder(few).check(joint)
+    TraceExpander(few).check(joint)
     layers = few.run.layers
     here, there = layers[KEPT - 1], layers[-KEPT]
     places = [at for at, bsym in enumerate(here) if origin_of(bsym) in writes]

@@ -95,6 +95,6 @@ def grouped_mm(
     return symbols()[0](mat_a, mat_b, offs)
 
 
-def found(name: str) -> Symbol:
+def grouped_mm_symbol_named(name: str) -> Symbol:
     """One of `symbols` by its name, in another process."""
     return next(symbol for symbol in symbols() if symbol.name == name)

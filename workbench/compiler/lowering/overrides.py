@@ -23,7 +23,7 @@ from workbench.compiler.interop.thunder_api import (
     to_torch_dtype,
 )
 from workbench.compiler.lowering import aten_cpu
-from workbench.compiler.lowering.decompositions import WRITTEN_OUT, known_as, root, wide_of, with_empty
+from workbench.compiler.lowering.decompositions import DECOMPOSED, known_as, root, wide_of, with_empty
 from workbench.compiler.lowering.factories import MAKERS
 from workbench.compiler.lowering.grouped_mm import grouped_mm
 from workbench.compiler.lowering.interpolate import interpolate
@@ -490,7 +490,7 @@ def kind_of(function: Any) -> str:
     if function in DRAWN:
         return RANDOM
     known = thunder_functions.get(function)
-    return OPERATORS if known is not None and function not in WRITTEN_OUT else DECOMPOSITIONS
+    return OPERATORS if known is not None and function not in DECOMPOSED else DECOMPOSITIONS
 
 
 _LOSE_WHAT_IS_EMPTY = (
@@ -504,7 +504,7 @@ _LOSE_WHAT_IS_EMPTY = (
 )
 
 LOWERED: dict[Any, Callable[..., Any]] = {
-    **WRITTEN_OUT,
+    **DECOMPOSED,
     functional.soft_margin_loss: _soft_margin_loss,
     **POOLS,
     **MAKERS,

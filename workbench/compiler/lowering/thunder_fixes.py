@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.fastpath.own_executors import register_grad
-from workbench.compiler.interop.thread_patches import Place, ThreadPatches
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches
 from workbench.compiler.interop.thunder_api import (
     ImplInfo,
     OperatorExecutor,
@@ -78,7 +78,7 @@ pad = _operator("torch_pad_prim_impl", prims.pad.meta, _pad)
 as_complex = _operator("as_complex", thunder_functions[torch.view_as_complex].meta, _as_complex)
 
 
-def found(name: str) -> Any:
+def fixed_symbol_named(name: str) -> Any:
     """One of these statements' symbols by its name, in another process."""
     return {"torch_pad_prim_impl": pad, "as_complex": as_complex}[name]
 
@@ -111,9 +111,9 @@ class _Implementation(ImplInfo):
     grad_transform = property(lambda self: self._now("grad_transform"))
 
 
-def _implementation(of: Any, **ours: Any) -> Place:
+def _implementation(of: Any, **ours: Any) -> PatchTarget:
     key = of.id if isinstance(of, Symbol) else of
-    return Place(torch_executor.implmap, key, lambda stock, patches: _Implementation(stock, ours, patches))
+    return PatchTarget(torch_executor.implmap, key, lambda stock, patches: _Implementation(stock, ours, patches))
 
 
 def _mul(a: Any, b: Any, /) -> Any:
@@ -128,7 +128,7 @@ register_grad(prims.PrimIDs.MUL, _mul)
 # No gradient goes through it, as Thunder knows of `argmax`: without a rule it refuses what is read of it.
 register_grad(prims.PrimIDs.ARGMIN, prims.argmin)
 
-PLACES: tuple[Place, ...] = (
+PLACES: tuple[PatchTarget, ...] = (
     _implementation(prims.PrimIDs.PAD, symbol=pad),
     _implementation(thunder_functions[torch.zeros], execution_transform=_zeros),
 )

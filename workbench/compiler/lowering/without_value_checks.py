@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workbench.compiler.interop.thread_patches import Place, ThreadPatches
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches
 from workbench.interop.torch_private import TorchInGraphFunctionVariable, VariableTracker
 
 
@@ -80,7 +80,7 @@ def _inlines(written: Callable[..., Any]) -> Callable[[Any, ThreadPatches], Any]
 traced = ThreadPatches(
     "functions that look at values",
     lambda: [
-        Place(TorchInGraphFunctionVariable._get_handlers(), function, _inlines(written))
+        PatchTarget(TorchInGraphFunctionVariable._get_handlers(), function, _inlines(written))
         for function, written in _WRITTEN.items()
     ],
 )

@@ -34,7 +34,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
 from workbench.compiler.memory.nvfuser_aliasing import given_out
-from workbench.compiler.memory.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
+from workbench.compiler.memory.offload import OFFLOAD, RELOAD, StorageLayout, brought_back, layouts
 from workbench.compiler.trace.bsym_memo import structure_of
 from workbench.compiler.trace.inplace_copies import inside_of, is_copy
 from workbench.interop.torch_private import (
@@ -183,7 +183,7 @@ def claim(bsym: Any) -> list[Any] | None:
     trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
     # Values in between get names that nothing around them has: `t1` may be another one there.
     trace._gen_name = lambda number: f"_claimed_{number}"
-    with default_dtype_device.noted(), tracectx(trace):
+    with default_dtype_device.default_settings(), tracectx(trace):
         symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
         result = symbol(*bsym.args, **bsym.kwargs)
     swap = {
@@ -251,7 +251,7 @@ def fakes(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequen
 
 
 @dataclasses.dataclass(frozen=True)
-class Stepped:
+class ExecutedMemory:
     """Memory over a step as executed with fake tensors.
 
     Attributes
@@ -284,7 +284,7 @@ def step(
     *,
     arguments: Mapping[str, torch.Tensor] | None = None,
     beside: Collection[str] = (),
-) -> Stepped:
+) -> ExecutedMemory:
     """Execute the traces of a step with fake tensors, statement by statement.
 
     The caller holds arguments, outputs and gradients, as autograd and a training loop do. What is saved for the
@@ -305,7 +305,7 @@ def step(
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_execution(mode), Allocations() as allocations:
-        walk = _Steps(allocations, mode)
+        walk = _StatementExecutor(allocations, mode)
         walk.enter(forward, arguments or {})
         baseline_bytes = allocations.live_bytes
         returned = walk.run(forward)
@@ -332,7 +332,7 @@ def step(
             del gradients
             allocations.peak_bytes = allocations.live_bytes
             accumulation.run(allocations)
-    return Stepped(
+    return ExecutedMemory(
         live_bytes=tuple(walk.live_bytes),
         statement_peak_bytes=tuple(walk.peak_bytes),
         after_bytes=allocations.peak_bytes,
@@ -342,7 +342,7 @@ def step(
     )
 
 
-class _Steps:
+class _StatementExecutor:
     """Executes statements one by one in a namespace like that of the function they are printed as."""
 
     def __init__(self, allocations: Allocations, mode: FakeTensorMode) -> None:
@@ -353,7 +353,7 @@ class _Steps:
         self.live_bytes: list[int] = []
         self.peak_bytes: list[int] = []
         self.misdeclared: list[str] = []
-        self.stored: dict[str, list[Layout]] = {}
+        self.stored: dict[str, list[StorageLayout]] = {}
 
     def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
         """Make the trace's arguments; those of one storage share one."""
@@ -433,7 +433,7 @@ class _Steps:
     def _fusion(self, bsym: Any) -> None:
         # What a fused kernel needs inside is not known; its outputs are.
         if runs_as_pytorch(bsym):
-            inner = _Steps(self.allocations, self.mode)
+            inner = _StatementExecutor(self.allocations, self.mode)
             inner.names.update((proxy.name, self.names[proxy.name]) for proxy in bsym.flat_proxy_args)
             for member in bsym.subsymbols:
                 inner._member(member)
@@ -490,7 +490,7 @@ class _HandOver(torch.autograd.Function):
         return None, *gradients
 
 
-class _Copies(TorchDispatchMode):
+class _CopyCounter(TorchDispatchMode):
     """While active, counts what copies hold inside themselves."""
 
     def __init__(self, allocations: Allocations, on_cpu: bool) -> None:
@@ -542,7 +542,7 @@ class _Accumulation:
         if self.leaves:
             hand_over: Any = _HandOver.apply  # without types in torch
             allocations.stands_for = self.device_type
-            with torch.enable_grad(), _Copies(allocations, self.device_type == "cpu"):
+            with torch.enable_grad(), _CopyCounter(allocations, self.device_type == "cpu"):
                 torch.autograd.backward(hand_over(self.gradients, *self.leaves), torch.empty(0))
             allocations.stands_for = ""
 

@@ -69,7 +69,7 @@ def accumulated(
         if isinstance(gradient, TensorProxy) and (argument.name not in tensors or tensors[argument.name].is_leaf)
     ]
     leaves = [leaves[i] for i in accumulation_order(len(leaves))]
-    waiting = _Waiting([gradient for gradient, _ in leaves], found)
+    waiting = _PendingGradients([gradient for gradient, _ in leaves], found)
     given = []
     for gradient, argument in leaves:
         held = waiting.without(gradient)
@@ -99,7 +99,7 @@ def accumulated(
     return given
 
 
-class _Waiting:
+class _PendingGradients:
     """Gradients that have not been accumulated yet."""
 
     def __init__(self, gradients: Sequence[Any], found: TraceFacts) -> None:

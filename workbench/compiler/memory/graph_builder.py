@@ -35,20 +35,20 @@ from workbench.compiler.trace.tags import contains
 from workbench.core.graph import (
     BACKWARD,
     FORWARD,
-    Ends,
     Graph,
     Kind,
     Origin,
     Ragged,
     StatementFlag,
     Statements,
+    StepBoundary,
     Storages,
     ValueFlag,
     Values,
 )
 
 if TYPE_CHECKING:
-    from workbench.compiler.pipeline.lever_context import Stage
+    from workbench.compiler.pipeline.lever_context import LeverContext
 
 IGNORED = "_ignored"
 """What the names of zeros end with that autograd makes for outputs whose gradient is not asked for."""
@@ -87,7 +87,7 @@ def display_name(bsym: BoundSymbol) -> str:
 _CLONE = int(StatementFlag.CLONE)
 
 
-class _Told(NamedTuple):
+class _StatementSummary(NamedTuple):
     """What is told of a statement whatever its values are called, and whatever it is tagged with."""
 
     name: str
@@ -97,7 +97,7 @@ class _Told(NamedTuple):
     group: Any
 
 
-class _Row(NamedTuple):
+class _StatementRow(NamedTuple):
     """What is told of a statement whatever stands around it, and whatever it is tagged with."""
 
     name: str
@@ -111,11 +111,11 @@ class _Row(NamedTuple):
     """Names of what it gives and is not given, each once."""
 
 
-def _row_of(bsym: BoundSymbol) -> _Row:
+def _row_of(bsym: BoundSymbol) -> _StatementRow:
     known = shared_of(bsym)
-    found: _Row | None = known.get(_Row)
+    found: _StatementRow | None = known.get(_StatementRow)
     if found is None:
-        told: _Told = structure_of(bsym).once("told", lambda: _tell(bsym))
+        told: _StatementSummary = structure_of(bsym).once("told", lambda: _tell(bsym))
         # A fusion's number is part of no structure.
         name = display_name(bsym) if bsym.sym.is_fusion else told.name
         read, made, flags = _once(read_names(bsym)), _once(made_names(bsym)), told.flags
@@ -124,7 +124,7 @@ def _row_of(bsym: BoundSymbol) -> _Row:
                 flags |= _CLONE
         if not set(read).isdisjoint(made):
             made = tuple([each for each in made if each not in read])
-        found = known[_Row] = _Row(name, told.executor, told.kind, flags, told.group, read, made)
+        found = known[_StatementRow] = _StatementRow(name, told.executor, told.kind, flags, told.group, read, made)
     return found
 
 
@@ -132,9 +132,9 @@ def _once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names if len(names) < 2 else tuple(dict.fromkeys(names))
 
 
-def _tell(bsym: BoundSymbol) -> _Told:
+def _tell(bsym: BoundSymbol) -> _StatementSummary:
     executor = bsym.sym.executor
-    return _Told(
+    return _StatementSummary(
         display_name(bsym),
         str(executor.name) if executor is not None else "",
         int(_kind(bsym)),
@@ -274,7 +274,7 @@ class _Builder:
         leaves = (leaf.name if isinstance(leaf, Proxy) else "" for leaf in tree_flatten(tree)[0])
         return tuple(self.index.get(name, -1) for name in leaves)
 
-    def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: Ends) -> Graph:
+    def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: StepBoundary) -> Graph:
         """The tables."""
         storage = [storages.storage_of.get(proxy.name, -1) for proxy in self.proxies]
         used = sorted({s for s in storage if s >= 0})
@@ -384,7 +384,7 @@ def read_joint(
     cache, arguments
         As for `workbench.compiler.memory.op_effects.facts`.
     unread, beside
-        See `Stage`.
+        See `LeverContext`.
     """
     found = facts(trace, cache=cache, arguments=arguments)
     builder = _Builder(random)
@@ -397,7 +397,7 @@ def read_joint(
                 for out in bsym.flat_proxy_outs:
                     builder.value(out, ValueFlag.COTANGENT)
     returned = _return(trace).args[0]
-    ends = Ends(outputs=builder.values(returned))
+    ends = StepBoundary(outputs=builder.values(returned))
     if isinstance(returned, dict):
         has_backward, past = "fw_flat_out" in returned, frozenset[str]()
         if has_backward and any(row[_SIDE] == BACKWARD for row in builder.rows):
@@ -416,7 +416,7 @@ def read_joint(
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
         # What was changed in place is handed back as an argument.
         _mark(builder, returned.get("flat_args", ()), ValueFlag.ARGUMENT)
-        ends = Ends(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
+        ends = StepBoundary(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
         if has_backward:
             gradients = returned["output"]
             known = accumulated(gradients, returned["flat_args"], found, arguments or {}, past)
@@ -480,7 +480,7 @@ def _mark(builder: _Builder, tree: Any, flag: ValueFlag) -> None:
 def read_execution(
     forward: TraceCtx,
     backward: TraceCtx | None,
-    stage: Stage,
+    stage: LeverContext,
 ) -> Graph:
     """Tables of the traces that run, forward then backward, with what each statement frees."""
     first = facts(forward, cache=stage.cache, arguments=stage.arguments)
@@ -493,7 +493,7 @@ def read_execution(
     if backward is None:
         output = returned[0]["output"] if isinstance(returned[0], dict) else returned
         _mark(builder, output, ValueFlag.OUTPUT)
-        ends = Ends(outputs=builder.values(output))
+        ends = StepBoundary(outputs=builder.values(output))
     else:
         _mark(builder, returned[0]["output"], ValueFlag.OUTPUT)
         _mark(builder, returned[1][0], ValueFlag.SAVED)
@@ -517,7 +517,7 @@ def read_execution(
         gradients = _return(backward).args[0]
         past = _enter_past(builder, found, returned[0]["flat_output"], returned[0]["flat_args"], stage.beside)
         known = accumulated(gradients, returned[0]["flat_args"], found, stage.arguments, past)
-        ends = Ends(
+        ends = StepBoundary(
             outputs=builder.values(returned[0]["flat_output"]),
             cotangents=builder.values(backward.args[1]),
             given=builder.values([given for given, _ in handed]),
@@ -554,7 +554,7 @@ def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
 
 
 def _accumulated(builder: _Builder, known: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
-    """The columns of `Ends` about gradients that autograd accumulates."""
+    """The columns of `StepBoundary` about gradients that autograd accumulates."""
     return {
         "accumulated": builder.values([one.gradient for one in known]),
         "copied_bytes": tuple(one.copied_bytes for one in known),

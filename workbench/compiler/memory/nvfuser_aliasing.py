@@ -19,7 +19,7 @@ from workbench.interop.torch_private import _disable_current_modes
 
 
 @dataclasses.dataclass(frozen=True)
-class Lying:
+class OutputLayout:
     """Where a value that a fusion hands out lies.
 
     Attributes
@@ -50,7 +50,7 @@ def lying(
     strides: Mapping[str, Sequence[int]],
     outputs: Sequence[Any],
     same: Mapping[str, str],
-) -> dict[str, Lying]:
+) -> dict[str, OutputLayout]:
     """Where the outputs of a fusion lie.
 
     Not known is how nvFuser lays out what it computes, taken as contiguous; and of a view that the fusion reads again,
@@ -73,9 +73,9 @@ def lying(
     """
     wanted = [proxy.name for proxy in outputs]
     with _disable_current_modes():
-        found = _Followed(fusion.subsymbols, inputs, strides, same)
+        found = _ViewChains(fusion.subsymbols, inputs, strides, same)
         if written := found.written(wanted):
-            found = _Followed(fusion.subsymbols, inputs, strides, same, written)
+            found = _ViewChains(fusion.subsymbols, inputs, strides, same, written)
     return {name: found.where(name) for name in wanted}
 
 
@@ -120,7 +120,7 @@ def given_out(
     return found
 
 
-class _Followed:
+class _ViewChains:
     """The values of a fusion, each followed to what it is a view of."""
 
     def __init__(
@@ -187,9 +187,9 @@ class _Followed:
             name = self._viewed[name]
         return self._same.get(name, name)
 
-    def where(self, name: str) -> Lying:
+    def where(self, name: str) -> OutputLayout:
         root, tensor = self._root(name), self._tensors[name]
-        return Lying(
+        return OutputLayout(
             self._proxies[root],
             tuple(tensor.shape),
             tuple(tensor.stride()),

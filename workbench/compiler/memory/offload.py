@@ -52,7 +52,7 @@ _DTYPES = tuple(sorted({d for d in vars(torch).values() if isinstance(d, torch.d
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class StorageLayout:
     """Where a tensor lies: the bytes of its storage in the store, and how it looks at them."""
 
     start: int
@@ -63,7 +63,7 @@ class Layout:
     stride: tuple[int, ...]
 
 
-def layouts(tensors: Sequence[torch.Tensor]) -> list[Layout]:
+def layouts(tensors: Sequence[torch.Tensor]) -> list[StorageLayout]:
     """Where tensors go in the store: after a header, each storage once."""
     end = _header_bytes(tensors)
     starts: dict[int, int] = {}
@@ -72,10 +72,10 @@ def layouts(tensors: Sequence[torch.Tensor]) -> list[Layout]:
         storage = t.untyped_storage()
         if storage._cdata not in starts:
             starts[storage._cdata] = -(-end // _ALIGNMENT) * _ALIGNMENT
-            end = starts[storage._cdata] + _whole(t).numel()
+            end = starts[storage._cdata] + _storage_bytes(t).numel()
         offset = int(t.storage_offset())
         start, shape = starts[storage._cdata], tuple(t.shape)
-        found.append(Layout(start, _whole(t).numel(), t.dtype, offset, shape, t.stride()))
+        found.append(StorageLayout(start, _storage_bytes(t).numel(), t.dtype, offset, shape, t.stride()))
     return found
 
 
@@ -97,7 +97,7 @@ def offload(*tensors: torch.Tensor) -> torch.Tensor:
     """
     found = layouts(tensors)
     header, nbytes = _header(found), max(each.start + each.nbytes for each in found)
-    wholes = {each.start: (each.nbytes, _whole(t)) for each, t in zip(found, tensors, strict=True)}
+    wholes = {each.start: (each.nbytes, _storage_bytes(t)) for each, t in zip(found, tensors, strict=True)}
     if tensors[0].device.type != "cuda":
         memory = np.empty(nbytes, np.uint8)
         memory[: header.nbytes] = header.view(np.uint8)
@@ -127,14 +127,14 @@ def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]
     """
     stored = _read_header(kept)
 
-    def part(layout: Layout) -> torch.Tensor:
+    def part(layout: StorageLayout) -> torch.Tensor:
         return kept[layout.start : layout.start + layout.nbytes]
 
     if device.type != "cuda":
         return brought_back(stored, lambda layout: torch.empty_like(part(layout), pin_memory=False).copy_(part(layout)))
     stream, current = _side_stream(device), torch.cuda.current_stream()
 
-    def back(layout: Layout) -> torch.Tensor:
+    def back(layout: StorageLayout) -> torch.Tensor:
         raw = torch.empty(layout.nbytes, dtype=torch.uint8, device=device)
         raw.copy_(part(layout), non_blocking=True)
         raw.record_stream(current)
@@ -147,7 +147,9 @@ def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]
     return moved
 
 
-def brought_back(stored: Sequence[Layout], back: Callable[[Layout], torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def brought_back(
+    stored: Sequence[StorageLayout], back: Callable[[StorageLayout], torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
     """Tensors of the layouts given, on storages that `back` makes, once each: (n,) uint8."""
     raws: dict[tuple[int, int], torch.Tensor] = {}
     for each in stored:
@@ -174,7 +176,7 @@ def _header_bytes(tensors: Sequence[torch.Tensor]) -> int:
     return 8 * (1 + sum(5 + 2 * t.dim() for t in tensors))
 
 
-def _header(found: Sequence[Layout]) -> NDArray[np.int64]:
+def _header(found: Sequence[StorageLayout]) -> NDArray[np.int64]:
     numbers: list[int] = [len(found)]
     for each in found:
         numbers += [each.start, each.nbytes, _DTYPES.index(each.dtype), each.offset, len(each.shape)]
@@ -182,7 +184,7 @@ def _header(found: Sequence[Layout]) -> NDArray[np.int64]:
     return np.array(numbers, np.int64)
 
 
-def _read_header(kept: torch.Tensor) -> list[Layout]:
+def _read_header(kept: torch.Tensor) -> list[StorageLayout]:
     memory = kept.numpy()
     numbers = iter(memory[: memory.nbytes // 8 * 8].view(np.int64))
 
@@ -192,11 +194,11 @@ def _read_header(kept: torch.Tensor) -> list[Layout]:
     found = []
     for _ in range(some(1)[0]):
         start, nbytes, dtype, offset, dims = some(5)
-        found.append(Layout(start, nbytes, _DTYPES[dtype], offset, tuple(some(dims)), tuple(some(dims))))
+        found.append(StorageLayout(start, nbytes, _DTYPES[dtype], offset, tuple(some(dims)), tuple(some(dims))))
     return found
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor's storage."""
     # Views, not `set_`: under a fake mode that would keep the storage alive for good.
     return tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0).view(torch.uint8)
@@ -214,7 +216,7 @@ def _statement(name: str, run: Callable[..., Any], args: Sequence[Any], output: 
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class OffloadedStorage:
     """A storage to offload.
 
     Attributes
@@ -233,13 +235,13 @@ class Offloader:
 
     Parameters
     ----------
-    groups : sequence of Group
+    groups : sequence of OffloadedStorage
         The storages to offload.
     ahead : int
         Statements between bringing a storage back and its first use in the backward.
     """
 
-    def __init__(self, groups: Sequence[Group], ahead: int) -> None:
+    def __init__(self, groups: Sequence[OffloadedStorage], ahead: int) -> None:
         self._groups = groups
         self._ahead = ahead
         self._stores: list[tuple[TensorProxy, list[TensorProxy]]] = []

@@ -33,7 +33,7 @@ from workbench.compiler.memory.fake_execution import (
     source,
 )
 from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside, peak_inside_bytes
-from workbench.compiler.memory.nvfuser_aliasing import Lying, lying
+from workbench.compiler.memory.nvfuser_aliasing import OutputLayout, lying
 from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.trace import canonical_text as computes
 from workbench.compiler.trace.bsym_memo import shared_of, structure_of
@@ -98,7 +98,7 @@ class TraceFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fact:
+class _StatementEffects:
     """What one statement does, told by position, so that it holds for all statements equal to it."""
 
     sources: tuple[int, ...]
@@ -119,7 +119,7 @@ class _Fact:
     computation: computes.Computation | None = None
 
 
-_found: dict[Hashable, _Fact] = {}
+_found: dict[Hashable, _StatementEffects] = {}
 """Facts of all statements that any program of this process had: what one does to memory is the same in all."""
 
 _MOST_FACTS = 50_000
@@ -130,7 +130,7 @@ class FactsCache:
     """What facts are found with. Share one between the traces of a program."""
 
     def __init__(self) -> None:
-        self.arguments: tuple[Mapping[str, torch.Tensor], _Walk] | None = None
+        self.arguments: tuple[Mapping[str, torch.Tensor], _StorageWalk] | None = None
         """Those that the last walk began with, and that walk before its first statement."""
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         # Equal statements are found once as it is; filling PyTorch's own cache takes an eighth of the time.
@@ -184,7 +184,7 @@ def facts(
     -------
     TraceFacts
     """
-    walk = _Walk(cache or FactsCache())
+    walk = _StorageWalk(cache or FactsCache())
     if before is not None:
         walk.go_on(before)
         walk.arguments(arguments or {})
@@ -209,11 +209,11 @@ def facts(
     )
 
 
-_NOTHING = _Fact((), (), ())
+_NOTHING = _StatementEffects((), (), ())
 
 
 @functools.lru_cache
-def _apart(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _unaliased(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What inputs share, each of which has memory of its own."""
     return tuple(range(count)), tuple(range(count))
 
@@ -222,7 +222,7 @@ _NUMBERS = itertools.count()
 """Numbers of tensors."""
 
 
-class _Walk:
+class _StorageWalk:
     """Walks statements in order and gives every value its storage."""
 
     def __init__(self, cache: FactsCache) -> None:
@@ -235,7 +235,7 @@ class _Walk:
         self.storage_bytes: list[int] = []
         self.root: list[str] = []
 
-    def go_on(self, before: TraceFacts | _Walk) -> None:
+    def go_on(self, before: TraceFacts | _StorageWalk) -> None:
         """Know what was found before."""
         self.storage_of.update(before.storage_of)
         self.strides.update(before.strides)
@@ -247,7 +247,7 @@ class _Walk:
     def begin(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Enter arguments before anything else; all traces of a program have the same."""
         if self.cache.arguments is None or self.cache.arguments[0] is not tensors:
-            first = _Walk(self.cache)
+            first = _StorageWalk(self.cache)
             first.arguments(tensors)
             self.cache.arguments = tensors, first
         self.go_on(self.cache.arguments[1])
@@ -278,7 +278,7 @@ class _Walk:
             self.strides[proxy.name] = strides
             self.tensor_of[proxy.name] = next(_NUMBERS)
 
-    def statement(self, bsym: Any) -> _Fact:
+    def statement(self, bsym: Any) -> _StatementEffects:
         """The fact of one statement, with its outputs entered."""
         if bsym.sym.id is prims.PrimIDs.DEL:
             return _NOTHING
@@ -294,22 +294,22 @@ class _Walk:
             if idle:
                 return _NOTHING
             return dataclasses.replace(_NOTHING, computation=computes.alone(bsym, {}))
-        moved = _moved(bsym, inputs, outputs, self.strides)
+        moved = _offload_effects(bsym, inputs, outputs, self.strides)
         if moved is not None:
-            fact = _told(moved, bsym, inputs, outputs)
+            fact = _with_computation(moved, bsym, inputs, outputs)
         else:
             fact = (self.fusion if bsym.sym.is_fusion else self.operation)(bsym, inputs, outputs)
         self.record(fact, inputs, outputs)
         return fact
 
-    def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+    def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
         """The fact of a statement that is no fusion: found once for all that are equal, and looked up once for each."""
 
-        def find() -> _Fact:
+        def find() -> _StatementEffects:
             key = (self.settings, statement_memory_key(bsym, self.strides), shared)
             known = _found.get(key)
             if known is None:
-                known = _told(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
+                known = _with_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
                 # A statement that could not run is tried again in another plan.
                 if not known.assumed:
                     if len(_found) >= _MOST_FACTS:
@@ -320,20 +320,20 @@ class _Walk:
         # What is written into one of the inputs is written into all that share its memory.
         shared = self.shared(inputs)
         lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
-        found: _Fact = structure_of(bsym).once(("facts", self.settings, lie, shared), find)
+        found: _StatementEffects = structure_of(bsym).once(("facts", self.settings, lie, shared), find)
         return found
 
     def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         """Which inputs share memory, and which are one tensor."""
         if len(inputs) < 2:
-            return _apart(len(inputs))
+            return _unaliased(len(inputs))
         names = [proxy.name for proxy in inputs]
         storages = [self.storage_of.get(name, name) for name in names]
         if len(set(storages)) == len(storages):
-            return _apart(len(storages))
-        return _alike(storages), _alike([self.tensor_of.get(name, name) for name in names])
+            return _unaliased(len(storages))
+        return _equal_groups(storages), _equal_groups([self.tensor_of.get(name, name) for name in names])
 
-    def record(self, fact: _Fact, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def record(self, fact: _StatementEffects, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         new: dict[int, int] = {}
         made: dict[int, int] = {}
         tensors = fact.tensors or tuple(-1 - i for i in range(len(outputs)))
@@ -358,18 +358,18 @@ class _Walk:
             self.storage_of[proxy.name] = storage
             self.strides[proxy.name] = strides
 
-    def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+    def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
         """The fact of a fusion, found once for its structure and for how its inputs lie in memory."""
 
-        def find() -> _Fact:
+        def find() -> _StatementEffects:
             same = None if runs_as_pytorch(bsym) else forwarded(bsym)
             lies = None if same is None else lying(bsym, inputs, self.strides, outputs, same)
-            return _told(self.members(bsym.subsymbols, inputs, outputs, same, lies), bsym, inputs, outputs)
+            return _with_computation(self.members(bsym.subsymbols, inputs, outputs, same, lies), bsym, inputs, outputs)
 
         names = [proxy.name for proxy in inputs]
         lie = tuple([self.strides[name] for name in names])
         key = ("facts", self.settings, lie, tuple([name in self.views for name in names]), *self.shared(inputs))
-        found: _Fact = structure_of(bsym).once(key, find)
+        found: _StatementEffects = structure_of(bsym).once(key, find)
         return found
 
     def members(
@@ -378,10 +378,10 @@ class _Walk:
         inputs: Sequence[Any],
         outputs: Sequence[Any],
         same: Mapping[str, str] | None = None,
-        lies: Mapping[str, Lying] | None = None,
-    ) -> _Fact:
+        lies: Mapping[str, OutputLayout] | None = None,
+    ) -> _StatementEffects:
         """Several statements as one: as PyTorch would run them or, if the latter two are given, as nvFuser does."""
-        inner = _Walk(self.cache)
+        inner = _StorageWalk(self.cache)
         position: dict[int, int] = {}
         for i, proxy in enumerate(inputs):
             storage = self.storage_of[proxy.name]
@@ -423,7 +423,7 @@ class _Walk:
                 new_bytes.append(inner.storage_bytes[storage])
             sources.append(new[storage])
         pytorchs = {proxy.name for proxy in outputs if same is None or proxy.name in same}
-        return _Fact(
+        return _StatementEffects(
             sources=tuple(sources),
             strides=tuple(strides),
             new_bytes=tuple(new_bytes),
@@ -444,7 +444,7 @@ class _Walk:
             ),
         )
 
-    def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+    def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
         """Execute a statement with fake tensors, as its executor would, or PyTorch where none has claimed it."""
         if bsym.sym.executor is None and bsym.sym.python_impl is None:
             claimed = claim(bsym)
@@ -462,7 +462,7 @@ class _Walk:
         except Exception:  # noqa: BLE001 - any kernel may refuse fake tensors in its own way; `assumed` says that it did
             return _assume(outputs)
 
-    def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+    def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
         text, outside = source(bsym)
         outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
         namespace = dict(outside)
@@ -499,7 +499,7 @@ class _Walk:
                     new_bytes.append(storage_bytes(tensor))
                 sources.append(new[storage._cdata])
             made = [namespace[proxy.name] for proxy in outputs]
-        return _Fact(
+        return _StatementEffects(
             sources=tuple(sources),
             strides=tuple(strides),
             new_bytes=tuple(new_bytes),
@@ -541,7 +541,7 @@ class _Walk:
         return tuple(computes.where(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in made)
 
 
-def _alike(given: Iterable[Hashable]) -> tuple[int, ...]:
+def _equal_groups(given: Iterable[Hashable]) -> tuple[int, ...]:
     """Which of some things are the same, whatever they are."""
     first: dict[Hashable, int] = {}
     return tuple(first.setdefault(one, len(first)) for one in given)
@@ -554,7 +554,9 @@ def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
     return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
 
 
-def _told(fact: _Fact, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+def _with_computation(
+    fact: _StatementEffects, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> _StatementEffects:
     """The fact with what the statement computes: that of its parts, or as a step of its own."""
     whole = None
     if fact.parts and not bsym.sym.is_fusion:
@@ -568,22 +570,22 @@ def _told(fact: _Fact, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any])
     return dataclasses.replace(fact, computation=whole, parts=fact.parts if bsym.sym.is_fusion else ())
 
 
-def _moved(
+def _offload_effects(
     bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known: Mapping[str, tuple[int, ...]]
-) -> _Fact | None:
+) -> _StatementEffects | None:
     """Facts of the offload statements: what is in the store takes no device memory, what comes back is one storage.
 
     A value comes back with the strides that it had.
     """
     name = bsym.sym.name
     if name.startswith(OFFLOAD):
-        return _Fact(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
+        return _StatementEffects(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
     if name.startswith(RELOAD):
         strides = tuple(known.get(p.name.removeprefix(RELOAD_PREFIX), _contiguous(p.shape)) for p in outputs)
-        return _Fact(sources=(-1,) * len(outputs), strides=strides, new_bytes=(bytes_of(inputs[0]),))
+        return _StatementEffects(sources=(-1,) * len(outputs), strides=strides, new_bytes=(bytes_of(inputs[0]),))
     if name.startswith(ARRIVE):
         strides = tuple(known[proxy.name] for proxy in inputs)
-        return _Fact(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
+        return _StatementEffects(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
     return None
 
 
@@ -592,8 +594,8 @@ def reduces_in_place(bsym: Any) -> bool:
     return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
 
 
-def _assume(outputs: Sequence[Any]) -> _Fact:
-    return _Fact(
+def _assume(outputs: Sequence[Any]) -> _StatementEffects:
+    return _StatementEffects(
         sources=tuple(-1 - i for i in range(len(outputs))),
         strides=tuple(_contiguous(proxy.shape) for proxy in outputs),
         new_bytes=tuple(storage_bytes_of(proxy) for proxy in outputs),
@@ -601,8 +603,10 @@ def _assume(outputs: Sequence[Any]) -> _Fact:
     )
 
 
-def _wait(outputs: Sequence[Any]) -> _Fact:
-    return _Fact(sources=(0,) * len(outputs), strides=tuple(_contiguous(p.shape) for p in outputs), new_bytes=())
+def _wait(outputs: Sequence[Any]) -> _StatementEffects:
+    return _StatementEffects(
+        sources=(0,) * len(outputs), strides=tuple(_contiguous(p.shape) for p in outputs), new_bytes=()
+    )
 
 
 def _inputs(bsym: Any) -> Sequence[Any]:

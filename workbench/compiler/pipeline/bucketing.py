@@ -27,8 +27,14 @@ from workbench.compiler.interop.thunder_api import (
     from_trace,
     tracectx,
 )
-from workbench.compiler.pipeline import collective_order
-from workbench.compiler.pipeline.collective_order import COMPUTE_TIE, Collective, Key, Role, Schedule
+from workbench.compiler.pipeline import collective_constraints
+from workbench.compiler.pipeline.collective_constraints import (
+    COMPUTE_TIE,
+    Collective,
+    CollectiveRole,
+    CollectiveSchedule,
+    Key,
+)
 from workbench.errors import PlanError
 
 MIB = 1 << 20
@@ -84,14 +90,14 @@ def _unpack_gather_meta(buffer: TensorProxy, shapes: Sequence[Sequence[int]], ra
 
 _pack = _executor.register_operator(PACK, meta=_pack_meta, fn=pack)
 _pack_scatter = _executor.register_operator(f"{PACK}_scatter", meta=_pack_scatter_meta, fn=pack_scatter)
-_unpack = _executor.register_operator(collective_order.UNPACK, meta=_unpack_meta, fn=unpack)
+_unpack = _executor.register_operator(collective_constraints.UNPACK, meta=_unpack_meta, fn=unpack)
 _unpack_gather = _executor.register_operator(
-    f"{collective_order.UNPACK}_gather", meta=_unpack_gather_meta, fn=unpack_gather
+    f"{collective_constraints.UNPACK}_gather", meta=_unpack_gather_meta, fn=unpack_gather
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class BucketRule:
     """Which collectives share a bucket.
 
     Attributes
@@ -106,13 +112,13 @@ class Rule:
     by_layer: bool = False
 
 
-def grouped(schedule: Schedule, rule: Rule, alone: Collection[str] = ()) -> list[list[Collective]]:
+def grouped(schedule: CollectiveSchedule, rule: BucketRule, alone: Collection[str] = ()) -> list[list[Collective]]:
     """The buckets of a schedule, those of two collectives or more.
 
     Parameters
     ----------
-    schedule : Schedule
-    rule : Rule
+    schedule : CollectiveSchedule
+    rule : BucketRule
     alone : collection of str
         Places of collectives that stay as they are.
 
@@ -141,14 +147,14 @@ def grouped(schedule: Schedule, rule: Rule, alone: Collection[str] = ()) -> list
     return [bucket for bucket in (*found, *open_.values()) if len(bucket) > 1]
 
 
-def _fits(schedule: Schedule, bucket: Sequence[Collective], rule: Rule) -> bool:
+def _fits(schedule: CollectiveSchedule, bucket: Sequence[Collective], rule: BucketRule) -> bool:
     size = sum(_full_bytes(schedule, collective) for collective in bucket)
     earliest = max(schedule.low[c.issue] for c in bucket)
     latest = min(schedule.high[c.wait] for c in bucket)
     return earliest <= latest and not 0 < rule.limit_bytes < size
 
 
-def _kind(schedule: Schedule, collective: Collective) -> Hashable | None:
+def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | None:
     """Equal for collectives that one can do the work of; None for one that stays as it is.
 
     Nothing that is reduced is read again in its trace, and what is gathered is a parameter: no collective of a bucket
@@ -166,7 +172,7 @@ def _kind(schedule: Schedule, collective: Collective) -> Hashable | None:
     return name, constants, str(sent.dtype), sent.device.device_str()
 
 
-def _full_bytes(schedule: Schedule, collective: Collective) -> int:
+def _full_bytes(schedule: CollectiveSchedule, collective: Collective) -> int:
     sent = schedule.statements[collective.issue].args[0]
     return max(collective.nbytes, _numel(sent) * int(sent.dtype.bytes))
 
@@ -176,7 +182,7 @@ def _numel(proxy: Any) -> int:
     return math.prod(int(length) for length in proxy.shape)
 
 
-def bucketed(trace: TraceCtx, schedule: Schedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
+def bucketed(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
     """The trace with each bucket's collectives in one: a copy in, the collective, its wait, and what it gives.
 
     It is issued where the last of them was and waited for where the first was.
@@ -194,7 +200,7 @@ def bucketed(trace: TraceCtx, schedule: Schedule, buckets: Sequence[Sequence[Col
     count = len(schedule.statements)
     made: list[BoundSymbol] = []
     keys: list[Key] = [
-        (i, COMPUTE_TIE if role is Role.COMPUTE else 0, i, 0.0, i) for i, role in enumerate(schedule.roles)
+        (i, COMPUTE_TIE if role is CollectiveRole.COMPUTE else 0, i, 0.0, i) for i, role in enumerate(schedule.roles)
     ]
     instead: dict[int, int] = {}
     """Index of a statement that is gone to that of the one that stands for it."""
@@ -222,12 +228,12 @@ def bucketed(trace: TraceCtx, schedule: Schedule, buckets: Sequence[Sequence[Col
     order = [i for i in _without(whole, gone).arrange(keys) if i not in gone]
     if len(order) != len(whole.statements) - len(gone):
         raise PlanError(f"{len(buckets)} buckets of collectives: one of them would have to wait for itself")
-    edited = collective_order.reordered(named, whole, order)
+    edited = collective_constraints.reordered(named, whole, order)
     edited.set_provenance(TraceProvenance("Collectives in buckets"))
     return edited
 
 
-def _without(schedule: Schedule, gone: Collection[int]) -> Schedule:
+def _without(schedule: CollectiveSchedule, gone: Collection[int]) -> CollectiveSchedule:
     """The schedule in which nothing hangs on the statements that are gone."""
     return dataclasses.replace(
         schedule, before=tuple(() if i in gone else before for i, before in enumerate(schedule.before))

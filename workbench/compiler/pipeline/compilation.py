@@ -19,7 +19,7 @@ from workbench.compiler.fastpath.final_claim import last_pass
 from workbench.compiler.frontend import fake_process_group as parallel
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import (
-    Control,
+    ExecutorState,
     FusionOptions,
     Observer,
 )
@@ -38,13 +38,13 @@ from workbench.compiler.interop.thunder_api import (
     split_into_forward_and_backward,
     unwrap_return_value,
 )
-from workbench.compiler.layers.detect import Reduced, reduced
-from workbench.compiler.layers.expand_trace import Unfolder
+from workbench.compiler.layers.detect import ReducedTrace, reduced
+from workbench.compiler.layers.expand_trace import TraceExpander
 from workbench.compiler.lowering.checkpoint_regions import save_draws
 from workbench.compiler.memory.graph_builder import read_execution
-from workbench.compiler.pipeline.lever_context import Made, Stage
-from workbench.compiler.trace.bsym_memo import Kept
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
+from workbench.compiler.trace.bsym_memo import PlanMemo
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import tag_origins
 from workbench.compiler.trace.validate import unequal
 from workbench.core.config import Config
@@ -54,11 +54,11 @@ from workbench.core.lever import Site, all_levers, widened
 from workbench.errors import ConfigWarning, PlanError
 
 
-class Claimed(Exception):
+class TraceClaimed(Exception):
     """The joint trace is claimed, and no more was asked for."""
 
 
-class _Origins(Transform):
+class _TagOrigins(Transform):
     """Tags the initial trace; the end of interpretation, as far as the clock goes."""
 
     def __init__(self, hooks: Hooks) -> None:
@@ -75,7 +75,7 @@ class _Origins(Transform):
         return prologue, tagged, epilogue
 
 
-class _Few(Transform):
+class _ReduceLayers(Transform):
     """Leaves out layers that are as others, until the joint trace is claimed; the last of all transforms."""
 
     def __init__(self, hooks: Hooks) -> None:
@@ -126,7 +126,7 @@ class _JointEditor(FusionExecutor):
         self.hooks.mark("claim")
         stage = self.hooks.claimed(trace)
         if self.hooks.until_claimed:
-            raise Claimed
+            raise TraceClaimed
         edited = self.hooks.edit(stage)
         self.hooks.mark("edit")
         return edited
@@ -156,7 +156,7 @@ class Hooks:
     observer : Observer, optional
     parallel : str
         How ranks share the program; empty for one process.
-    kept : Kept, optional
+    kept : PlanMemo, optional
         What plans of the program found about fusions; none where it is to run.
     """
 
@@ -166,7 +166,7 @@ class Hooks:
         choices: Mapping[str, str],
         observer: Observer | None = None,
         parallel: str = "",
-        kept: Kept | None = None,
+        kept: PlanMemo | None = None,
     ) -> None:
         self.executor = executor
         self.parallel = parallel
@@ -179,15 +179,15 @@ class Hooks:
         self.cache_info: dict[str, Any] = {}
         self.origins: tuple[Any, ...] = ()
         self.program: TraceCtx | None = None
-        self.stage: Stage | None = None
-        self.made = Made()
-        self.control = Control(self.configure, observer, kept)
+        self.stage: LeverContext | None = None
+        self.made = LeverOutcome()
+        self.control = ExecutorState(self.configure, observer, kept)
         self.waiting_for = ""
         self.until_claimed = False
-        """Whether compilation is to end with `Claimed` there: the rest is planned, in more than one way."""
+        """Whether compilation is to end with `TraceClaimed` there: the rest is planned, in more than one way."""
         self.few_layers = False
         """Whether layers that are as others are left out until then."""
-        self.reduced: list[Reduced] = []
+        self.reduced: list[ReducedTrace] = []
         """The program without them, without some more of them, and so on."""
         self.proofs: list[Proof] | None = None
         """Where each compilation is proven before it runs, one for each."""
@@ -201,7 +201,7 @@ class Hooks:
 
     def transforms(self) -> list[Transform]:
         """For ``thunder.jit(transforms=…)``; those of ranks go after the first."""
-        return [_Origins(self), *([_Few(self)] if self.few_layers else []), _AfterSplit(self)]
+        return [_TagOrigins(self), *([_ReduceLayers(self)] if self.few_layers else []), _AfterSplit(self)]
 
     def restart(self) -> None:
         """Start the clock of the next stage now."""
@@ -220,18 +220,18 @@ class Hooks:
             self.mark(self.waiting_for)
             self.waiting_for = then
 
-    def claimed(self, trace: TraceCtx) -> Stage:
+    def claimed(self, trace: TraceCtx) -> LeverContext:
         """Note the claimed joint trace."""
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
         # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
         program = None if self.parallel else self.program
-        gradients, few = Later(lambda: joint), None
+        gradients, few = LazyValue(lambda: joint), None
         if self.reduced:
             few = self._stage(gradients, trace, self.reduced[-1].trace)
             for found in reversed(self.reduced):
-                unfolder = Unfolder(found)
+                unfolder = TraceExpander(found)
                 gradients, trace = unfolder.later(gradients.value), unfolder.unfolded(trace)
         self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         if not self.parallel:
@@ -239,8 +239,8 @@ class Hooks:
             self.stage = self.stage.of_tensors(thunder_patches.laid_out(), {}, frozenset())
         return self.stage
 
-    def _stage(self, gradients: Later[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> Stage:
-        return Stage(
+    def _stage(self, gradients: LazyValue[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> LeverContext:
+        return LeverContext(
             executor=self.executor,
             origins=self.origins,
             gradients=gradients,
@@ -251,9 +251,9 @@ class Hooks:
             program=program,
         )
 
-    def edit(self, stage: Stage) -> TraceCtx:
+    def edit(self, stage: LeverContext) -> TraceCtx:
         """Apply the levers that act before fusion."""
-        self.stage, self.made = stage, Made()
+        self.stage, self.made = stage, LeverOutcome()
         trace = own_names(stage.claimed)
         for lever in all_levers():
             for setting in lever.settings():
@@ -356,7 +356,7 @@ class Hooks:
 
 
 def sites_under(
-    choices: Mapping[str, str], stage: Stage, made: Made, levers: Collection[str] | None = None
+    choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome, levers: Collection[str] | None = None
 ) -> tuple[Site, ...]:
     """All sites, of all levers or of some by name, under choices and what they came to."""
     found: list[Site] = []
@@ -396,7 +396,7 @@ class Executed:
     further: list[tuple[str, tuple[TraceCtx, ...]]]
 
 
-def executed(hooks: Hooks, stage: Stage) -> Executed:
+def executed(hooks: Hooks, stage: LeverContext) -> Executed:
     """The traces that run, made of a claimed joint trace as Thunder makes them."""
     hooks.restart()
     trace = edited = hooks.edit(stage)

@@ -1,7 +1,7 @@
 """What a lever sees: the joint trace with its graph and stable ids, and what choices have come to so far.
 
-A `Stage` is made from Thunder's traces wherever choices are applied, in the workbench and in a replayed config alike,
-so that both see the same. Neither it nor a `Made` ever changes: what a lever adds is a new `Made`, handed on.
+A `LeverContext` is made from Thunder's traces wherever choices are applied, so that the workbench and a replayed
+config see the same. Neither it nor a `LeverOutcome` changes: a lever that adds something returns a new `LeverOutcome`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from workbench.analysis.equivalence.side_effects import lost_writes, stale_reads
 from workbench.analysis.memory.liveness import Predictor
 from workbench.analysis.memory.recompute_set import Recomputer
 from workbench.compiler.fusion.executors import FusionOptions
-from workbench.compiler.fusion.fusion_boundaries import Crossing, crossings
-from workbench.compiler.fusion.rematerialize import Report
+from workbench.compiler.fusion.fusion_crossings import Crossing, crossings
+from workbench.compiler.fusion.rematerialize import RematReport
 from workbench.compiler.interop.thunder_api import WAITS, BoundSymbol, BoundSymbolTag, ProxyTag, TraceCtx, prims
 from workbench.compiler.lowering.call_normalization import draws, draws_inside
 from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.memory.offload import Offloader
 from workbench.compiler.memory.op_effects import FactsCache
 from workbench.compiler.trace.bsym_memo import structure_of
-from workbench.compiler.trace.inplace_copies import Memory, inside_of, is_copy, leaves
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.inplace_copies import MemoryAliases, inside_of, is_copy, leaves
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.planning_lock import PLANNING, planned_property
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, class_of, find_places, origin_of
 from workbench.compiler.trace.tags import contains
@@ -34,7 +34,7 @@ from workbench.core.executor import executor_named
 from workbench.core.graph import BACKWARD, Graph, Kind, Origin
 
 if TYPE_CHECKING:
-    from workbench.compiler.pipeline.collective_order import Schedule
+    from workbench.compiler.pipeline.collective_constraints import CollectiveSchedule
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def _group(bsym: BoundSymbol) -> tuple[int, bool]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class LeverOutcome:
     """What one round of choices has come to so far; what is added to it makes a new one.
 
     Attributes
@@ -63,9 +63,9 @@ class Made:
         Fused, before any rematerialization; None until then, and for the torch executor.
     options : FusionOptions
         What levers asked of the fusion executor.
-    report : Report
+    report : RematReport
         What was found about cuts between fusions.
-    communication : mapping of str to Schedule
+    communication : mapping of str to CollectiveSchedule
         ``forward`` and ``backward``, as far as they have collectives: what may move, and how far.
     offloader : Offloader or None
         What the forward trace put into the store, for the backward trace.
@@ -81,8 +81,8 @@ class Made:
 
     partitioned: TraceCtx | None = None
     options: FusionOptions = dataclasses.field(default_factory=FusionOptions)
-    report: Report = dataclasses.field(default_factory=Report)
-    communication: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
+    report: RematReport = dataclasses.field(default_factory=RematReport)
+    communication: Mapping[str, CollectiveSchedule] = dataclasses.field(default_factory=dict)
     offloader: Offloader | None = None
     execution: Graph | None = None
     forward: TraceCtx | None = None
@@ -96,7 +96,7 @@ class Made:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class LeverContext:
     """What levers decide on; the same for every round of choices.
 
     Attributes
@@ -104,7 +104,7 @@ class Stage:
     executor : str
         Its name; see `workbench.core.executor`.
     origins : tuple of Origin
-    gradients : Later of TraceCtx
+    gradients : LazyValue of TraceCtx
         The joint trace before operator executors claim: random ops can still be told. Without choices and draws nothing
         reads it.
     claimed : TraceCtx
@@ -122,14 +122,14 @@ class Stage:
         Whether parameters are sharded and what the forward gathers is gathered again in the backward: ZeRO-3.
     program : TraceCtx or None
         The trace as interpreted, with origins.
-    few : Stage or None
+    few : LeverContext or None
         Of the program without layers that are as others, which all this was written from; None where none were left
         out. What is right of it is right of all.
     """
 
     executor: str
     origins: tuple[Origin, ...]
-    gradients: Later[TraceCtx]
+    gradients: LazyValue[TraceCtx]
     claimed: TraceCtx
     has_backward: bool
     arguments: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
@@ -138,11 +138,11 @@ class Stage:
     cache: FactsCache = dataclasses.field(default_factory=FactsCache)
     gathers_again: bool = False
     program: TraceCtx | None = None
-    few: Stage | None = None
+    few: LeverContext | None = None
 
     def of_tensors(
         self, arguments: Mapping[str, torch.Tensor], unread: Mapping[str, torch.Tensor], beside: frozenset[str]
-    ) -> Stage:
+    ) -> LeverContext:
         """The same with the tensors behind it."""
         few = self.few and self.few.of_tensors(arguments, unread, beside)
         return dataclasses.replace(self, arguments=arguments, unread=unread, beside=beside, few=few)
@@ -161,7 +161,7 @@ class Stage:
     def _known(self) -> dict[str, Any]:
         return {}
 
-    def once(self, name: str, make: Callable[[Stage], T]) -> T:
+    def once(self, name: str, make: Callable[[LeverContext], T]) -> T:
         """What `make` gives for this stage, found when it is first asked for by that name."""
         with PLANNING:
             if name not in self._known:
@@ -255,7 +255,7 @@ class Stage:
         """Writes into the program's arguments and buffers by what `torch.utils.checkpoint` computes again."""
         assert self.program is not None
         statements = self.program.bound_symbols
-        memory = Memory(statements)
+        memory = MemoryAliases(statements)
         given = {memory.base(arg.name) for arg in self.program.args}
         reported = set()
         for bsym in statements:

@@ -45,7 +45,7 @@ _ABOUT = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Pass:
+class TracePass:
     """A trace as Thunder prints it, after a step of the compilation that changed it.
 
     Attributes
@@ -73,7 +73,7 @@ class Pass:
         return f"{self.name}: {self.statements} statements, {self.fusions} fusions{took}, {lines}"
 
 
-def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequence[StageTime]) -> tuple[Pass, ...]:
+def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequence[StageTime]) -> tuple[TracePass, ...]:
     """The program after each step, without the steps that changed nothing.
 
     Parameters
@@ -83,7 +83,7 @@ def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequen
     stages : sequence of StageTime
         What opening and planning took, by stage.
     """
-    found: list[Pass] = []
+    found: list[TracePass] = []
     for name, made in traces:
         text = printed(*made)
         if found and _statements(text) == _statements(found[-1].text):
@@ -97,7 +97,7 @@ def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequen
             if bsym.flat_proxy_outs and not _unpacks(bsym.sym.name)
         ]
         fusions = sum(bsym.sym.is_fusion for bsym in computing)
-        found.append(Pass(name, text, about, len(computing), fusions, sum(seconds) if seconds else None))
+        found.append(TracePass(name, text, about, len(computing), fusions, sum(seconds) if seconds else None))
     return tuple(found)
 
 

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator
 from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, TensorProxy, TraceCtx, dtypes, prims
 from workbench.compiler.lowering import thunder_fixes
 from workbench.compiler.pipeline import repeated_draws
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace import corrections
 from workbench.compiler.trace.corrections import KINDS, Corrected, Correction
 from workbench.compiler.trace.stable_ids import line_of, origin_of, told_origin
 
 
-def corrected(stage: Stage, made: Made, initial: TraceCtx) -> tuple[Correction, ...]:
+def corrected(stage: LeverContext, made: LeverOutcome, initial: TraceCtx) -> tuple[Correction, ...]:
     """The corrections that touch a program.
 
     Parameters
     ----------
-    stage : Stage
-    made : Made
+    stage : LeverContext
+    made : LeverOutcome
         What the stock plan came to.
     initial : TraceCtx
         The program as interpreted.
@@ -33,7 +33,7 @@ def corrected(stage: Stage, made: Made, initial: TraceCtx) -> tuple[Correction, 
     return tuple(corrections.correction(name, found[name]) for name in KINDS if name in found)
 
 
-def _line(stage: Stage, bsym: BoundSymbol) -> str:
+def _line(stage: LeverContext, bsym: BoundSymbol) -> str:
     index = origin_of(bsym)
     return told_origin(stage.origins[index]) if index >= 0 else line_of(bsym)
 
@@ -44,7 +44,7 @@ def _all(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
         yield from _all(bsym.subsymbols)
 
 
-def _of_program(stage: Stage, initial: TraceCtx) -> Iterator[tuple[str, BoundSymbol, str]]:
+def _of_program(stage: LeverContext, initial: TraceCtx) -> Iterator[tuple[str, BoundSymbol, str]]:
     """By the statements of the program: those that carry a mark, and those whose gradient is corrected."""
     differentiated = {origin_of(bsym) for bsym in stage.claimed.bound_symbols if BoundSymbolTag.BACKWARD in bsym.tags}
     for bsym in (stage.program or initial).bound_symbols:
@@ -64,7 +64,7 @@ def _of_complex(bsym: BoundSymbol) -> bool:
     return any(isinstance(arg, TensorProxy) and dtypes.is_complex_dtype(arg.dtype) for arg in bsym.args)
 
 
-def _claimed(stage: Stage) -> Iterator[tuple[str, BoundSymbol, str]]:
+def _claimed(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, str]]:
     """By the statements that run."""
     for bsym in stage.claimed.bound_symbols:
         if bsym.sym.name == thunder_fixes.as_complex.name:

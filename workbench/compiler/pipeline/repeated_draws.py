@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from workbench.compiler.fusion.fusion_boundaries import tagged_by_thunder
+from workbench.compiler.fusion.fusion_crossings import tagged_by_thunder
 from workbench.compiler.fusion.rematerialize import RematOptions, rematerialize
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx, dead_code
 from workbench.compiler.lowering.call_normalization import draws_inside
 from workbench.compiler.lowering.checkpoint_regions import CHECKPOINTED
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace.corrections import CHECKPOINTED_DRAWS, CUT_DRAWS, MERGED_DRAWS
 from workbench.compiler.trace.stable_ids import origin_of
 
 
-def differences(stage: Stage, made: Made) -> dict[str, list[BoundSymbol]]:
+def differences(stage: LeverContext, made: LeverOutcome) -> dict[str, list[BoundSymbol]]:
     """The statements that a plan draws otherwise than unmodified Thunder's, by the name of the correction.
 
     Parameters
     ----------
-    stage : Stage
-    made : Made
+    stage : LeverContext
+    made : LeverOutcome
         What the stock plan came to.
     """
     if not stage.random:
         return {}
     found = {
         CHECKPOINTED_DRAWS: _checkpointed(stage),
-        CUT_DRAWS: _cut(made.partitioned),
+        CUT_DRAWS: _rematerialized_draws(made.partitioned),
         MERGED_DRAWS: _merged(stage, made.partitioned),
     }
     drawn = ((name, [bsym for bsym in bsyms if origin_of(bsym) >= 0]) for name, bsyms in found.items())
     return {name: bsyms for name, bsyms in drawn if bsyms}
 
 
-def _checkpointed(stage: Stage) -> Iterator[BoundSymbol]:
+def _checkpointed(stage: LeverContext) -> Iterator[BoundSymbol]:
     """Statements of the program that draw among others that are computed again."""
     for bsym in stage.program.bound_symbols if stage.program is not None else ():
         if CHECKPOINTED in bsym.tags:
             yield bsym
 
 
-def _cut(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
+def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
     """Draws that Thunder's rematerialization puts into more than one fusion."""
     if partitioned is None:
         return
@@ -52,7 +52,7 @@ def _cut(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
         yield from (bsym for at, bsym in made.items() if times[at] > 1)
 
 
-def _merged(stage: Stage, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
+def _merged(stage: LeverContext, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
     """Draws that Thunder's elimination of common subexpressions, for nvFuser, takes for one with an earlier one."""
     if partitioned is None or stage.executor != "nvfuser":
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.equivalence.first_difference import first_difference
 from workbench.analysis.equivalence.terms import Terms
-from workbench.analysis.equivalence.value_numbering import Walk
+from workbench.analysis.equivalence.value_numbering import ValueNumbering
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
@@ -26,13 +26,13 @@ from workbench.compiler.trace.stable_ids import is_statement, origin_of
 from workbench.core.graph import Graph
 
 if TYPE_CHECKING:
-    from workbench.compiler.pipeline.lever_context import Stage
+    from workbench.compiler.pipeline.lever_context import LeverContext
 
 _COMPARED = ("draws", "written_forward", "outputs")
 """Compared here; `workbench.analysis.equivalence.side_effects` reports repeated draws and later writes."""
 
 
-def lost_in_tracing(stage: Stage, joint: TraceCtx | None = None) -> str:
+def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
     """How the forward of a joint trace differs in its values from the program's own trace; empty where it does not.
 
     Gradient rules take composite ops apart in ways of their own; down to primitives the two are the same terms. An op
@@ -40,7 +40,7 @@ def lost_in_tracing(stage: Stage, joint: TraceCtx | None = None) -> str:
 
     Parameters
     ----------
-    stage : Stage
+    stage : LeverContext
         With the program's own trace.
     joint : TraceCtx, optional
         Instead of the stage's own.
@@ -50,11 +50,11 @@ def lost_in_tracing(stage: Stage, joint: TraceCtx | None = None) -> str:
         return ""
     joint = joint or stage.joint
     forward = [bsym for bsym in joint.bound_symbols if BoundSymbolTag.BACKWARD not in bsym.tags]
-    made = _read(joint, list(primitives(forward)))
+    made = _live_statements(joint, list(primitives(forward)))
     program = list(primitives(stage.program.bound_symbols, _composites(stage.program.bound_symbols, made)))
     terms = Terms()
-    before, after = _graph(stage, stage.program, _read(stage.program, program)), _graph(stage, joint, made)
-    known, found = (Walk(terms, graph, drops_casts=False).result() for graph in (before, after))
+    before, after = _graph(stage, stage.program, _live_statements(stage.program, program)), _graph(stage, joint, made)
+    known, found = (ValueNumbering(terms, graph, drops_casts=False).result() for graph in (before, after))
     end = next((name for name in _COMPARED if getattr(known, name) != getattr(found, name)), None)
     if end is None:
         return ""
@@ -76,7 +76,7 @@ def primitives(
             yield bsym
 
 
-def _read(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
+def _live_statements(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
     """What the forward's outputs are made of, and what writes: Thunder drops the rest, draws of random numbers too."""
     returned = trace.bound_symbols[-1].args[0]
     outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
@@ -91,7 +91,7 @@ def _read(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
     return kept[::-1]
 
 
-def _graph(stage: Stage, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Graph:
+def _graph(stage: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Graph:
     apart = from_trace(trace)
     apart.names = set(trace.names)
     apart.bound_symbols = bsyms
@@ -126,11 +126,11 @@ def _inside(whole: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSy
         yield from _inside(bsym, implemented)
 
 
-def _given(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
+def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
     """The tensors that an op takes, those that others make for it as what these are made of."""
     for arg in op.flat_args:
         if is_tensor(arg) and arg.name in makers:
-            yield from _given(makers[arg.name], makers)
+            yield from _input_tensors(makers[arg.name], makers)
         elif is_tensor(arg):
             yield arg
 
@@ -141,7 +141,7 @@ def _on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol]
     What one of the ops makes for the next keeps its name. The last gives what the composite gives, and takes what that
     takes in its order, or something made of it.
     """
-    given = list(_given(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
+    given = list(_input_tensors(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
     pairs: list[tuple[Proxy, Proxy]] = []
     theirs = (given, list(ops[-1].flat_outs))
     for one, other in zip((composite.flat_args, composite.flat_outs), theirs, strict=True):

@@ -32,7 +32,7 @@ from workbench.compiler.trace import inplace_copies
 
 
 @dataclasses.dataclass(frozen=True)
-class Replayed:
+class ReplayResult:
     """What a step gave.
 
     Attributes
@@ -57,7 +57,7 @@ def replay(
     *,
     cotangents: Sequence[torch.Tensor] | None = None,
     without_set: Collection[str] = (),
-) -> Replayed:
+) -> ReplayResult:
     """Execute the traces of a planned step on the CPU.
 
     Parameters
@@ -80,7 +80,7 @@ def replay(
         names: dict[str, Any] = dict(own)
         returned = _run(forward, names, without_set)
         if backward is None:
-            return Replayed(tuple(tree_flatten(returned)[0]), {}, own)
+            return ReplayResult(tuple(tree_flatten(returned)[0]), {}, own)
         outcome, (saved, others) = returned
         outputs = tuple(outcome["flat_output"])
         given = [_cotangent(output) for output in outputs] if cotangents is None else list(cotangents)
@@ -88,7 +88,7 @@ def replay(
             backward, {"saved_for_backward": [list(saved), list(others)], "cotangents": given}, without_set
         )
     by_name = dict(zip((proxy.name for proxy in forward.args), tree_flatten(gradients)[0], strict=True))
-    return Replayed(outputs, by_name, own)
+    return ReplayResult(outputs, by_name, own)
 
 
 def _cotangent(output: torch.Tensor) -> torch.Tensor:

@@ -20,10 +20,10 @@ from workbench.compiler.fusion.fusion_source import FusionCode, code_of
 from workbench.compiler.interop.thunder_api import (
     TraceCtx,
 )
-from workbench.compiler.pipeline.pass_log import Pass, passes_of, printed
+from workbench.compiler.pipeline.pass_log import TracePass, passes_of, printed
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.trace.corrections import Correction
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.planning_lock import PLANNING, planned_property
 from workbench.core.graph import Graph
 from workbench.core.lever import Site
@@ -32,7 +32,7 @@ UNPROVEN = Proof(False)
 """Of a plan that the prover has not seen yet."""
 
 
-class Split:
+class SplitTraces:
     """The traces that run, made when first asked for.
 
     Parameters
@@ -42,7 +42,7 @@ class Split:
     """
 
     def __init__(self, make: Callable[[], tuple[TraceCtx, TraceCtx | None]]) -> None:
-        self._traces = Later(make)
+        self._traces = LazyValue(make)
 
     @property
     def forward(self) -> TraceCtx:
@@ -55,7 +55,7 @@ class Split:
         return self._traces.value[1]
 
 
-NO_STEPS: Later[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = Later(lambda: ())
+NO_STEPS: LazyValue[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = LazyValue(lambda: ())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Plan:
         What this planning cost.
     opening : tuple of StageTime
         What it cost to trace the program, once for all plans.
-    split : Split
+    split : SplitTraces
         Thunder's traces.
     counts : mapping of str to int
         ``compilations``: fusions to compile; ``copies`` in place, ``sets`` that nvFuser puts before them, and
@@ -93,7 +93,7 @@ class Plan:
         How it differs from unmodified Thunder's, and on which lines; see `docs/reference/corrections.md`.
     ranks : int
         Processes that share the program.
-    steps : Later of tuple of (str, tuple of TraceCtx)
+    steps : LazyValue of tuple of (str, tuple of TraceCtx)
         Thunder's traces on the way to `split`, named by the step that made them: one, then forward and backward.
     unordered : Plan or None
         The plan that this one is, but for the order of statements.
@@ -115,13 +115,13 @@ class Plan:
     census: Census
     sites: tuple[Site, ...]
     stages: tuple[StageTime, ...]
-    split: Split
+    split: SplitTraces
     counts: Mapping[str, int]
     unmatched: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     corrections: tuple[Correction, ...] = ()
     ranks: int = 1
-    steps: Later[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = NO_STEPS
+    steps: LazyValue[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = NO_STEPS
     unordered: Plan | None = None
     rows: NDArray[np.intp] | None = None
     places: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -262,7 +262,7 @@ class Plan:
             return code_of(traces, fusion)
 
     @planned_property
-    def passes(self) -> tuple[Pass, ...]:
+    def passes(self) -> tuple[TracePass, ...]:
         """The program after each step of its compilation, without the steps that changed nothing."""
         split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
         return passes_of((*self.steps.value, ("choices after the split", split)), (*self.opening, *self.stages))

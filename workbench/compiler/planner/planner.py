@@ -17,19 +17,19 @@ from workbench.compiler.fusion.executors import (
     compilations,
 )
 from workbench.compiler.interop import devices
-from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline import plan_corrections
-from workbench.compiler.pipeline.collective_order import UNPACK
+from workbench.compiler.pipeline.collective_constraints import UNPACK
 from workbench.compiler.pipeline.compilation import Executed, Hooks, executed, sites_under
-from workbench.compiler.pipeline.lever_context import Made, Stage
+from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.pipeline.value_check import lost_in_tracing
-from workbench.compiler.planner.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched
 from workbench.compiler.trace import inplace_copies
 from workbench.compiler.trace.fingerprints import fusion_key
-from workbench.compiler.trace.lazy_value import Later
+from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.planning_lock import PLANNING, one_at_a_time
 from workbench.compiler.trace.validate import unequal, validate
 from workbench.core.executor import executor_named
@@ -45,7 +45,7 @@ BASES_KEPT = 4
 
 
 @one_at_a_time
-@few_collections()
+@paused_gc()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
     """Plan again from the kept joint trace under `choices`; from the split traces where a lever knows how.
 
@@ -78,12 +78,12 @@ def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool
 
 
 @dataclasses.dataclass(frozen=True)
-class Base:
+class BasePlan:
     """A plan made from the joint trace, and what its choices came to, for levers to plan on from there."""
 
     plan: Plan
-    stage: Later[Stage]
-    made: Later[Made]
+    stage: LazyValue[LeverContext]
+    made: LazyValue[LeverOutcome]
     _replanners: dict[str, Replanner] = dataclasses.field(default_factory=dict)
 
     def replanner(self, lever: Lever) -> Replanner:
@@ -95,7 +95,7 @@ class Base:
 
 
 @one_at_a_time
-def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Base:
+def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> BasePlan:
     """The plan under choices none of which is put into another plan; the last few are kept.
 
     Raises
@@ -111,7 +111,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     planned, made = replan(captured, choices, newer)
     # The stock plan is what all others are held to.
     planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned, made)
-    known = Base(planned, captured.staged, Later(lambda: made))
+    known = BasePlan(planned, captured.staged, LazyValue(lambda: made))
     captured.planned.bases[key] = known
     if captured.planned.entry is not None and not choices:
         captured.planned.on_disk = captured.planned.entry.keep(captured, known.plan)
@@ -121,7 +121,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     return known
 
 
-def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: Made) -> Plan:
+def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: LeverOutcome) -> Plan:
     """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
     stage = captured.stage
     warned = []
@@ -164,7 +164,9 @@ def _proven(captured: Capture, made: Plan) -> Plan:
 
 
 @one_at_a_time
-def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> tuple[Plan, Made]:
+def replan(
+    captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None
+) -> tuple[Plan, LeverOutcome]:
     """Plan again from the kept joint trace, whatever the choices; with what the levers made on the way.
 
     Raises
@@ -206,12 +208,12 @@ def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
         sites=sites,
         stages=tuple(log.times),
         opening=captured.stages,
-        split=Split(lambda: (forward, backward)),
+        split=SplitTraces(lambda: (forward, backward)),
         counts=counts,
         unmatched=unmatched(choices, sites),
         warnings=stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
-        steps=Later(lambda: _steps(captured, found)),
+        steps=LazyValue(lambda: _steps(captured, found)),
         capture=captured.way,
         capture_reason=captured.why,
         places={
@@ -236,8 +238,8 @@ def _steps(captured: Capture, found: Executed) -> tuple[tuple[str, tuple[TraceCt
 
 def read_again(
     plan: Plan,
-    stage: Stage,
-    made: Made,
+    stage: LeverContext,
+    made: LeverOutcome,
     choices: Mapping[str, str],
     split: tuple[TraceCtx, TraceCtx | None],
     begun: float,
@@ -248,8 +250,8 @@ def read_again(
     ----------
     plan : Plan
         As it was before.
-    stage : Stage
-    made : Made
+    stage : LeverContext
+    made : LeverOutcome
         What that plan's choices came to.
     choices : mapping of str to str
         All that are now in force.
@@ -274,7 +276,7 @@ def read_again(
         counts=_counts(ran, graph, made, plan.executor, plan.device),
         sites=sites,
         unmatched=unmatched(choices, sites),
-        split=Split(lambda: split),
+        split=SplitTraces(lambda: split),
         stages=(
             StageTime("after split", edited - begun),
             StageTime("read", read - edited),
@@ -303,7 +305,7 @@ def _fusions(graph: Graph, ran: Sequence[BoundSymbol]) -> list[BoundSymbol]:
     return [fusions[name[row]] for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist()]
 
 
-def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: Made, executor: str, device: str) -> dict[str, int]:
+def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: LeverOutcome, executor: str, device: str) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
     fusions, options = [bsym for bsym in ran if bsym.sym.is_fusion], made.options

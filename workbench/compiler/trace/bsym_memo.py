@@ -17,7 +17,7 @@ PLANS = 16
 """What none of as many plans asked for is forgotten: a program that is chosen in all day does not grow by it."""
 
 
-class Kept:
+class PlanMemo:
     """Outcomes by what they are found from.
 
     Statements and values are told apart by what they are in memory, which costs nothing to ask: what is kept holds on

@@ -37,17 +37,17 @@ FUSION = "fusion"
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class TextLine:
     """One line of a text."""
 
     call: str
     operands: tuple[Ref, ...]
     shares: tuple[str, ...]
-    made: tuple[str, ...]
+    output_names: tuple[str, ...]
     moves: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        fields = (map(_written, self.operands), self.shares, self.made, *((self.moves,) if self.moves else ()))
+        fields = (map(_written, self.operands), self.shares, self.output_names, *((self.moves,) if self.moves else ()))
         return "\t".join((self.call, *map(" ".join, fields)))
 
 
@@ -55,7 +55,7 @@ class Step:
 class Computation:
     """What one statement computes."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TextLine, ...]
     outputs: tuple[Ref, ...]
 
     @cached_property
@@ -69,14 +69,14 @@ def _written(ref: Ref) -> str:
     return str(at) if step < 0 else f"{step}.{at}"
 
 
-def given(bsym: Any) -> list[str]:
+def input_names(bsym: Any) -> list[str]:
     """Names of a statement's inputs, in the order in which the graph lists them."""
     return list(dict.fromkeys(arg.name for arg in bsym.flat_proxy_args))
 
 
-def made(bsym: Any) -> list[Any]:
+def output_names(bsym: Any) -> list[Any]:
     """A statement's outputs, in the order in which the graph lists them."""
-    taken = set(given(bsym))
+    taken = set(input_names(bsym))
     return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in taken}.values())
 
 
@@ -93,7 +93,7 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
         For a symbol of `MOVING` where the elements of each output come from, if it is one that only moves them.
     """
     operands: list[str] = []
-    inputs = {name: i for i, name in enumerate(given(bsym))}
+    inputs = {name: i for i, name in enumerate(input_names(bsym))}
     if bsym.sym.is_fusion:
         call, operands = FUSION, list(inputs)
     else:
@@ -107,7 +107,7 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
         call = f"{prefix}{symbol}({', '.join(arguments)})"
         if _keeps_shape(bsym):
             call, moves = "shallow_copy($)", ()
-    outputs = made(bsym)
+    outputs = output_names(bsym)
     shares: list[str] = []
     first: dict[int, int] = {}
     for i, out in enumerate(outputs):
@@ -118,7 +118,7 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
             shares.append(f"~{first[source]}")
         else:
             shares.append("-")
-    step = Step(
+    step = TextLine(
         call,
         tuple((-1, inputs[name]) for name in operands),
         tuple(shares),
@@ -172,10 +172,10 @@ def _keeps_shape(bsym: Any) -> bool:
 
 def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
     """The computation of a statement made of others; None where they do not make all that it gives."""
-    known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(given(bsym))}
-    steps: list[Step] = []
+    known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(input_names(bsym))}
+    steps: list[TextLine] = []
     for part, computation in parts:
-        inputs = given(part)
+        inputs = input_names(part)
         if any(name not in known for name in inputs):
             return None
         base = len(steps)
@@ -185,8 +185,8 @@ def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation |
 
         steps += [dataclasses.replace(s, operands=tuple(map(moved, s.operands))) for s in computation.steps]
         found = [moved(ref) for ref in computation.outputs]
-        known.update(zip((out.name for out in made(part)), found, strict=True))
-    outputs = made(bsym)
+        known.update(zip((out.name for out in output_names(part)), found, strict=True))
+    outputs = output_names(bsym)
     if any(out.name not in known for out in outputs):
         return None
     return Computation(tuple(steps), tuple(known[out.name] for out in outputs))

@@ -17,11 +17,11 @@ def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> H
     symbol = bsym.sym
     # The functions: an operator may be registered again under its name.
     what = (symbol.name, str(symbol.id), symbol.executor, symbol._module)
-    functions = (symbol.meta and _Same(symbol.meta), symbol.python_impl and _Same(symbol.python_impl))
+    functions = (symbol.meta and _IdentityKey(symbol.meta), symbol.python_impl and _IdentityKey(symbol.python_impl))
     return (*what, *functions, frozen)
 
 
-class _Same:
+class _IdentityKey:
     """An object as part of a key: equal to itself alone while it lives, and not kept alive by that."""
 
     def __init__(self, what: Any) -> None:
@@ -32,7 +32,9 @@ class _Same:
             self.what = lambda: what
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.number == other.number and self.what() is other.what() is not None
+        return (
+            isinstance(other, _IdentityKey) and self.number == other.number and self.what() is other.what() is not None
+        )
 
     def __hash__(self) -> int:
         return self.number
@@ -61,7 +63,7 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
     if isinstance(tree, (int, str, type(None))):
         return (type(tree).__name__, tree)
     text = str(tree)
-    return (type(tree).__name__, _Same(tree) if " at 0x" in text else text)
+    return (type(tree).__name__, _IdentityKey(tree) if " at 0x" in text else text)
 
 
 def fusion_key(bsym: Any) -> str:

@@ -251,7 +251,7 @@ def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> li
     return resolved
 
 
-class Memory:
+class MemoryAliases:
     """Which values may share memory.
 
     Those that one fence names may: Thunder names there whatever its own functions may have made views of each other.
@@ -296,7 +296,7 @@ class Memory:
         return name
 
 
-class Writes(Memory):
+class MemoryWrites(MemoryAliases):
     """Which memory is written where in a partitioned trace.
 
     Parameters

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from workbench.compiler.trace.planning_lock import planned_property
 
 
-class Later[T]:
+class LazyValue[T]:
     """A value that is made when it is first asked for.
 
     Parameters

@@ -20,7 +20,7 @@ class Superseded(Exception):
     """Planning was ended because something newer is to be planned."""
 
 
-class _GaveWay(Exception):
+class _YieldedError(Exception):
     """Planning in a background thread was ended because a foreground thread waits; it begins again after that."""
 
 
@@ -55,7 +55,7 @@ class PlanningLock:
             Which `one_at_a_time` answers by planning again.
         """
         if self._foreground and self._is_background and getattr(self._thread, "begins_again", False):
-            raise _GaveWay
+            raise _YieldedError
 
     def begins_again(self, *, on: bool) -> None:
         """Note whether what this thread does under the lock begins again after it gave way."""
@@ -115,7 +115,7 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
                     PLANNING.begins_again(on=True)
                 try:
                     return plan(*args, **kwargs)
-                except _GaveWay:
+                except _YieldedError:
                     if not outermost:
                         raise
                 finally:

@@ -162,7 +162,7 @@ def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
     )
 
 
-class Place(NamedTuple):
+class ValuePlace(NamedTuple):
     """What the stable id of a value is made of."""
 
     origin: int
@@ -177,7 +177,7 @@ class Place(NamedTuple):
         return (origins[self.origin].id if self.origin >= 0 else self.of) + self.rest
 
 
-def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, Place]:
+def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, ValuePlace]:
     """Places of values by proxy name.
 
     What has no origin, a parameter's gathering, is named after the argument that it is made of.
@@ -199,7 +199,7 @@ def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
             of = argument.get(first, first if first not in known else "").removeprefix("t_")
             argument.update((out.name, of) for out in bsym.flat_proxy_outs)
         rows[index, BoundSymbolTag.BACKWARD in bsym.tags, of].append(bsym)
-    places: dict[str, Place] = {}
+    places: dict[str, ValuePlace] = {}
     for (index, backward, of), group in rows.items():
         symbol = origins[index].symbol if index >= 0 else ""
         counts: Counter[str] = Counter()
@@ -211,7 +211,7 @@ def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
             if backward or symbol_here != symbol or ordinal:
                 rest = f"{'<' if backward else '>'}{symbol_here}" + (f".{ordinal}" if ordinal else "")
             for i, name in enumerate(_made(bsym)):
-                places[name] = Place(index, of, rest + (f"[{i}]" if i else ""))
+                places[name] = ValuePlace(index, of, rest + (f"[{i}]" if i else ""))
     return places
 
 

@@ -113,7 +113,7 @@ def one_line(text: str, most: int = 2000) -> str:
     return kept if len(kept) <= most else f"{kept[:most]}…"
 
 
-def written(folder: Path, names: Sequence[str]) -> tuple[int, ...]:
+def modified_times(folder: Path, names: Sequence[str]) -> tuple[int, ...]:
     """When these files of a folder were written last, as far as they are there: of equal answers nothing was."""
     found: list[int] = []
     for name in names:

@@ -25,7 +25,7 @@ from workbench.runs.measure.tensor_diff import (
     FLOOR,
     RELATIVE_TOLERANCE,
     SPREAD,
-    Recorded,
+    RecordedTensor,
     compare,
     largest_difference,
     other_bits,
@@ -245,7 +245,7 @@ class Stepper:
             self._cotangents = _draw_cotangents(floating, self.seed)
             self._loss = torch.zeros((), device=floating[0].device)
         drawn = [cotangent for cotangent, o in zip(self._cotangents, floating, strict=True) if o.requires_grad]
-        apply: Any = _Loss.apply  # without types in torch
+        apply: Any = _StandInLoss.apply  # without types in torch
         # A loss and a gradient of its own would be measured with the step; where blocks are large they are blocks.
         apply(self._loss, drawn, *differentiable).backward(self._loss)
         return True
@@ -264,23 +264,25 @@ class Stepper:
             state = list(state_of(self._original, self.run).values())
         return _storage_bytes([*state, *self.inputs.values()])
 
-    def record(self, outputs: Any) -> dict[str, Recorded]:
+    def record(self, outputs: Any) -> dict[str, RecordedTensor]:
         """Copies, on the CPU, of everything that a step from a fresh start gave and changed."""
-        found: dict[str, Recorded] = {}
+        found: dict[str, RecordedTensor] = {}
         for path, leaf in held(outputs, "output").leaves:
-            found[path] = Recorded("output", _on_cpu(leaf) if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf))
+            found[path] = RecordedTensor(
+                "output", _on_cpu(leaf) if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
+            )
         for name, tensor in (*self.parameters.items(), *self.inputs.items()):
             if tensor.requires_grad and tensor.is_leaf:
-                found[f"grad({name})"] = Recorded("grad", None if tensor.grad is None else _on_cpu(tensor.grad))
+                found[f"grad({name})"] = RecordedTensor("grad", None if tensor.grad is None else _on_cpu(tensor.grad))
         if self.takes_steps:
             # An optimizer creates its state in its first step.
             made = state_of(self._original, self.run)
-            found |= {name: Recorded("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
+            found |= {name: RecordedTensor("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
         for name, tensor in self._changeable():
             kind, changed = name.partition("(")[0].partition("[")[0], tensor._version != self._before[name]
             # Parameters are the bulk of a model, and hardly any program writes to them.
             if changed or kind != "parameter":
-                found[name] = Recorded(kind, _on_cpu(tensor), changed)
+                found[name] = RecordedTensor(kind, _on_cpu(tensor), changed)
         return found
 
     def _changeable(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -309,7 +311,7 @@ def step(callable_: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return Stepper(callable_, args, kwargs, seed=seed).step()
 
 
-def first_step(stepper: Stepper, seed: int) -> dict[str, Recorded]:
+def first_step(stepper: Stepper, seed: int) -> dict[str, RecordedTensor]:
     """Step a fresh program once with the random state set, and record what it gave."""
     torch.manual_seed(seed)
     outputs = stepper.forward()
@@ -317,7 +319,7 @@ def first_step(stepper: Stepper, seed: int) -> dict[str, Recorded]:
 
 
 def check(
-    recorded: dict[str, Recorded],
+    recorded: dict[str, RecordedTensor],
     build: Callable[[], Parts],
     *,
     seed: int = 0,
@@ -479,7 +481,7 @@ def _reference(
     start: list[tuple[str, tuple[int, ...], float]],
     capture: str,
     modes: Mapping[str, str],
-    eager_errors: Callable[[Mapping[str, Recorded]], Iterable[TensorError]],
+    eager_errors: Callable[[Mapping[str, RecordedTensor]], Iterable[TensorError]],
     *,
     random: bool,
     draws_differ: Sequence[str],
@@ -490,7 +492,7 @@ def _reference(
     compile the program or is known to draw wrongly. Two capture methods of Thunder may draw differently, too.
     """
     from workbench.compiler import api
-    from workbench.compiler.driver.as_installed import is_about_memory, refusal
+    from workbench.compiler.driver.stock_thunder import is_about_memory, refusal
     from workbench.compiler.planner.kernel_identity import kernels_of
 
     # The way that traces as the plan was traced takes the program, and a real model in half of the time.
@@ -529,8 +531,8 @@ def _reference(
 
 def _wrong(
     reference: Reference,
-    recorded: Mapping[str, Recorded],
-    eager: Mapping[str, Recorded],
+    recorded: Mapping[str, RecordedTensor],
+    eager: Mapping[str, RecordedTensor],
     own_errors: Mapping[str, float],
     least: float,
 ) -> str:
@@ -557,7 +559,7 @@ def _severity(error: TensorError) -> float:
 
 def _in_double(
     build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
-) -> dict[str, Recorded] | None:
+) -> dict[str, RecordedTensor] | None:
     """Return eager's results with all floating-point tensors in double precision; None if the program cannot run so."""
     callable_, args, kwargs = build()
     if any(mode.startswith("autocast") for mode in modes):
@@ -584,7 +586,7 @@ def _in_double(
             tensor.data = data
 
 
-def _own_errors(eager: Mapping[str, Recorded], double: Mapping[str, Recorded]) -> dict[str, float]:
+def _own_errors(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, float]:
     """Return eager's own error against double precision, by tensor: cancellation there is rounding, in any order."""
     errors: dict[str, float] = {}
     for name, entry in double.items():
@@ -595,7 +597,7 @@ def _own_errors(eager: Mapping[str, Recorded], double: Mapping[str, Recorded]) -
 
 
 def _compare_double(
-    recorded: Mapping[str, Recorded], double: Mapping[str, Recorded], own_errors: Mapping[str, float]
+    recorded: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor], own_errors: Mapping[str, float]
 ) -> Iterator[TensorError]:
     """Compare with double precision, allowing `SPREAD` times what eager is off beside the tolerance of the dtype."""
     sizes: dict[str, float] = {}
@@ -619,7 +621,7 @@ def _compare_double(
         )
 
 
-def _finish(stepper: Stepper, outputs: Any) -> dict[str, Recorded]:
+def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
     given = held(outputs).tensors.values()
     # Thunder's own backward of whole numbers is one that autograd never asks for.
     asked = not given or any(map(_is_differentiable, given))
@@ -663,7 +665,7 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu", copy=True)
 
 
-class _Loss(torch.autograd.Function):
+class _StandInLoss(torch.autograd.Function):
     """A stand-in for a loss: its gradients are given, and it lies in memory that is there.
 
     They are copied when the backward begins, and no one but the backward holds the copies: so live the gradients of

@@ -45,7 +45,7 @@ class StepTime:
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class MedianEstimate:
     """A median with its interval.
 
     Attributes
@@ -129,16 +129,16 @@ def interleaved[T](
     return found
 
 
-def estimate(samples: Sequence[float]) -> Estimate:
+def estimate(samples: Sequence[float]) -> MedianEstimate:
     """Median and bootstrap interval; the range where there are too few samples to resample."""
     values = np.asarray(samples, float)
     if len(values) < LEAST_SAMPLES or np.ptp(values) == 0:
-        return Estimate(float(np.median(values)), float(values.min()), float(values.max()), len(values))
+        return MedianEstimate(float(np.median(values)), float(values.min()), float(values.max()), len(values))
     low, high = _interval(np.median(np.random.default_rng(0).choice(values, (RESAMPLES, len(values))), axis=1))
-    return Estimate(float(np.median(values)), low, high, len(values))
+    return MedianEstimate(float(np.median(values)), low, high, len(values))
 
 
-def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False) -> Estimate:
+def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False) -> MedianEstimate:
     """Return the ratio of the median of `one` to the median of `other`.
 
     Parameters
@@ -151,7 +151,7 @@ def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False)
     middle = float(np.median(above) / np.median(below))
     samples = min(len(above), len(below))
     if samples < LEAST_SAMPLES:
-        return Estimate(middle, float(above.min() / below.max()), float(above.max() / below.min()), samples)
+        return MedianEstimate(middle, float(above.min() / below.max()), float(above.max() / below.min()), samples)
     draw = np.random.default_rng(0)
     if paired:
         rows = draw.integers(0, samples, (RESAMPLES, samples))
@@ -160,7 +160,7 @@ def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False)
         found = np.median(draw.choice(above, (RESAMPLES, len(above))), axis=1) / np.median(
             draw.choice(below, (RESAMPLES, len(below))), axis=1
         )
-    return Estimate(middle, *_interval(found), samples)
+    return MedianEstimate(middle, *_interval(found), samples)
 
 
 def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:

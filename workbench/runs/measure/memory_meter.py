@@ -22,7 +22,7 @@ from workbench.interop.torch_private import _EventType
 from workbench.runs.log.event_log import EventLog
 from workbench.runs.log.events import MemorySample
 from workbench.runs.measure.accuracy import Stepper
-from workbench.runs.measure.statement_times import Kernel, device_kernels
+from workbench.runs.measure.statement_times import DeviceActivity, device_kernels
 from workbench.runs.process.request import ALIVE_LISTED
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
     )
 
 
-def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list[Change], list[Kernel]]:
+def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list[MemoryEvent], list[DeviceActivity]]:
     """Step once; return the allocations and frees on the device, and the device's work."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if stepper.device.type == "cuda":
@@ -259,13 +259,13 @@ def _described(clocks: StatementClocks | None, statement: int) -> dict[str, Any]
 
 
 def by_statement(
-    changes: Sequence[Change], baseline_bytes: int, ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
+    changes: Sequence[MemoryEvent], baseline_bytes: int, ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> tuple[list[int], list[int]]:
     """Return the live and peak bytes of each statement of a step.
 
     Parameters
     ----------
-    changes : sequence of Change
+    changes : sequence of MemoryEvent
         In order of time.
     baseline_bytes : int
         In use before the first.
@@ -308,7 +308,7 @@ def thin_out(times_s: list[float], live_bytes: list[int], most: int) -> tuple[li
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class MemoryEvent:
     """An allocation (positive bytes) or a free at an address; nanoseconds since the epoch."""
 
     at_ns: int
@@ -346,13 +346,13 @@ def statement_at(at_ns: float, ticks: Sequence[tuple[int, bool]], times_ns: Sequ
 
 
 def allocations(
-    changes: Sequence[Change], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
+    changes: Sequence[MemoryEvent], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> list[Allocation]:
     """Return the allocations of a step, in order; earlier allocations are not included.
 
     Parameters
     ----------
-    changes : sequence of Change
+    changes : sequence of MemoryEvent
         In order of time.
     ticks, times_ns
         As in `by_statement`.
@@ -378,7 +378,7 @@ def allocations(
 
 
 def alive_at_peak(
-    changes: Sequence[Change], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
+    changes: Sequence[MemoryEvent], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> tuple[float, list[Allocation]]:
     """Return the time of a step's peak, in nanoseconds, and the allocations live then, the largest first."""
     live = most = 0
@@ -393,15 +393,15 @@ def alive_at_peak(
     return changes[peak].at_ns, sorted(alive, key=lambda each: -each.nbytes)
 
 
-def _memory_changes(profile: Any, device_type: str) -> list[Change]:
+def _memory_changes(profile: Any, device_type: str) -> list[MemoryEvent]:
     """Allocations and frees on a type of device."""
-    found: list[Change] = []
+    found: list[MemoryEvent] = []
     open_ = list(profile.profiler.kineto_results.experimental_event_tree())
     while open_:
         event = open_.pop()
         open_.extend(event.children)
         if event.tag == _EventType.Allocation and event.extra_fields.device.type == device_type:
             fields = event.extra_fields
-            found.append(Change(event.start_time_ns, fields.alloc_size, fields.ptr))
+            found.append(MemoryEvent(event.start_time_ns, fields.alloc_size, fields.ptr))
     # At equal times, frees come first: their address may be allocated again.
     return sorted(found, key=lambda change: (change.at_ns, change.nbytes))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import RunError
 from workbench.interop.torch_private import _record_memory_history, _snapshot
 from workbench.runs.measure import memory_meter
-from workbench.runs.measure.memory_meter import Allocation, Change
+from workbench.runs.measure.memory_meter import Allocation, MemoryEvent
 from workbench.util import paths
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def take(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
 
 
 def of_events(
-    changes: Sequence[Change],
+    changes: Sequence[MemoryEvent],
     allocated: Sequence[tuple[Allocation, list[dict[str, Any]]]],
     held: Sequence[tuple[int, int, str]],
 ) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def of_events(
 
     Parameters
     ----------
-    changes : sequence of Change
+    changes : sequence of MemoryEvent
         In order of time.
     allocated : sequence of (Allocation, list of dict)
         Their allocations, each with its frames.

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from workbench.compiler.planner import kernel_identity
 from workbench.runs.measure import accuracy
 from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
-from workbench.runs.measure.tensor_diff import Recorded, compare, other_bits
+from workbench.runs.measure.tensor_diff import RecordedTensor, compare, other_bits
 
 STEPS = 3
 
@@ -26,12 +26,12 @@ type Compile = Callable[[torch.nn.Module], Callable[..., Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """Results of a few steps.
 
     Attributes
     ----------
-    tensors : dict of str to Recorded
+    tensors : dict of str to RecordedTensor
         ``parameter(name)`` after the last step and ``grad(name)``, the sum over the steps, both whole, from the parts
         that the ranks hold; outputs of the last step, buffers and inputs of this rank.
     random : bool
@@ -40,7 +40,7 @@ class Trained:
         What ran, as `workbench.compiler.planner.kernel_identity.kernels_of` says; empty where Thunder compiled nothing.
     """
 
-    tensors: dict[str, Recorded]
+    tensors: dict[str, RecordedTensor]
     random: bool = False
     kernels: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -81,7 +81,7 @@ def check(
     Returns
     -------
     Accuracy
-        Comparison of the tensors of `Trained`.
+        Comparison of the tensors of `TrainingResult`.
     """
     trained = functools.partial(train, build=build, seed=seed, modes=modes)
     held_to = functools.partial(compare, least=accuracy.least_tolerance(modes))
@@ -130,20 +130,20 @@ def check(
 def _reference(
     unmodified: Compile,
     stock: Compile,
-    trained: Callable[[Compile], Trained],
+    trained: Callable[[Compile], TrainingResult],
     *,
     random: bool,
     draws_differ: Sequence[str],
-) -> tuple[str, Trained, str]:
+) -> tuple[str, TrainingResult, str]:
     """What training is held to beside eager: its name, what it came to, and why it is not ``thunder.jit``.
 
     The name is empty where there is nothing.
     """
-    from workbench.compiler.driver.as_installed import is_about_memory, refusal
+    from workbench.compiler.driver.stock_thunder import is_about_memory, refusal
 
     why = "; ".join(draws_differ) if random else ""
     if not why:
-        found = Trained({})
+        found = TrainingResult({})
         try:
             found = trained(unmodified)
         except Exception as error:
@@ -155,7 +155,7 @@ def _reference(
         why = why or f"{accuracy.THUNDER} refuses it on another rank"
     if random:
         return accuracy.STOCK, trained(stock), f"{why}; {accuracy.STOCK_IS}"
-    return "", Trained({}), why
+    return "", TrainingResult({}), why
 
 
 def _any_rank(here: bool) -> bool:
@@ -176,7 +176,7 @@ def train(
     *,
     seed: int = 0,
     modes: Mapping[str, str] = MappingProxyType({}),
-) -> Trained:
+) -> TrainingResult:
     """Take `STEPS` steps of SGD with a fresh program, and record what that gave.
 
     Parameters
@@ -219,12 +219,16 @@ def train(
     if not eager:
         held = {name: _whole(part, module, name) for name, part in held.items()}
         sums = {name: _whole(part, module, name) for name, part in sums.items()}
-    found |= {f"parameter({name})": Recorded("parameter", tensor.to("cpu", copy=True)) for name, tensor in held.items()}
-    found |= {f"grad({n})": Recorded("grad", sums[n].to("cpu", copy=True) if n in sums else None) for n in trained}
+    found |= {
+        f"parameter({name})": RecordedTensor("parameter", tensor.to("cpu", copy=True)) for name, tensor in held.items()
+    }
+    found |= {
+        f"grad({n})": RecordedTensor("grad", sums[n].to("cpu", copy=True) if n in sums else None) for n in trained
+    }
     if eager:
         # It holds the module as its own `module`.
         found = {name.replace("(module.", "(", 1): entry for name, entry in found.items()}
-    return Trained(found, random, kernel_identity.kernels_of(run) if hasattr(run, "_lc_cs") else {})
+    return TrainingResult(found, random, kernel_identity.kernels_of(run) if hasattr(run, "_lc_cs") else {})
 
 
 def _whole(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:

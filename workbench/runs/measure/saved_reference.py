@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from workbench.runs.measure.tensor_diff import Recorded
+from workbench.runs.measure.tensor_diff import RecordedTensor
 from workbench.util.disk_cache import REFERENCES
 
 FORMAT = 1
@@ -38,7 +38,7 @@ class Reference:
     ----------
     name : str
         Name of the compiler, such as ``thunder.jit``; empty where none could compile the program.
-    recorded : dict of str to Recorded
+    recorded : dict of str to RecordedTensor
         Outputs, gradients, and buffers and inputs that it wrote to.
     kernels : dict of str to str
         As `workbench.compiler.planner.kernel_identity.kernels_of` gives them.
@@ -49,7 +49,7 @@ class Reference:
     """
 
     name: str
-    recorded: dict[str, Recorded]
+    recorded: dict[str, RecordedTensor]
     kernels: dict[str, str]
     reasons: tuple[str, ...]
     is_saved: bool = False
@@ -74,12 +74,12 @@ class SavedReferences:
         self._folder = folder
         self._spec = spec
 
-    def key(self, eager: Mapping[str, Recorded], *settings: object) -> str:
+    def key(self, eager: Mapping[str, RecordedTensor], *settings: object) -> str:
         """Return the key of a program's reference on disk.
 
         Parameters
         ----------
-        eager : mapping of str to Recorded
+        eager : mapping of str to RecordedTensor
             Eager PyTorch's step.
         *settings : object
             All else that the reference depends on.
@@ -111,7 +111,7 @@ class SavedReferences:
         for path in REFERENCES.kept(key):
             try:
                 found = torch.load(io.BytesIO(REFERENCES.read(path)), weights_only=True)
-                recorded = {name: Recorded(*entry) for name, entry in found["recorded"].items()}
+                recorded = {name: RecordedTensor(*entry) for name, entry in found["recorded"].items()}
                 return Reference(found["name"], recorded, found["kernels"], tuple(found["reasons"]), is_saved=True)
             except Exception:  # noqa: BLE001  # a file of another version may fail in any way; it is made again
                 REFERENCES.forget(path)

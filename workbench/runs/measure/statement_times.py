@@ -33,7 +33,7 @@ MOST_CLOCKED_STEPS = 400
 
 
 @dataclasses.dataclass(frozen=True)
-class Kernel:
+class DeviceActivity:
     """Work of a device: its name, its stream, and when it ran, in seconds since the step began."""
 
     name: str
@@ -66,7 +66,7 @@ class Gaps:
         return sum(end - start for start, end in self.bubbles)
 
 
-def gaps(kernels: Sequence[Kernel]) -> Gaps:
+def gaps(kernels: Sequence[DeviceActivity]) -> Gaps:
     """Return the gaps in which no stream of the device had work, from the step's start to the end of the last work."""
     if not kernels:
         return Gaps(0.0, (), 0.0)
@@ -117,7 +117,11 @@ def turns_of(step_s: float, budget_s: float) -> int:
 
 
 def measure(
-    stepper: Stepper, clocks: StatementClocks, budget_s: float, kernels: Sequence[Kernel], t_s: Callable[[], float]
+    stepper: Stepper,
+    clocks: StatementClocks,
+    budget_s: float,
+    kernels: Sequence[DeviceActivity],
+    t_s: Callable[[], float],
 ) -> events.StatementTimes:
     """Step with clocks and without interleaved, and take the median time of each statement.
 
@@ -131,7 +135,7 @@ def measure(
     clocks : StatementClocks
         Of the stepper's callable; stopped at the end.
     budget_s : float
-    kernels : sequence of Kernel
+    kernels : sequence of DeviceActivity
         The device's work in one step; none on a CPU.
     t_s : callable
         The log's clock.
@@ -268,13 +272,15 @@ def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], 
     return starts, durations, frees
 
 
-def device_kernels(profile: Any, begun_ns: int) -> list[Kernel]:
+def device_kernels(profile: Any, begun_ns: int) -> list[DeviceActivity]:
     """The device's work that a profile of one step recorded. Not run: no CUDA device was at hand."""
     found = []
     for event in profile.profiler.kineto_results.events():
         if event.device_type().name == "CUDA" and event.name() != "[memory]" and event.duration_ns() > 0:
             start_s = (event.start_ns() - begun_ns) / 1e9
-            found.append(Kernel(event.name(), event.device_resource_id(), start_s, start_s + event.duration_ns() / 1e9))
+            found.append(
+                DeviceActivity(event.name(), event.device_resource_id(), start_s, start_s + event.duration_ns() / 1e9)
+            )
     return found
 
 

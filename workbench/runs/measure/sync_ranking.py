@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 
 from workbench.runs.measure import interleaved_timing
-from workbench.runs.measure.interleaved_timing import Estimate
+from workbench.runs.measure.interleaved_timing import MedianEstimate
 
 
 @dataclasses.dataclass(frozen=True)
-class Ranking:
+class VariantRanking:
     """Variants, the fastest first.
 
     Attributes
@@ -21,7 +21,7 @@ class Ranking:
         By wall time.
     unsynced : tuple of str
         By the time until the call returns, as a benchmark without syncs ranks them.
-    wall_s, host_s : mapping of str to Estimate
+    wall_s, host_s : mapping of str to MedianEstimate
         Seconds.
     words : str
         What to think of it.
@@ -29,8 +29,8 @@ class Ranking:
 
     names: tuple[str, ...]
     unsynced: tuple[str, ...]
-    wall_s: Mapping[str, Estimate]
-    host_s: Mapping[str, Estimate]
+    wall_s: Mapping[str, MedianEstimate]
+    host_s: Mapping[str, MedianEstimate]
     words: str
 
     @property
@@ -47,7 +47,7 @@ def rank(
     budget_s: float = 10.0,
     warmup: int = 2,
     seed: int = 0,
-) -> Ranking:
+) -> VariantRanking:
     """Rank variants by honest samples: interleaved, in a new random order for each turn, with a sync before and after.
 
     Parameters
@@ -92,4 +92,4 @@ def rank(
             f"without syncs {unsynced[0]} seems {seeming.median:.3g} times as fast as {names[0]}; {truth}: "
             "issuing was timed, not the work"
         )
-    return Ranking(names, unsynced, wall_s, host_s, words)
+    return VariantRanking(names, unsynced, wall_s, host_s, words)

@@ -41,7 +41,7 @@ negligible.
 
 
 @dataclasses.dataclass(frozen=True)
-class Recorded:
+class RecordedTensor:
     """One tensor after a step, on the CPU.
 
     Attributes
@@ -60,8 +60,8 @@ class Recorded:
 
 
 def compare(
-    recorded: Mapping[str, Recorded],
-    expected: Mapping[str, Recorded],
+    recorded: Mapping[str, RecordedTensor],
+    expected: Mapping[str, RecordedTensor],
     against: str,
     *,
     exact: bool = False,
@@ -73,7 +73,7 @@ def compare(
 
     Parameters
     ----------
-    recorded, expected : mapping of str to Recorded
+    recorded, expected : mapping of str to RecordedTensor
         The step in question, and the reference.
     against : str
         Name of the reference.
@@ -106,7 +106,7 @@ def compare(
             yield error
 
 
-def other_bits(one: Mapping[str, Recorded], other: Mapping[str, Recorded]) -> frozenset[str]:
+def other_bits(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedTensor]) -> frozenset[str]:
     """Names of the tensors that two steps do not give with the same bits."""
     return frozenset(
         name

@@ -24,7 +24,7 @@ from workbench.errors import RunError
 from workbench.runs.log import event_log, events, untrusted_files
 from workbench.runs.log.events import Event
 from workbench.runs.process import request, worker_process
-from workbench.runs.process.failure import explain
+from workbench.runs.process.exit_reason import explain
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
@@ -146,7 +146,7 @@ class _Rank:
         return next((self.reported[kind] for kind in events.FINAL if kind in self.reported), None)
 
 
-class Gathering:
+class RankLogMerger:
     """Reads the logs of all ranks, and writes one for the run.
 
     Progress is that of rank 0. A figure of the run is the largest among the ranks, once all have reported it; tensors
@@ -339,7 +339,7 @@ class ExternallyLaunched:
         self.path = run_dir / event_log.LOG_FILE
         self._found: list[Event] = []
         begun_s = min((begun for rank in range(ranks) if (begun := _begun_s(folder_of(run_dir, rank)))), default=0.0)
-        self._gathering = Gathering(run_dir, ranks, self._found.append, begun_s)
+        self._gathering = RankLogMerger(run_dir, ranks, self._found.append, begun_s)
         self.over = False
 
     @property
@@ -375,7 +375,7 @@ def main(run_dir: Path) -> None:
     begun_s = time.time() - log.now_s()
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=begun_s))
     asked = request.read(run_dir)
-    gathering = Gathering(run_dir, asked.ranks, log.write, begun_s)
+    gathering = RankLogMerger(run_dir, asked.ranks, log.write, begun_s)
     done = threading.Event()
     follower = threading.Thread(target=_follow, args=(gathering, asked.options, done), name="gather", daemon=True)
     follower.start()
@@ -404,7 +404,7 @@ def _all_changed(checked: Sequence[events.AccuracyChecked]) -> list[str] | None:
     return list(names)
 
 
-def _follow(gathering: Gathering, options: request.RunOptions, done: threading.Event) -> None:
+def _follow(gathering: RankLogMerger, options: request.RunOptions, done: threading.Event) -> None:
     """Keep up with the ranks, end those that take too much memory, and all soon after one failed."""
     deadline = float("inf")
     while not done.wait(_INTERVAL_S):

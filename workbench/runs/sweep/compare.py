@@ -137,7 +137,7 @@ def _step_times(run: Run, base: Run, noise: float) -> Difference:
     verdict: Verdict = "noise"
     if ratio.samples < interleaved_timing.LEAST_SAMPLES or drift is None:
         verdict = "unknown"
-    elif _apart(now.samples_s, then.samples_s) and abs(ratio.median - 1) > drift + noise:
+    elif _intervals_disjoint(now.samples_s, then.samples_s) and abs(ratio.median - 1) > drift + noise:
         verdict = "faster" if ratio.median < 1 else "slower"
     return Difference(
         run=run.name,
@@ -152,7 +152,7 @@ def _step_times(run: Run, base: Run, noise: float) -> Difference:
     )
 
 
-def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+def _intervals_disjoint(one: Sequence[float], other: Sequence[float]) -> bool:
     """Return whether the medians' intervals of two runs do not meet."""
     first, second = interleaved_timing.estimate(one), interleaved_timing.estimate(other)
     return first.high < second.low or second.high < first.low

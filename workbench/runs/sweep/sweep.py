@@ -81,7 +81,7 @@ class Sweep:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
+class SweepOutcome:
     """One point's outcome.
 
     Attributes
@@ -111,13 +111,13 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
+class SweepProgress:
     """Progress of a sweep: points done of all, and the time that the rest will take at the mean of those done."""
 
     done: int
     count: int
     left_s: float | None
-    latest: Point | None
+    latest: SweepOutcome | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,11 +127,11 @@ class SweepResult:
     Attributes
     ----------
     sweep : Sweep
-    points : tuple of Point
+    points : tuple of SweepOutcome
     """
 
     sweep: Sweep
-    points: tuple[Point, ...]
+    points: tuple[SweepOutcome, ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per point, for tables."""
@@ -208,7 +208,7 @@ def run(
     sweep: Sweep,
     out: Path,
     *,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SweepProgress], None] | None = None,
     executor: Executor | None = None,
 ) -> SweepResult:
     """Run a sweep, or go on with one: points that the folder holds already are not run again, unless they failed.
@@ -248,14 +248,14 @@ def run(
     except OSError as error:
         raise RunError(f"the points in {out} cannot be read: {error.strerror}") from error
     spent: list[float] = []
-    latest: Point | None = None
+    latest: SweepOutcome | None = None
     missing = [point for point in wanted if _key(**point) not in known]
     count, now = len(wanted), dict(known)
 
     def report(left: int) -> None:
         if on_progress is not None:
             left_s = statistics.fmean(spent) * left if spent else None if left else 0.0
-            on_progress(Progress(count - left, count, left_s, latest))
+            on_progress(SweepProgress(count - left, count, left_s, latest))
 
     report(len(missing))
     for left, done in zip(reversed(range(len(missing))), _carried_out(sweep, missing, out, executor), strict=True):
@@ -269,12 +269,12 @@ def run(
 
 def _carried_out(
     sweep: Sweep, points: Sequence[Mapping[str, Mapping[str, str]]], out: Path, executor: Executor | None
-) -> Iterator[Point]:
+) -> Iterator[SweepOutcome]:
     """The outcome of each point, as they end."""
     if executor is None:
         yield from (_cold(sweep, point, out) for point in points)
         return
-    asked: dict[Future[tuple[Point, bytes]], Mapping[str, Mapping[str, str]]] = {}
+    asked: dict[Future[tuple[SweepOutcome, bytes]], Mapping[str, Mapping[str, str]]] = {}
     for point in points:
         try:
             asked[executor.submit(_packed, sweep, point)] = point
@@ -291,15 +291,15 @@ def _carried_out(
         yield dataclasses.replace(done, run_dir=dask_runs.unpack(folder, out / "runs", done.run_dir))
 
 
-def _packed(sweep: Sweep, point: Mapping[str, Mapping[str, str]]) -> tuple[Point, bytes]:
+def _packed(sweep: Sweep, point: Mapping[str, Mapping[str, str]]) -> tuple[SweepOutcome, bytes]:
     """One point, carried out by a worker, with its run's folder."""
     with dask_runs.folder() as out:
         done = _cold(sweep, point, out)
         return done, dask_runs.pack(out / "runs")
 
 
-def _lost(point: Mapping[str, Mapping[str, str]], error: BaseException) -> Point:
-    return Point(
+def _lost(point: Mapping[str, Mapping[str, str]], error: BaseException) -> SweepOutcome:
+    return SweepOutcome(
         settings=dict(point["settings"]),
         choices=dict(point["choices"]),
         ok=False,
@@ -311,7 +311,7 @@ def _lost(point: Mapping[str, Mapping[str, str]], error: BaseException) -> Point
     )
 
 
-def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Point:
+def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> SweepOutcome:
     """Run one point in a fresh interpreter with empty compile caches."""
     command = [
         sys.executable, "-m", "workbench.runs.sweep.sweep_point",
@@ -346,7 +346,7 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Po
                 with contextlib.suppress(RunError):
                     run_control.follow(request_file.parent).wait(worker_process.KILL_TIMEOUT_S)
         os.close(alive)
-    return Point(
+    return SweepOutcome(
         settings=dict(point["settings"]),
         choices=dict(point["choices"]),
         ok=error is None,
@@ -372,7 +372,7 @@ def _claim(out: Path, sweep: Sweep) -> None:
     mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
     note = out / NOTE_FILE
     if untrusted_files.exists(note):
-        other = _noted(note)
+        other = _folder_owner(note)
         if other == mine:
             return
         if other is not None:
@@ -385,7 +385,7 @@ def _claim(out: Path, sweep: Sweep) -> None:
     untrusted_files.write(note, json.dumps(mine) + "\n")
 
 
-def _noted(note: Path) -> dict[str, str] | None:
+def _folder_owner(note: Path) -> dict[str, str] | None:
     """Return the owner of the folder; None if the note is torn."""
     try:
         found = json.loads(untrusted_files.read(note))
@@ -397,7 +397,7 @@ def _noted(note: Path) -> dict[str, str] | None:
     return found if whole else None
 
 
-def _read(out: Path) -> list[Point]:
+def _read(out: Path) -> list[SweepOutcome]:
     if not untrusted_files.exists(out / POINTS_FILE):
         return []
     found = []
@@ -410,13 +410,13 @@ def _read(out: Path) -> list[Point]:
 
 
 @functools.cache
-def _reader() -> TypeAdapter[Point]:
+def _reader() -> TypeAdapter[SweepOutcome]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Point)
+    return TypeAdapter(SweepOutcome)
 
 
-def _append(out: Path, point: Point) -> None:
+def _append(out: Path, point: SweepOutcome) -> None:
     path = out / POINTS_FILE
     line = json.dumps(dataclasses.asdict(point)).encode() + b"\n"
     try:

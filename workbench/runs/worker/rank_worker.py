@@ -128,7 +128,7 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
 
 
 class _Ranks:
-    """The ranks that share a program; a `workbench.runs.worker.worker.Group`."""
+    """The ranks that share a program; a `workbench.runs.worker.worker.RankGroup`."""
 
     def __init__(self, asked: request.RunRequest, rank: int, device: Any) -> None:
         self._asked, self._device = asked, device

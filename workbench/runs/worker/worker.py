@@ -25,7 +25,7 @@ import psutil
 from workbench.errors import ConfigWarning, RunError
 from workbench.runs.log import compile_stages, event_log, events
 from workbench.runs.process import request, worker_process
-from workbench.runs.process.failure import explain
+from workbench.runs.process.exit_reason import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("thunder-workbench", "torch", "lightning-thunder", "nvfuser-cu128-torch210", "triton", "numpy")
 
 
-class Group(Protocol):
+class RankGroup(Protocol):
     """The other ranks that share a program with this process; see `workbench.runs.worker.rank_worker`."""
 
     def options(self, options: request.RunOptions) -> request.RunOptions:
@@ -119,7 +119,7 @@ def compiler_of(config_text: str | None, name: str, transforms: Transforms = tup
 
 
 def run_program(
-    run_dir: Path, log: event_log.EventLog, join: Callable[[request.RunRequest], Group] | None = None
+    run_dir: Path, log: event_log.EventLog, join: Callable[[request.RunRequest], RankGroup] | None = None
 ) -> None:
     """Build, compile, step, measure and check the program of a run's folder.
 
@@ -154,7 +154,11 @@ def run_program(
 
 
 def _measure(
-    run_dir: Path, asked: request.RunRequest, group: Group | None, options: request.RunOptions, log: event_log.EventLog
+    run_dir: Path,
+    asked: request.RunRequest,
+    group: RankGroup | None,
+    options: request.RunOptions,
+    log: event_log.EventLog,
 ) -> None:
     from workbench.runs.measure import memory_meter
 
@@ -193,7 +197,7 @@ def _measure(
         from workbench.runs.measure import statement_times as clocking
 
         _phase(log, "clocks")
-        works = [clocking.Kernel(**kernel) for kernel in kernels]
+        works = [clocking.DeviceActivity(**kernel) for kernel in kernels]
         try:
             log.write(clocking.measure(stepper, clocks, options.sampling_s / 2, works, log.now_s))
         except clocking.UnsteadyError as error:
@@ -210,7 +214,7 @@ def _measure(
         group.leave()
 
 
-class Fusions(Protocol):
+class SharedFusions(Protocol):
     """Compiler of fusions that occur more than once in a run, once each."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
@@ -229,7 +233,7 @@ class _NoFusions:
     shared = kept
 
 
-def fusions_of(device: str) -> Fusions:
+def fusions_of(device: str) -> SharedFusions:
     """Return the fusion compiler for programs on a device."""
     from workbench.core.executor import why_no_nvfuser
 
@@ -484,7 +488,7 @@ def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
     )
 
 
-def _builder(run_dir: Path, asked: request.RunRequest, group: Group | None) -> Callable[[], Parts]:
+def _builder(run_dir: Path, asked: request.RunRequest, group: RankGroup | None) -> Callable[[], Parts]:
     import torch
 
     from workbench import programs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 
 from workbench.analysis.cost import chrome_trace
-from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.graph import Kind
 from workbench.core.lever import Effect, Site
 from workbench.errors import WorkbenchError
@@ -22,9 +22,9 @@ from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
 from workbench.runs.process.request import RunOptions
 from workbench.runs.process.run_store import choices_of
 from workbench.ui.controls import inspector
-from workbench.ui.controls.choice_queue import Choosing
+from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
-from workbench.ui.controls.figure_strip import Against, Before, Strip, figures, while_planned
+from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, while_planned
 from workbench.ui.controls.help import Help
 from workbench.ui.controls.messages import NOT_ATTACHED, limit_bytes_of, why_not_run, words_of_search
 from workbench.ui.controls.preview import Preview
@@ -88,7 +88,7 @@ class App:
             on_place=lambda rows: self.choosing.choose({id: bench.plan.place(row) for id, row in rows.items()}),
             on_preview=lambda message: self.preview.point(message),
         )
-        self.choosing = Choosing(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
+        self.choosing = ChoiceQueue(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
         self.preview = Preview(bench, self.graph, self.choosing)
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab(self._on_message)
@@ -334,7 +334,7 @@ class App:
 
     # What is shown.
 
-    @few_collections()
+    @paused_gc()
     def _refresh(self) -> None:
         with self._lock:
             bench, plan = self.bench, self.bench.plan
@@ -436,24 +436,24 @@ class App:
             # What was measured before is not lost because a later run came to nothing, or is under way.
             latest = runs[-1]
         same, against = self._has_choices(latest), self._against(latest)
-        before = Before(runs[-1], self._has_choices(runs[-1])) if runs else None
+        before = PreviousRun(runs[-1], self._has_choices(runs[-1])) if runs else None
         shown = figures(self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine, before=before)
         if self.choosing.pending:
             shown = while_planned(shown, self.bench.plan, self.choosing.estimate(), against)
         self.strip.content = {"figures": shown}
 
-    def _against(self, shown: Run | None) -> Against:
+    def _against(self, shown: Run | None) -> Baseline:
         """The baseline of all changes: the pinned run, or the program without choices."""
         pinned = self.experiments.pinned
         if pinned is None:
-            return Against("stock", self.bench.stock_plan, self._stock_run(shown), interleaved="stock")
+            return Baseline("stock", self.bench.stock_plan, self._stock_run(shown), interleaved="stock")
         choices = choices_of(pinned)
         try:
             plan = None if choices is None else self.bench.plan_with(choices)
         except WorkbenchError:
             plan = None
         name = f"pinned: {pinned.name or pinned.run_dir.name}"
-        return Against(name, None if plan is None or plan.unmatched else plan, pinned)
+        return Baseline(name, None if plan is None or plan.unmatched else plan, pinned)
 
     def _stock_run(self, shown: Run | None) -> Run | None:
         """The latest run without choices beside the one that is shown."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.bench.session.plan_diff import diff as diff_of
-from workbench.compiler.interop.gc_pause import few_collections
+from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.lever import Site
 from workbench.errors import ChoiceError
 from workbench.ui.controls.messages import words_of_change, words_of_step
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workbench.ui.graph.graph_view import GraphView
 
 
-class _Say(Protocol):
+class _ShowMessage(Protocol):
     def __call__(self, text: str | None, *, bad: bool = False) -> None: ...
 
 
@@ -39,7 +39,7 @@ class _Named:
     """How many layers were shown as one there."""
 
 
-class Choosing:
+class ChoiceQueue:
     """Choices that are asked for, and those that are not planned yet.
 
     Parameters
@@ -60,7 +60,7 @@ class Choosing:
         graph: GraphView,
         *,
         act: Callable[[Callable[[], Any]], Any],
-        say: _Say,
+        say: _ShowMessage,
         show: Callable[[], None],
     ) -> None:
         self._bench, self._graph = bench, graph
@@ -117,7 +117,7 @@ class Choosing:
     def _make(self, number: int, named: _Named) -> None:
         choices = self._asked[number]
         try:
-            with few_collections():
+            with paused_gc():
                 diff = self._act(lambda: self._bench.choose(choices))
                 if diff is not None:
                     self._say(self._told(choices, named, diff))

@@ -29,11 +29,11 @@ _DIGITS = 9
 class Strip(Panel):
     """Figures above the graph; content: ``figures``, as `figures` makes them."""
 
-    _esm = esm("strip")
+    _esm = esm("figure_strip")
 
 
 @dataclasses.dataclass(frozen=True)
-class Against:
+class Baseline:
     """The one baseline of all figures.
 
     Attributes
@@ -55,7 +55,7 @@ class Against:
 
 
 @dataclasses.dataclass(frozen=True)
-class Before:
+class PreviousRun:
     """The run before the one that is under way, and whether it had the choices in force."""
 
     run: Run
@@ -65,11 +65,11 @@ class Before:
 def figures(
     plan: Plan,
     run: Run | None,
-    against: Against,
+    against: Baseline,
     *,
     same_choices: bool,
     machine: Machine = H100,
-    before: Before | None = None,
+    before: PreviousRun | None = None,
 ) -> list[dict[str, Any]]:
     """What the strip shows.
 
@@ -79,12 +79,12 @@ def figures(
         In force.
     run : Run, optional
         The latest.
-    against : Against
+    against : Baseline
     same_choices : bool
         Whether the latest run has the choices in force.
     machine : Machine
         What ranks are simulated on.
-    before : Before, optional
+    before : PreviousRun, optional
         The run before: what the latest has not measured yet is shown as this one measured it.
     """
     start, name = against.plan or plan, against.name
@@ -146,7 +146,9 @@ def _measured(*, same_choices: bool) -> str:
 _ESTIMATED = ("peak", "saved")
 
 
-def while_planned(shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, against: Against) -> list[dict[str, Any]]:
+def while_planned(
+    shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, against: Baseline
+) -> list[dict[str, Any]]:
     """The figures while a plan is made: those that arithmetic can tell, marked, and the others marked as older.
 
     Parameters
@@ -157,7 +159,7 @@ def while_planned(shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, ag
         In force.
     gain : Gain, optional
         What is asked for comes to on top of it.
-    against : Against
+    against : Baseline
     """
     start, found = against.plan or plan, []
     for figure in shown:
@@ -175,7 +177,7 @@ def while_planned(shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, ag
 _UNMEASURED = {"text": "–", "kind": "not measured yet"}
 
 
-def _compile_time(run: Run | None, measured: str, against: Against) -> dict[str, Any]:
+def _compile_time(run: Run | None, measured: str, against: Baseline) -> dict[str, Any]:
     """One sample, of which no change has a verdict."""
     if run is None or run.compile_s is None:
         return dict(_UNMEASURED)
@@ -193,7 +195,7 @@ def _compile_time(run: Run | None, measured: str, against: Against) -> dict[str,
     )
 
 
-def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[str, Any]]:
+def _step_time(run: Run | None, measured: str, against: Baseline) -> list[dict[str, Any]]:
     """The median, its change with a verdict, its interval, and what was timed beside it interleaved."""
     times = run.times if run is not None else None
     if run is None or times is None:
@@ -226,7 +228,7 @@ def _interval(low_s: float, high_s: float) -> str:
 _BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "noise": "no difference beyond noise"}
 
 
-def _step_change(run: Run, against: Against) -> dict[str, str]:
+def _step_change(run: Run, against: Baseline) -> dict[str, str]:
     """How a run's step differs from the baseline's: interleaved where it was timed so, else with what drift allows."""
     other = run.against.get(against.interleaved)
     if other is not None and other["ratio"]:

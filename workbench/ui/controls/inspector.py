@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.cost.collective_overlap import OverlapChange
 from workbench.analysis.cost.machines import H100
-from workbench.analysis.graphs.fusion_boundaries import boundaries
+from workbench.analysis.graphs.fusion_break_reasons import boundaries
 from workbench.core.graph import Graph, Kind, ValueFlag
 from workbench.core.lever import Effect, Site
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
@@ -16,7 +16,7 @@ from workbench.ui.graph.composite_rows import parts_of
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
-    from workbench.ui.graph.layout_arrays import Layout
+    from workbench.ui.graph.layout_arrays import GraphLayout
 
 _LEVERS = {
     "saved": "Saved for the backward",
@@ -196,7 +196,7 @@ def sites_of_statements(graph: Graph, sites: Sequence[Site], members: Sequence[i
     return found[: 2 * _MOST]
 
 
-def composite_content(graph: Graph, layout: Layout, node: int, sites: Sequence[Site]) -> dict[str, Any]:
+def composite_content(graph: Graph, layout: GraphLayout, node: int, sites: Sequence[Site]) -> dict[str, Any]:
     """A composite that is shown as one row: what it was made into, and what can be chosen of that."""
     rows = parts_of(graph, layout, node)
     statements, values = graph.statements, graph.values
@@ -221,7 +221,7 @@ def composite_content(graph: Graph, layout: Layout, node: int, sites: Sequence[S
     }
 
 
-def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequence[str]) -> dict[str, Any]:
+def statement_content(graph: Graph, layout: GraphLayout, statement: int, ids: Sequence[str]) -> dict[str, Any]:
     """A statement: what it reads and makes, and who made and who reads that."""
     statements = graph.statements
     origin = int(statements.origin[statement])

@@ -8,7 +8,7 @@ from workbench.errors import LessonError
 from workbench.ui.widgets.panel import PAGE, Panel, esm
 
 if TYPE_CHECKING:
-    from workbench.lessons.predictions import Prediction
+    from workbench.lessons.predictions import LockedPrediction
 
 
 class Question(Panel):
@@ -16,13 +16,13 @@ class Question(Panel):
 
     Parameters
     ----------
-    prediction : Prediction
+    prediction : LockedPrediction
     """
 
     _esm = esm("lesson")
     _css = "\n".join((PAGE / name).read_text() for name in ("style.css", "panels/lesson.css"))
 
-    def __init__(self, prediction: Prediction) -> None:
+    def __init__(self, prediction: LockedPrediction) -> None:
         super().__init__(self._on_message)
         self._prediction = prediction
         self._error = ""
@@ -52,7 +52,7 @@ class Question(Panel):
         }
 
 
-def show(prediction: Prediction) -> None:
+def show(prediction: LockedPrediction) -> None:
     """Display a prediction in a notebook; where no kernel is alive, its text, and how to come by the buttons."""
     from IPython.display import display
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.bench.fit.choice_ranking import Gain
     from workbench.compiler.api import Plan
     from workbench.core.lever import Effect
-    from workbench.ui.controls.choice_queue import Choosing
+    from workbench.ui.controls.choice_queue import ChoiceQueue
     from workbench.ui.graph.graph_view import GraphView
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,12 +38,12 @@ class Preview(Panel):
     ----------
     bench : Workbench
     graph : GraphView
-    choosing : Choosing
+    choosing : ChoiceQueue
     """
 
     _esm = esm("preview")
 
-    def __init__(self, bench: Workbench, graph: GraphView, choosing: Choosing) -> None:
+    def __init__(self, bench: Workbench, graph: GraphView, choosing: ChoiceQueue) -> None:
         super().__init__()
         self._bench, self._graph, self._choosing = bench, graph, choosing
         self._lock = threading.Lock()

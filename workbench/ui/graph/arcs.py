@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, Origin, Ragged, StatementFlag, index_of_names
 from workbench.core.lever import Site
-from workbench.ui.graph.layout_arrays import Ints, Style
-from workbench.ui.graph.site_anchors import CROSSING, SAVED, Arc, Index, by_key, place_in, style_of
+from workbench.ui.graph.layout_arrays import ArcStyle, Ints
+from workbench.ui.graph.site_anchors import CROSSING, SAVED, Arc, GraphIndex, by_key, place_in, style_of
 from workbench.util.last_call_cache import Remembered
 
 _PLACE_END = re.compile(r"[><\[~]")
@@ -55,7 +55,7 @@ class ArcTable:
 
     @classmethod
     def of(
-        cls, graph: Graph, sites: Sequence[Site], index: Index, remembered: Remembered | None = None
+        cls, graph: Graph, sites: Sequence[Site], index: GraphIndex, remembered: Remembered | None = None
     ) -> tuple[ArcTable, list[int]]:
         """One arc for each value that sites are about, and the numbers of sites that have none.
 
@@ -69,9 +69,9 @@ class ArcTable:
         able = [number for numbers in of_lever.values() for number in numbers]
         crossing = [sites[number] for number in able]
         about = (remembered or Remembered()).of(_about, crossing, graph.values.name, graph.origins)
-        return _Ends(graph, index).table(able, crossing, about)
+        return _ArcEnds(graph, index).table(able, crossing, about)
 
-    def through(self, index: Index, stand_in: Ints) -> ArcTable:
+    def through(self, index: GraphIndex, stand_in: Ints) -> ArcTable:
         """With arcs that begin at what is left out beginning at what stands for it."""
         source = np.where((self.source >= 0) & (stand_in[self.source] >= 0), stand_in[self.source], self.source)
         return replace(self, source=source, block=np.where(source >= 0, index.block[source], self.block))
@@ -115,7 +115,7 @@ class ArcTable:
                         int(self.source[row]),
                         one,
                         targets,
-                        Style(self.style[row]),
+                        ArcStyle(self.style[row]),
                         int(self.value_bytes[row]),
                         peers,
                     )
@@ -124,7 +124,7 @@ class ArcTable:
 
 
 @dataclass(frozen=True)
-class _About:
+class _SiteSubjects:
     """What sites are about, in whatever order statements come; one row per site.
 
     Attributes
@@ -154,13 +154,13 @@ class _About:
     bytes: NDArray[np.int64]
 
 
-def _about(sites: Sequence[Site], names: tuple[str, ...], origins: Sequence[Origin]) -> _About:
+def _about(sites: Sequence[Site], names: tuple[str, ...], origins: Sequence[Origin]) -> _SiteSubjects:
     value_index = index_of_names(names)
     numbers = {origin.id: number for number, origin in enumerate(origins)}
     values = tuple([tuple([value_index[name] for name in site.values if name in value_index]) for site in sites])
     # Values that the graph lacks are told apart by their names.
     lacking: dict[str, int] = {}
-    return _About(
+    return _SiteSubjects(
         values=values,
         first=np.asarray([of_site[0] if of_site else -1 for of_site in values], np.intp),
         count=np.asarray([len(of_site) for of_site in values], np.intp),
@@ -182,10 +182,10 @@ type _Found = tuple[int, int, tuple[int, ...], bool]
 """Of an arc its source, block, and targets, and whether these are across."""
 
 
-class _Ends:
+class _ArcEnds:
     """Finds the ends of arcs, in a graph whose columns are looked up by the thousand."""
 
-    def __init__(self, graph: Graph, index: Index) -> None:
+    def __init__(self, graph: Graph, index: GraphIndex) -> None:
         self._graph, self._index = graph, index
         self._again = functools.cache(self._again_in)
 
@@ -203,7 +203,7 @@ class _Ends:
         rows = np.flatnonzero(cloned)
         return by_key(rows, index.block[rows])
 
-    def table(self, numbers: Sequence[int], sites: Sequence[Site], about: _About) -> tuple[ArcTable, list[int]]:
+    def table(self, numbers: Sequence[int], sites: Sequence[Site], about: _SiteSubjects) -> tuple[ArcTable, list[int]]:
         """The arcs of sites, those that share one joined, and the numbers of those that have none."""
         producers = self._index.producers
         root, style = about.first.copy(), about.style
@@ -223,7 +223,7 @@ class _Ends:
         crosses |= about.count == 0
         for row in np.flatnonzero(rest & (about.count > 0)).tolist():
             source[row], block[row], alone[row], crosses[row] = self._found(
-                int(root[row]), about.values[row], about.ghost[row], Style(style[row]), saved=bool(about.saved[row])
+                int(root[row]), about.values[row], about.ghost[row], ArcStyle(style[row]), saved=bool(about.saved[row])
             )
             count[row] = len(alone[row])
         sizes = np.where(about.bytes == 0, np.where(root >= 0, self._graph.values.bytes[root], 0), about.bytes)
@@ -253,7 +253,7 @@ class _Ends:
         return table, [numbers[row] for row in np.flatnonzero(count == 0).tolist()]
 
     def _found_at_once(
-        self, roots: NDArray[np.intp], about: _About
+        self, roots: NDArray[np.intp], about: _SiteSubjects
     ) -> tuple[Ints, Ragged, NDArray[np.bool_], NDArray[np.bool_]]:
         """Sources, targets and whether these are across, of sites about one value that is made; and what is left."""
         index, statements = self._index, self._graph.statements
@@ -272,15 +272,15 @@ class _Ends:
         any_across[owner[across]] = any_apart[owner[apart]] = True
         forward = side[source] == FORWARD
         any_across &= forward
-        plain &= (forward | ~saved) & (style != Style.OFFLOADED)
-        plain &= any_across | ~(saved & (style == Style.RECOMPUTED))
+        plain &= (forward | ~saved) & (style != ArcStyle.OFFLOADED)
+        plain &= any_across | ~(saved & (style == ArcStyle.RECOMPUTED))
         taken = np.where(any_across[owner], across, np.where(any_apart[owner], apart, keep)) & plain[owner]
         owner, readers = owner[taken], readers[taken]
         crosses[owner[side[readers] != side[source[owner]]]] = True
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(roots)))]).astype(np.int32)
         return source, Ragged(offsets, readers), crosses, ~plain
 
-    def _found(self, root: int, values: Sequence[int], ghost: int, style: Style, *, saved: bool) -> _Found:
+    def _found(self, root: int, values: Sequence[int], ghost: int, style: ArcStyle, *, saved: bool) -> _Found:
         """Source, block, targets and whether they are across, of some values of which `root` is the first made."""
         (side, _, parent), blocks = self._columns, self._index.blocks
         source = self._index.producers[root]
@@ -292,11 +292,11 @@ class _Ends:
             return -1, blocks[again[0]] if again and not ghost else ghost, again, True
         block = blocks[source]
         targets: tuple[int, ...]
-        if style is Style.OFFLOADED and (back := self._reloads(values)):
+        if style is ArcStyle.OFFLOADED and (back := self._reloads(values)):
             targets = back
         elif side[source] == FORWARD and across:
             targets = tuple(across)
-        elif side[source] == FORWARD and style is Style.RECOMPUTED and saved:
+        elif side[source] == FORWARD and style is ArcStyle.RECOMPUTED and saved:
             targets = self._clones(self._graph.statements.name[source], block)
         else:
             other = [r for r in readers if parent[r] != parent[source] or parent[r] < 0]

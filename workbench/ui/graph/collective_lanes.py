@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from workbench.analysis.cost.collective_overlap import layer_of
 from workbench.core.graph import FORWARD, Graph, Kind, StatementFlag
 from workbench.core.lever import Site
-from workbench.ui.graph.layout_arrays import Layout
+from workbench.ui.graph.layout_arrays import GraphLayout
 
 LEVER = "waits"
 LANE, FIRST, STEP = 44.0, 8.0, 8.0
@@ -63,7 +63,7 @@ class Bars:
         return len(self.issue)
 
 
-def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
+def bars(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> Bars:
     """The bars of a graph's collectives, in the order in which they are issued."""
     number = {site.id: index for index, site in enumerate(sites) if site.lever == LEVER and site.values}
     next_row, next_node = _next(graph, layout) if number else np.empty((2, 0), np.int32)
@@ -118,13 +118,13 @@ def _rows_of(columns: Sequence[NDArray[np.integer[Any]]], rows: NDArray[np.intp]
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def moved(graph: Graph, layout: Layout, sites: Sequence[Site], id: str, node: int) -> dict[str, int]:
+def moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: str, node: int) -> dict[str, int]:
     """What putting the end of a bar right before a node moves.
 
     Parameters
     ----------
     graph : Graph
-    layout : Layout
+    layout : GraphLayout
     sites : sequence of Site
     id : str
         Of the end's site.
@@ -151,7 +151,7 @@ def moved(graph: Graph, layout: Layout, sites: Sequence[Site], id: str, node: in
     return {id: there}
 
 
-def _rows(graph: Graph, layout: Layout, node: int) -> list[int]:
+def _rows(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
     """The statements that a node stands for, one in each folded layer."""
     if not layout.nodes.heading[node]:
         return np.flatnonzero((layout.node_of == node) & ~layout.hidden).tolist()
@@ -176,7 +176,7 @@ def _without_number(id: str) -> str:
     return stem + "#" + place.removeprefix(layer) if stem != layer else ""
 
 
-def _next(graph: Graph, layout: Layout) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _next(graph: Graph, layout: GraphLayout) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """For each row the first statement of its side, from there on, that keeps its place, and the node that shows it."""
     statements = graph.statements
     rows, nodes = np.full((2, len(statements)), -1, np.int32)
@@ -198,7 +198,7 @@ def _next(graph: Graph, layout: Layout) -> tuple[NDArray[np.int32], NDArray[np.i
     return rows, nodes
 
 
-def _edge(layout: Layout, node: NDArray[np.int32], side: NDArray[np.int8]) -> NDArray[np.float32]:
+def _edge(layout: GraphLayout, node: NDArray[np.int32], side: NDArray[np.int8]) -> NDArray[np.float32]:
     """The edge at which a statement begins: forward the upper one, backward the lower one."""
     nodes = layout.nodes
     edge = np.where(side == FORWARD, nodes.y[node], nodes.y[node] + nodes.height[node])

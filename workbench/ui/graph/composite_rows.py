@@ -10,8 +10,8 @@ import numpy as np
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind
 from workbench.core.lever import Site
 from workbench.ui.graph.fold_layers import Fold
-from workbench.ui.graph.layout_arrays import Layout
-from workbench.ui.graph.site_anchors import Index, Mark
+from workbench.ui.graph.layout_arrays import GraphLayout
+from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 
 def waits_key(graph: Graph, statement: int) -> str:
@@ -20,7 +20,7 @@ def waits_key(graph: Graph, statement: int) -> str:
 
 
 def moments_of(
-    graph: Graph, index: Index, sites: Sequence[Site], marks: list[Mark], fold: Fold
+    graph: Graph, index: GraphIndex, sites: Sequence[Site], marks: list[Mark], fold: Fold
 ) -> list[tuple[int, ...]]:
     """Waits that follow each other with nothing between and are chosen alike, two or more: the uppermost first."""
     statements = graph.statements
@@ -64,7 +64,7 @@ def marks_together(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mar
     return kept
 
 
-def parts_of(graph: Graph, layout: Layout, node: int) -> list[int]:
+def parts_of(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
     """The statements that a composite's row stands for in the layer that is shown, in program order."""
     origin = layout.blocks.origin[layout.nodes.block[node]]
     here = (layout.node_of == node) & ~layout.hidden & (graph.statements.origin == origin)
@@ -80,7 +80,7 @@ def composite_key(graph: Graph, origin: int) -> str:
     return f"composite:{graph.origins[origin].id}"
 
 
-def composites_of(graph: Graph, index: Index, marks: Sequence[Mark], fold: Fold) -> list[tuple[int, ...]]:
+def composites_of(graph: Graph, index: GraphIndex, marks: Sequence[Mark], fold: Fold) -> list[tuple[int, ...]]:
     """What one statement of the program, such as scaled dot-product attention, was made into: the uppermost first.
 
     Forward and backward are groups of their own. Where something is fused or carries a mark, each statement is shown;

@@ -14,7 +14,7 @@ from workbench.core.graph import Graph, layer_of
 from workbench.core.lever import Site
 from workbench.ui.graph.arcs import ArcTable
 from workbench.ui.graph.layout_arrays import Ints
-from workbench.ui.graph.site_anchors import Index, Mark
+from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 type _Signature = tuple[tuple[str, object, object, object], ...]
 """Per block of a layer its symbol, statements, arcs and marks: what has to be the same for layers to be folded."""
@@ -62,7 +62,7 @@ class Fold:
         ]
 
 
-def _spans(graph: Graph, index: Index) -> list[Span]:
+def _spans(graph: Graph, index: GraphIndex) -> list[Span]:
     blocks = np.unique(index.block[index.shown]).tolist()
     found = itertools.groupby(blocks, lambda block: layer_of(graph.origins[block - 1].scope) if block else "")
     return [Span(layer, tuple(of_layer)) for layer, of_layer in found]
@@ -135,7 +135,7 @@ def _without_digits(name: str) -> str:
     return _DIGITS.sub("", name)
 
 
-def _statements_by_block(graph: Graph, index: Index) -> list[bytes]:
+def _statements_by_block(graph: Graph, index: GraphIndex) -> list[bytes]:
     """Per block the names without numbers and the sides of its statements, the same bytes where these are the same."""
     each, which = graph.statements.names
     numbers: dict[str, int] = {}
@@ -152,7 +152,7 @@ def _statements_by_block(graph: Graph, index: Index) -> list[bytes]:
 
 def fold_of(
     graph: Graph,
-    index: Index,
+    index: GraphIndex,
     sites: Sequence[Site],
     arcs: ArcTable,
     marks: list[Mark],

@@ -16,7 +16,7 @@ from workbench.ui.graph import collective_lanes
 from workbench.ui.graph import layout as u_layout
 from workbench.ui.graph.composite_rows import composite_key
 from workbench.ui.graph.fold_layers import LOOP
-from workbench.ui.graph.layout_arrays import Layout
+from workbench.ui.graph.layout_arrays import GraphLayout
 from workbench.ui.graph.node_names import node_ids
 from workbench.ui.graph.payload import packed, payload
 from workbench.ui.graph.site_anchors import style_of
@@ -25,21 +25,21 @@ from workbench.util.last_call_cache import Remembered
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
+class DrawnGraph:
     """A graph with its sites as it is drawn now; replaced as a whole.
 
     Attributes
     ----------
     graph : Graph
     sites : tuple of Site
-    layout : Layout
+    layout : GraphLayout
     node_ids : list of str
         Per node; see `workbench.ui.graph.node_names.node_ids`.
     """
 
     graph: Graph
     sites: tuple[Site, ...]
-    layout: Layout
+    layout: GraphLayout
     node_ids: list[str]
 
     @functools.cached_property
@@ -122,7 +122,7 @@ class GraphView(Answering):
         self._unpacks = True
         self._kept: dict[str, float] = {}
         self._remembered = Remembered()
-        self.shown: Shown | None = None
+        self.shown: DrawnGraph | None = None
         self.on_msg(self._receive)
 
     def show(self, graph: Graph, sites: Sequence[Site]) -> None:
@@ -139,7 +139,7 @@ class GraphView(Answering):
         )
         blocks = zip(layout.blocks.origin.tolist(), layout.blocks.height.tolist(), strict=True)
         self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
-        self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
+        self.shown = DrawnGraph(graph, sites, layout, node_ids(graph, layout, sites))
         drawn = payload(graph, layout, sites, self.shown.node_ids, remembered=self._remembered)
         self.data = packed(drawn) if self._unpacks else drawn
 
@@ -166,7 +166,7 @@ class GraphView(Answering):
                 self.reveal(id)
 
     @property
-    def layout_shown(self) -> Layout | None:
+    def layout_shown(self) -> GraphLayout | None:
         """Where everything is drawn; None before there is a graph."""
         return None if self.shown is None else self.shown.layout
 

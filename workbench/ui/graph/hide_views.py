@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from workbench.core.graph import Graph, Kind, Ragged, StatementFlag
 from workbench.ui.graph.layout_arrays import Ints
-from workbench.ui.graph.site_anchors import Arc, Index, Mark
+from workbench.ui.graph.site_anchors import Arc, GraphIndex, Mark
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenViews:
     """Which views are left out, and what stands for each.
 
     Attributes
@@ -42,7 +42,7 @@ def views_of(graph: Graph) -> NDArray[np.bool_]:
     return np.asarray(~headed & views & (statements.kind == Kind.OP))
 
 
-def hide(graph: Graph, index: Index, ghosts: NDArray[np.int32], layers: Sequence[str]) -> Hidden:
+def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Sequence[str]) -> HiddenViews:
     """Choose what stands for each view.
 
     It is the statement that makes what is viewed, else the first that reads the view, of the same side and layer. A
@@ -51,7 +51,7 @@ def hide(graph: Graph, index: Index, ghosts: NDArray[np.int32], layers: Sequence
     Parameters
     ----------
     graph : Graph
-    index : Index
+    index : GraphIndex
     ghosts : int32
         Blocks that ghosts stand in.
     layers : sequence of str
@@ -98,7 +98,7 @@ def hide(graph: Graph, index: Index, ghosts: NDArray[np.int32], layers: Sequence
                 stand_in[row] = search(row)
     stands = np.full(len(statements), -1, np.int32)
     stands[rows] = list(stand_in.values())
-    return Hidden(stands)
+    return HiddenViews(stands)
 
 
 def _listed(rows: Ragged) -> Iterator[list[int]]:
@@ -106,12 +106,12 @@ def _listed(rows: Ragged) -> Iterator[list[int]]:
     return (items[start:stop] for start, stop in itertools.pairwise(rows.offsets.tolist()))
 
 
-def without(index: Index, hidden: Hidden) -> Index:
+def without(index: GraphIndex, hidden: HiddenViews) -> GraphIndex:
     """The index with what is hidden no longer shown."""
     return replace(index, shown=index.shown & ~hidden.rows)
 
 
-def arcs_through(graph: Graph, index: Index, arcs: Sequence[Arc], hidden: Hidden) -> list[Arc]:
+def arcs_through(graph: Graph, index: GraphIndex, arcs: Sequence[Arc], hidden: HiddenViews) -> list[Arc]:
     """Arcs that end at views end at what reads them, or at what stands for them."""
     stand_in: list[int] = hidden.stand_in.tolist()
 
@@ -133,7 +133,7 @@ def arcs_through(graph: Graph, index: Index, arcs: Sequence[Arc], hidden: Hidden
     return moved
 
 
-def marks_through(index: Index, marks: Sequence[Mark], hidden: Hidden) -> list[Mark]:
+def marks_through(index: GraphIndex, marks: Sequence[Mark], hidden: HiddenViews) -> list[Mark]:
     """Marks on views stand on what stands for these."""
     stand_in, blocks = hidden.stand_in.tolist(), index.blocks
     return [

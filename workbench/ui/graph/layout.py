@@ -20,7 +20,7 @@ from workbench.core.lever import Site
 from workbench.ui.graph.arcs import ArcTable
 from workbench.ui.graph.composite_rows import composite_key, composites_of, marks_together, moments_of, waits_key
 from workbench.ui.graph.fold_layers import Fold, fold_of, folded_marks
-from workbench.ui.graph.hide_views import Hidden, arcs_through, hide, marks_through, without
+from workbench.ui.graph.hide_views import HiddenViews, arcs_through, hide, marks_through, without
 from workbench.ui.graph.layout_arrays import (
     BLOCK_PAD,
     HEADER,
@@ -29,17 +29,17 @@ from workbench.ui.graph.layout_arrays import (
     SECTION,
     TIGHTEST,
     Arcs,
+    ArcShape,
     Blocks,
+    FusionPieces,
+    GraphLayout,
     Ints,
-    Layout,
-    Lines,
     Marks,
     Nodes,
-    Runs,
     Section,
-    Shape,
+    SourceLines,
 )
-from workbench.ui.graph.site_anchors import Arc, Index, Mark, marks_of_sites
+from workbench.ui.graph.site_anchors import Arc, GraphIndex, Mark, marks_of_sites
 from workbench.util.last_call_cache import Remembered
 
 
@@ -52,7 +52,7 @@ def compute(
     composites: bool = False,
     kept: Mapping[str, float] = MappingProxyType({}),
     remembered: Remembered | None = None,
-) -> Layout:
+) -> GraphLayout:
     """Lay out a graph.
 
     Parameters
@@ -76,10 +76,10 @@ def compute(
         Of an earlier layout, to be taken over where nothing differs. What is laid out is the same without it.
     """
     remembered = remembered or Remembered()
-    index = Index.of(graph)
+    index = GraphIndex.of(graph)
     table, lost = ArcTable.of(graph, sites, index, remembered)
     marks, unmarked = marks_of_sites(graph, sites, index, remembered)
-    hidden = Hidden(np.full(len(graph.statements), -1, np.int32))
+    hidden = HiddenViews(np.full(len(graph.statements), -1, np.int32))
     if not views:
         ghostly = table.block[table.source < 0]
         hidden = hide(graph, index, ghostly, ["", *(layer_of(origin.scope) for origin in graph.origins)])
@@ -106,7 +106,7 @@ def compute(
     )
     heights = [kept.get(block_key(graph, block - 1), 0.0) for span in fold.shown for block in span.blocks]
     nodes, blocks, sections, height = _heights(nodes, arcs, node_of, ghosts, fold, np.asarray(heights))
-    return Layout(
+    return GraphLayout(
         nodes=nodes,
         blocks=blocks,
         lines=_lines(graph, blocks, sections),
@@ -144,7 +144,7 @@ def _place_marks(marks: list[Mark], node_of: Ints) -> Marks:
 
 def _nodes(
     graph: Graph,
-    index: Index,
+    index: GraphIndex,
     fold: Fold,
     arcs: list[Arc],
     closed: list[tuple[int, ...]],
@@ -201,7 +201,7 @@ def _counted(nodes: Nodes, statements: int, closed: list[tuple[int, ...]], opene
     return found
 
 
-def _node_of(graph: Graph, nodes: Nodes, fold: Fold, closed: list[tuple[int, ...]], hidden: Hidden) -> Ints:
+def _node_of(graph: Graph, nodes: Nodes, fold: Fold, closed: list[tuple[int, ...]], hidden: HiddenViews) -> Ints:
     node_of = np.full(len(graph.statements), -1, np.int32)
     real = np.flatnonzero(nodes.statement >= 0)
     node_of[nodes.statement[real]] = real
@@ -282,7 +282,7 @@ def _heights(
     return placed, blocks, sections, float(bottom[-1] if count else HEADER) + ROW
 
 
-def _lines(graph: Graph, blocks: Blocks, sections: tuple[Section, ...]) -> Lines:
+def _lines(graph: Graph, blocks: Blocks, sections: tuple[Section, ...]) -> SourceLines:
     """Join consecutive blocks of one source line, within one layer."""
     breaks = {section.y + SECTION for section in sections}
     starts: list[int] = []
@@ -296,10 +296,10 @@ def _lines(graph: Graph, blocks: Blocks, sections: tuple[Section, ...]) -> Lines
     stop = np.append(first[1:], len(blocks)).astype(np.int32)
     y = blocks.y[first]
     end = (blocks.y + blocks.height)[stop - 1] if len(first) else y
-    return Lines(first, stop - first, y, (end - y).astype(np.float32))
+    return SourceLines(first, stop - first, y, (end - y).astype(np.float32))
 
 
-def _runs(nodes: Nodes) -> Runs:
+def _runs(nodes: Nodes) -> FusionPieces:
     """Join consecutive members of one fusion in one column."""
     order = np.lexsort((nodes.y, nodes.side))
     fusion, side = nodes.fusion[order], nodes.side[order]
@@ -310,7 +310,7 @@ def _runs(nodes: Nodes) -> Runs:
     keep = fusion[first] >= 0 if len(order) else np.zeros(0, bool)
     first, last = first[keep], last[keep[: len(last)]]
     top, bottom = order[first], order[last]
-    return Runs(
+    return FusionPieces(
         fusion=nodes.fusion[top],
         side=nodes.side[top],
         y=nodes.y[top],
@@ -344,13 +344,13 @@ def _place_arcs(
         section = None if visible else next((s for s in stands if s.y <= start < s.y + s.height), None)
         side.append(sides[source])
         if section is not None:
-            shape.append(Shape.STUB)
+            shape.append(ArcShape.STUB)
             target.append(-1)
             y1.append(section.y + section.height - BLOCK_PAD / 2)
         else:
             ends = visible or [place[t] for t in arc.targets]
             nearest = min(ends, key=lambda end: abs(middles[end] - start))
-            shape.append(Shape.CROSS if sides[nearest] != sides[source] else Shape.SIDE)
+            shape.append(ArcShape.CROSS if sides[nearest] != sides[source] else ArcShape.SIDE)
             target.append(nearest)
             y1.append(middles[nearest])
         y0.append(start)

@@ -50,7 +50,7 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 
-class Style(IntEnum):
+class ArcStyle(IntEnum):
     """How an arc is drawn, from what the plan makes of its site."""
 
     SAVED = 0
@@ -58,7 +58,7 @@ class Style(IntEnum):
     OFFLOADED = 2
 
 
-class Shape(IntEnum):
+class ArcShape(IntEnum):
     """Where an arc runs."""
 
     CROSS = 0
@@ -119,7 +119,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Lines:
+class SourceLines:
     """Consecutive blocks that come from one source line: first block, number of blocks, extent."""
 
     block: Ints
@@ -129,7 +129,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Runs:
+class FusionPieces:
     """Vertical pieces of a fusion's box: consecutive members in one column."""
 
     fusion: Ints
@@ -182,9 +182,9 @@ class Arcs:
     source, target : int32
         Node indices; -1 where the end is a folded layer's edge.
     side : int8
-        Column of a `Shape.SIDE` arc.
+        Column of a `ArcShape.SIDE` arc.
     shape, style : int8
-        `Shape` and `Style`.
+        `ArcShape` and `ArcStyle`.
     y0, y1 : float32
         Heights of its ends.
     bytes : int64
@@ -230,7 +230,7 @@ class Marks:
 
 
 @dataclass(frozen=True)
-class Layout:
+class GraphLayout:
     """Everything that is drawn. Heights are pixels at zoom 1, from the top.
 
     Attributes
@@ -245,8 +245,8 @@ class Layout:
 
     nodes: Nodes
     blocks: Blocks
-    lines: Lines
-    runs: Runs
+    lines: SourceLines
+    runs: FusionPieces
     sections: tuple[Section, ...]
     arcs: Arcs
     marks: Marks
@@ -269,7 +269,7 @@ class Columns:
     def fit(cls, width: float, lane: float = 0.0) -> Columns:
         """Share `width` among label, forward, gap and backward, with a lane beside each of the two columns.
 
-        ``graph_places.js`` computes the same.
+        ``graph_hit_test.js`` computes the same.
         """
         width = max(width, NARROWEST + 2 * lane)
         margin, space, inner = 12.0, 18.0, width - 2 * lane

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.core.graph import BACKWARD, FORWARD, Graph, layer_of
-from workbench.ui.graph.layout_arrays import Layout, Shape, Style
+from workbench.ui.graph.layout_arrays import ArcShape, ArcStyle, GraphLayout
 from workbench.ui.graph.node_names import short_name
 
 
 @dataclass(frozen=True)
-class Module:
+class ModuleSpan:
     """Consecutive blocks of one module.
 
     Attributes
@@ -48,7 +48,7 @@ class Module:
     operations: tuple[str, str]
 
 
-def modules_of(graph: Graph, layout: Layout) -> list[Module]:
+def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
     """All modules in the layout, from the top, each before those within it; one that is all of another comes as one."""
     blocks, nodes, arcs = layout.blocks, layout.nodes, layout.arcs
     scopes = [_parts(graph.origins[origin].scope) if origin >= 0 else () for origin in blocks.origin.tolist()]
@@ -58,7 +58,7 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
         side: np.bincount(nodes.block, np.where(nodes.side == side, counted, 0), len(blocks))
         for side in (FORWARD, BACKWARD)
     }
-    kept = (arcs.shape == Shape.CROSS) & (arcs.style == Style.SAVED)
+    kept = (arcs.shape == ArcShape.CROSS) & (arcs.style == ArcStyle.SAVED)
     saved = np.zeros(len(blocks), np.int64)
     np.add.at(saved, nodes.block[arcs.source[kept]], arcs.bytes[kept])
     named = functools.cache(short_name)
@@ -81,7 +81,7 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
     for first, stop, parts, depth in _spans(scopes, 0, len(scopes), 0, 0):
         layer = layer_of(".".join(parts))
         found.append(
-            Module(
+            ModuleSpan(
                 scope=".".join(parts),
                 name=(name := ".".join(parts[1:] if layer else parts)),
                 short=name or ".".join(layer.split(".")[-2:]),

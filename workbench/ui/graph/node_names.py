@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.core.graph import Graph
 from workbench.core.lever import Site
-from workbench.ui.graph.layout_arrays import Layout
+from workbench.ui.graph.layout_arrays import GraphLayout
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -20,7 +20,7 @@ def short_name(name: str) -> str:
     return short or name
 
 
-def node_ids(graph: Graph, layout: Layout, sites: Sequence[Site]) -> list[str]:
+def node_ids(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> list[str]:
     """Names of the nodes that last while choices change: by the value made, for statements have no names.
 
     Returns

@@ -17,8 +17,8 @@ from workbench.summary import human_bytes, human_shape
 from workbench.ui.graph import collective_lanes
 from workbench.ui.graph.composite_rows import parts_of
 from workbench.ui.graph.hide_views import views_of
-from workbench.ui.graph.layout_arrays import Layout, Style
-from workbench.ui.graph.module_labels import Module, modules_of
+from workbench.ui.graph.layout_arrays import ArcStyle, GraphLayout
+from workbench.ui.graph.module_labels import ModuleSpan, modules_of
 from workbench.ui.graph.node_names import next_option, node_ids, short_name
 from workbench.util.last_call_cache import Remembered
 
@@ -27,8 +27,8 @@ HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT, COMPOSITE = 1, 2, 4, 8,
 CHANGED, FIXED = 1, 2
 """Bits of a mark's state: chosen otherwise than stock, and with nothing else legal."""
 
-_VERBS = {Style.SAVED: "saved for the backward", Style.RECOMPUTED: "recomputed in the backward"}
-_VERBS[Style.OFFLOADED] = "kept on the CPU until the backward"
+_VERBS = {ArcStyle.SAVED: "saved for the backward", ArcStyle.RECOMPUTED: "recomputed in the backward"}
+_VERBS[ArcStyle.OFFLOADED] = "kept on the CPU until the backward"
 
 
 class Strings(dict[str, int]):
@@ -43,7 +43,7 @@ class Strings(dict[str, int]):
 
 def payload(
     graph: Graph,
-    layout: Layout,
+    layout: GraphLayout,
     sites: Sequence[Site],
     ids: Sequence[str] | None = None,
     *,
@@ -55,7 +55,7 @@ def payload(
     Parameters
     ----------
     graph : Graph
-    layout : Layout
+    layout : GraphLayout
         Of the graph and its sites.
     sites : sequence of Site
     ids : sequence of str, optional
@@ -173,7 +173,7 @@ _LEVEL = 1
 """Of compression: the next ones take several times as long for a tenth less."""
 
 
-def _module_columns(modules: Sequence[Module], strings: Strings) -> dict[str, NDArray[Any]]:
+def _module_columns(modules: Sequence[ModuleSpan], strings: Strings) -> dict[str, NDArray[Any]]:
     return {
         "y": np.asarray([module.y for module in modules], np.float32),
         "height": np.asarray([module.height for module in modules], np.float32),
@@ -204,7 +204,7 @@ def _value_words(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> lis
 
 
 def _node_columns(
-    graph: Graph, layout: Layout, sites: Sequence[Site], strings: Strings, remembered: Remembered
+    graph: Graph, layout: GraphLayout, sites: Sequence[Site], strings: Strings, remembered: Remembered
 ) -> dict[str, NDArray[Any]]:
     nodes, statements, values = layout.nodes, graph.statements, graph.values
     rows, waits, parts = nodes.statement.tolist(), nodes.waits.tolist(), nodes.parts.tolist()
@@ -300,7 +300,7 @@ def _about(graph: Graph, origin: int) -> str:
     return f"{where}\n{source.text}" if source.text else where
 
 
-def _node_flags(graph: Graph, layout: Layout) -> NDArray[np.uint8]:
+def _node_flags(graph: Graph, layout: GraphLayout) -> NDArray[np.uint8]:
     """Per node what the canvas marks it with."""
     nodes, statements = layout.nodes, graph.statements
     if not len(statements):
@@ -323,7 +323,7 @@ def _node_flags(graph: Graph, layout: Layout) -> NDArray[np.uint8]:
     return np.where(nodes.statement < 0, GHOST, flags).astype(np.uint8)
 
 
-def _line_columns(graph: Graph, layout: Layout, strings: Strings) -> dict[str, NDArray[Any]]:
+def _line_columns(graph: Graph, layout: GraphLayout, strings: Strings) -> dict[str, NDArray[Any]]:
     text, place, short = [], [], []
     for block, count in zip(layout.lines.block.tolist(), layout.lines.count.tolist(), strict=True):
         origin = int(layout.blocks.origin[block])
@@ -369,7 +369,7 @@ def _bar_tip(bars: collective_lanes.Bars, sites: Sequence[Site], groups: Sequenc
     )
 
 
-def _arc_label(layout: Layout, arc: int) -> str:
+def _arc_label(layout: GraphLayout, arc: int) -> str:
     count = len(layout.arcs.peers[arc])
     return human_bytes(int(layout.arcs.bytes[arc])) + (f" × {count}" if count > 1 else "")
 
@@ -378,13 +378,15 @@ def _mark_state(site: Site) -> int:
     return CHANGED * (site.choice != site.default) | FIXED * (next_option(site) is None)
 
 
-def _mark_tip(layout: Layout, sites: Sequence[Site], mark: int, acts: bool) -> str:
+def _mark_tip(layout: GraphLayout, sites: Sequence[Site], mark: int, acts: bool) -> str:
     site = sites[layout.marks.site[mark]]
     what = "waits" if layout.nodes.waits[layout.marks.node[mark]] > 1 else "layers"
-    return "\n".join([site.label, *_told(site), *(_turning(site, len(layout.marks.peers[mark]), what) if acts else ())])
+    return "\n".join(
+        [site.label, *_site_state(site), *(_turning(site, len(layout.marks.peers[mark]), what) if acts else ())]
+    )
 
 
-def _told(site: Site) -> list[str]:
+def _site_state(site: Site) -> list[str]:
     """A site's choice, what came of it, and what is refused there."""
     outcome = f" (now {site.outcome})" if site.outcome and site.outcome != site.choice else ""
     return [f"{site.lever}: {site.choice}{outcome}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
@@ -396,25 +398,27 @@ def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
     return [f"click: {turning}" + (f" in all {count} {what}" if count > 1 else "")] if turning else []
 
 
-def _arc_tips(graph: Graph, layout: Layout, sites: Sequence[Site], remembered: Remembered, *, acts: bool) -> list[str]:
+def _arc_tips(
+    graph: Graph, layout: GraphLayout, sites: Sequence[Site], remembered: Remembered, *, acts: bool
+) -> list[str]:
     """Per arc what it carries, what becomes of that, and what has been and can be chosen."""
     arcs = layout.arcs
     numbers = [number for of_arc in arcs.sites for number in of_arc]
-    told = iter(remembered.each(_told, [sites[number] for number in numbers]))
+    told = iter(remembered.each(_site_state, [sites[number] for number in numbers]))
     words = remembered.of(_value_words, graph.values.name, graph.values.shape)
     tips = []
     for arc, (of_arc, style) in enumerate(zip(arcs.sites, arcs.style.tolist(), strict=True)):
         first = sites[of_arc[0]]
         value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
         shape = "" if value is None else f" {words[value][0]}"
-        rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}", _VERBS[Style(style)]]
+        rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}", _VERBS[ArcStyle(style)]]
         for _ in of_arc:
             rows.extend(next(told))
         tips.append("\n".join([*rows, *(_turning(first, len(arcs.peers[arc])) if acts else ())]))
     return tips
 
 
-def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
+def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
     """Pairs of nodes: who makes a value and who reads it."""
     inputs = graph.statements.inputs
     reader = np.repeat(np.arange(len(graph.statements)), np.diff(inputs.offsets))
@@ -436,7 +440,7 @@ def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
     return {"source": source.astype(np.int32), "target": target.astype(np.int32)}
 
 
-def _aliases(layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
+def _aliases(layout: GraphLayout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
     """Sites that an arc or a mark shows beside its first one: further levers' and those of layers folded into it."""
     numbers: list[int] = []
     counts = []

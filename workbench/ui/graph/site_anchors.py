@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, Origin
 from workbench.core.lever import Site
-from workbench.ui.graph.layout_arrays import Ints, Style
+from workbench.ui.graph.layout_arrays import ArcStyle, Ints
 from workbench.util.last_call_cache import Remembered
 
 SAVED = "saved"
@@ -30,7 +30,7 @@ _HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
 
 
 @dataclass(frozen=True)
-class Index:
+class GraphIndex:
     """Look-ups over the graph's tables. Blocks are numbered by origin plus one; 0 is what has no origin at all."""
 
     shown: NDArray[np.bool_]
@@ -41,7 +41,7 @@ class Index:
     readers: Ints
 
     @classmethod
-    def of(cls, graph: Graph) -> Index:
+    def of(cls, graph: Graph) -> GraphIndex:
         """Index a graph."""
         statements = graph.statements
         shown = ~np.isin(statements.kind, _HIDDEN)
@@ -104,7 +104,7 @@ class Arc(NamedTuple):
     source: int
     block: int
     targets: tuple[int, ...]
-    style: Style
+    style: ArcStyle
     bytes: int
     peers: tuple[int, ...] = ()
 
@@ -118,12 +118,12 @@ class Mark(NamedTuple):
     peers: tuple[int, ...] = ()
 
 
-def style_of(site: Site) -> Style:
+def style_of(site: Site) -> ArcStyle:
     """How the arc of a site is drawn."""
-    return _STYLES.get(site.outcome or site.choice, Style.SAVED)
+    return _STYLES.get(site.outcome or site.choice, ArcStyle.SAVED)
 
 
-_STYLES = {"recompute": Style.RECOMPUTED, "offload": Style.OFFLOADED}
+_STYLES = {"recompute": ArcStyle.RECOMPUTED, "offload": ArcStyle.OFFLOADED}
 
 
 def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
@@ -143,7 +143,7 @@ def place_in(site: Site) -> str:
     return site.id.partition(":")[2]
 
 
-class _Place(NamedTuple):
+class _MarkPlace(NamedTuple):
     """Where a mark may stand, in whatever order statements come.
 
     Attributes
@@ -162,10 +162,12 @@ class _Place(NamedTuple):
     values: tuple[int, ...]
 
 
-def _place_of(site: Site, value_index: Mapping[str, int], numbers: Mapping[str, int]) -> _Place:
+def _place_of(site: Site, value_index: Mapping[str, int], numbers: Mapping[str, int]) -> _MarkPlace:
     place = place_in(site)
     values = tuple([value_index[name] for name in site.values if name in value_index])
-    return _Place(bool(site.values or place), numbers.get(place, -1), numbers.get(place.partition("!")[0], -1), values)
+    return _MarkPlace(
+        bool(site.values or place), numbers.get(place, -1), numbers.get(place.partition("!")[0], -1), values
+    )
 
 
 def origin_numbers(origins: Sequence[Origin]) -> dict[str, int]:
@@ -174,7 +176,7 @@ def origin_numbers(origins: Sequence[Origin]) -> dict[str, int]:
 
 
 def marks_of_sites(
-    graph: Graph, sites: Sequence[Site], index: Index, remembered: Remembered | None = None
+    graph: Graph, sites: Sequence[Site], index: GraphIndex, remembered: Remembered | None = None
 ) -> tuple[list[Mark], list[int]]:
     """Marks of the sites that are not arcs; those about nothing that is shown come second."""
     marks: list[Mark] = []

@@ -12,7 +12,7 @@ from workbench.summary import human_bytes, human_shape
 from workbench.ui.graph import collective_lanes
 from workbench.ui.graph import layout as u_layout
 from workbench.ui.graph.fold_layers import LOOP
-from workbench.ui.graph.layout_arrays import HEADER, SECTION, Columns, Layout, Shape, Style
+from workbench.ui.graph.layout_arrays import HEADER, SECTION, ArcShape, ArcStyle, Columns, GraphLayout
 from workbench.ui.graph.node_names import short_name
 
 MAX_HEIGHT = 2400
@@ -26,8 +26,12 @@ _FILL, _STROKE, _INK, _SOFT = (
     ("#16406f", "#703510"),
     ("#4a6484", "#855a3d"),
 )
-_ARC = {Style.SAVED: "#267044", Style.RECOMPUTED: "#b04a00", Style.OFFLOADED: "#0b6b85"}
-_DASH = {Style.SAVED: "", Style.RECOMPUTED: ' stroke-dasharray="6 4"', Style.OFFLOADED: ' stroke-dasharray="1.5 4"'}
+_ARC = {ArcStyle.SAVED: "#267044", ArcStyle.RECOMPUTED: "#b04a00", ArcStyle.OFFLOADED: "#0b6b85"}
+_DASH = {
+    ArcStyle.SAVED: "",
+    ArcStyle.RECOMPUTED: ' stroke-dasharray="6 4"',
+    ArcStyle.OFFLOADED: ' stroke-dasharray="1.5 4"',
+}
 _OF_GROUP = ("", ' stroke-dasharray="6 3"', ' stroke-dasharray="2 3"', ' stroke-dasharray="9 3 2 3"')
 _FUSION = "#8b6fd0"
 INK, MUTED, _HAIR, _RULE = "#1f2328", "#59636e", "#e6e9ed", "#d0d7de"
@@ -127,7 +131,7 @@ def rule(x: float, y: float, width: float, height: float) -> str:
     return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{_HAIR}"/>'
 
 
-def arc_sample(style: Style) -> str:
+def arc_sample(style: ArcStyle) -> str:
     """A short line as arcs of a style are drawn, 28 pixels long."""
     return f'<path d="M0 0H28" fill="none" stroke="{_ARC[style]}" stroke-width="2.5"{_DASH[style]}/>'
 
@@ -139,7 +143,7 @@ def fusion_sample() -> str:
 
 def ghost_sample() -> str:
     """A small box as a value is drawn that the forward does not make any more."""
-    ink = _ARC[Style.RECOMPUTED]
+    ink = _ARC[ArcStyle.RECOMPUTED]
     return f'<rect y="-6" width="28" height="12" rx="3" fill="none" stroke="{ink}" stroke-dasharray="4 3"/>'
 
 
@@ -149,7 +153,7 @@ def bar_sample() -> str:
 
 
 def _bar(issue: tuple[float, float], wait: tuple[float, float], group: int) -> str:
-    ink, (x0, y0), (x1, y1) = _ARC[Style.OFFLOADED], issue, wait
+    ink, (x0, y0), (x1, y1) = _ARC[ArcStyle.OFFLOADED], issue, wait
     dash = _OF_GROUP[max(group, 0) % len(_OF_GROUP)]
     end = f'r="3.5" stroke="{ink}" stroke-width="1.5"'
     return (
@@ -184,7 +188,7 @@ def _heads(columns: Columns) -> list[str]:
     ]
 
 
-def _lines(graph: Graph, layout: Layout, columns: Columns, limit: float) -> list[str]:
+def _lines(graph: Graph, layout: GraphLayout, columns: Columns, limit: float) -> list[str]:
     parts = []
     left, right = columns.label
     for block, y, height in zip(
@@ -205,7 +209,7 @@ def _lines(graph: Graph, layout: Layout, columns: Columns, limit: float) -> list
     return parts
 
 
-def _sections(layout: Layout, columns: Columns, limit: float) -> list[str]:
+def _sections(layout: GraphLayout, columns: Columns, limit: float) -> list[str]:
     parts = []
     for section in layout.sections:
         if section.y > limit:
@@ -221,7 +225,7 @@ def _sections(layout: Layout, columns: Columns, limit: float) -> list[str]:
     return parts
 
 
-def _runs(layout: Layout, columns: Columns, limit: float) -> list[str]:
+def _runs(layout: GraphLayout, columns: Columns, limit: float) -> list[str]:
     parts = []
     sides = (columns.forward, columns.backward)
     for side, y, height in zip(
@@ -237,22 +241,22 @@ def _runs(layout: Layout, columns: Columns, limit: float) -> list[str]:
     return parts
 
 
-def _arcs(layout: Layout, columns: Columns, limit: float) -> list[str]:
+def _arcs(layout: GraphLayout, columns: Columns, limit: float) -> list[str]:
     arcs = layout.arcs
     curves, labels = [], []
     most = float(arcs.bytes.max(initial=1))
     for i in range(len(arcs)):
-        y0, y1, style = float(arcs.y0[i]), float(arcs.y1[i]), Style(int(arcs.style[i]))
+        y0, y1, style = float(arcs.y0[i]), float(arcs.y1[i]), ArcStyle(int(arcs.style[i]))
         if min(y0, y1) > limit:
             continue
         color, thick = _ARC[style], 1 + 3 * (float(arcs.bytes[i]) / most) ** 0.5
         x0, x1 = columns.forward[1], columns.backward[0]
-        if arcs.shape[i] == Shape.SIDE:
+        if arcs.shape[i] == ArcShape.SIDE:
             forward = arcs.side[i] == 0
             x = x0 if forward else x1
             out = x + min(46.0, 20 + abs(y1 - y0) * 0.12) * (1 if forward else -1)
             path, thick = f"M{x:g} {y0:g}C{out:g} {y0:g} {out:g} {y1:g} {x:g} {y1:g}", 1.25
-            color = _FUSION if style is Style.SAVED else color
+            color = _FUSION if style is ArcStyle.SAVED else color
         else:
             middle = (x0 + x1) / 2
             path = f"M{x0:g} {y0:g}C{middle:g} {y0:g} {middle:g} {y1:g} {x1:g} {y1:g}"
@@ -266,7 +270,7 @@ def _arcs(layout: Layout, columns: Columns, limit: float) -> list[str]:
     return curves + labels
 
 
-def _nodes(graph: Graph, sites: Sequence[Site], layout: Layout, columns: Columns, limit: float) -> list[str]:
+def _nodes(graph: Graph, sites: Sequence[Site], layout: GraphLayout, columns: Columns, limit: float) -> list[str]:
     parts = []
     nodes, sides = layout.nodes, (columns.forward, columns.backward)
     for i, statement in enumerate(nodes.statement.tolist()):
@@ -277,8 +281,8 @@ def _nodes(graph: Graph, sites: Sequence[Site], layout: Layout, columns: Columns
         middle = y + height / 2
         if statement < 0:
             name = sites[int(nodes.ghost[i])].values[0]
-            box = f'fill="none" stroke="{_ARC[Style.RECOMPUTED]}" stroke-dasharray="4 3"'
-            ink, detail = _ARC[Style.RECOMPUTED], ""
+            box = f'fill="none" stroke="{_ARC[ArcStyle.RECOMPUTED]}" stroke-dasharray="4 3"'
+            ink, detail = _ARC[ArcStyle.RECOMPUTED], ""
         else:
             name = short_name(graph.statements.name[statement])
             if nodes.heading[i]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.bench.report.comparison import Side, SideBySide, of_plan, of_run, side_by_side, unlike
+from workbench.bench.report.comparison import ColumnState, SideBySide, of_plan, of_run, side_by_side, unlike
 from workbench.errors import RunError, WorkbenchError
 from workbench.runs.process import run_control, run_store
 from workbench.ui.tabs import compared_page
@@ -22,7 +22,7 @@ MOST_ROWS = 400
 """Statements that the app lists; a page has all."""
 
 
-class Beside:
+class ComparePanel:
     """What can be put side by side with the runs of a bench, and what was.
 
     Parameters
@@ -97,7 +97,7 @@ class Beside:
             raise RunError(f"the plan {key} is kept no longer: tick another")
         return self._bench.plan_with(self._kept[key])
 
-    def _measured(self, name: str, run: Run) -> Side:
+    def _measured(self, name: str, run: Run) -> ColumnState:
         choices = run_store.choices_of(run)
         try:
             plan = None if choices is None else self._bench.plan_with(choices)

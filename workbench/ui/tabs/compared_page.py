@@ -11,7 +11,7 @@ from workbench.summary import human_bytes
 from workbench.ui.widgets.panel import PAGE
 
 if TYPE_CHECKING:
-    from workbench.bench.report.comparison import Row, SideBySide, Statement
+    from workbench.bench.report.comparison import ComparisonRow, SideBySide, Statement
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -46,7 +46,7 @@ def page(found: SideBySide) -> str:
 """
 
 
-def _table(found: SideBySide, rows: Sequence[tuple[str, ...]], marks: tuple[Row, ...]) -> str:
+def _table(found: SideBySide, rows: Sequence[tuple[str, ...]], marks: tuple[ComparisonRow, ...]) -> str:
     heads, *body = rows
     lines = []
     for cells, row in zip(body, marks, strict=True):
@@ -95,7 +95,7 @@ def content(found: SideBySide, *, most_rows: int) -> dict[str, Any]:
         for title, (heads, *rows) in found.tables().items()
         if title in marks
     ]
-    steps = Steps.of(found) if found.statements else None
+    steps = AlignedStatements.of(found) if found.statements else None
     return {
         "names": [column.name for column in found.columns],
         "base": found.base,
@@ -106,7 +106,7 @@ def content(found: SideBySide, *, most_rows: int) -> dict[str, Any]:
     }
 
 
-def _marks(found: SideBySide, row: Row) -> list[str]:
+def _marks(found: SideBySide, row: ComparisonRow) -> list[str]:
     return [_mark(found, i, differs) for i, differs in enumerate(row.differs)]
 
 
@@ -120,7 +120,7 @@ def _runs(found: SideBySide) -> dict[str, Any] | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class AlignedStatement:
     """A statement in one plan: where it stands, and what is alive inside it, as a share of the most of all."""
 
     place: str
@@ -130,15 +130,15 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class AlignedStatements:
     """Statements of any plan in step, as they are drawn: a row has the same statement in each plan."""
 
     heads: tuple[str, ...]
-    rows: tuple[tuple[Row, tuple[Step, ...]], ...]
+    rows: tuple[tuple[ComparisonRow, tuple[AlignedStatement, ...]], ...]
     words: str
 
     @classmethod
-    def of(cls, found: SideBySide) -> Steps:
+    def of(cls, found: SideBySide) -> AlignedStatements:
         """The statements of the columns that have some."""
         of = [i for i, column in enumerate(found.columns) if column.statements is not None]
         most = max(one.peak_bytes for i in of for one in found.columns[i].statements or ())
@@ -174,18 +174,18 @@ class Steps:
         }
 
 
-def _step(value: Statement | None, text: str, most: int, mark: str) -> Step:
+def _step(value: Statement | None, text: str, most: int, mark: str) -> AlignedStatement:
     if value is None:
-        return Step("–", 0.0, "", mark)
+        return AlignedStatement("–", 0.0, "", mark)
     place, _, moved = text.partition(" ")
-    return Step(
+    return AlignedStatement(
         place, round(100 * value.peak_bytes / max(most, 1), 1), f"{human_bytes(value.peak_bytes)} {moved}", mark
     )
 
 
 def _steps(found: SideBySide) -> str:
     """A row for each statement of any plan, with its place in each and what is alive inside it."""
-    steps = Steps.of(found)
+    steps = AlignedStatements.of(found)
     lines = []
     for row, cells in steps.rows:
         drawn = "".join(f"<td class='{step.mark}'>{_drawn(step)}</td>" for step in cells)
@@ -202,7 +202,7 @@ def _steps(found: SideBySide) -> str:
     )
 
 
-def _drawn(step: Step) -> str:
+def _drawn(step: AlignedStatement) -> str:
     at = f"<span class='wb-at'>{step.place}</span>"
     if not step.text:
         return at

@@ -30,7 +30,7 @@ class CompileTab(Panel):
         Why there will be none, and what to do.
     """
 
-    _esm = esm("compile")
+    _esm = esm("compile_tab")
 
     def __init__(self, cannot_run: str = "", **traits: Any) -> None:
         super().__init__(content={**Waterfall().content(), "cannot_run": cannot_run}, **traits)

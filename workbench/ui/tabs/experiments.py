@@ -13,7 +13,7 @@ from workbench.runs.log import event_log, untrusted_files
 from workbench.runs.process import request, run_control, run_store
 from workbench.runs.sweep.compare import Difference, compare
 from workbench.summary import human_bytes, human_seconds, human_share
-from workbench.ui.tabs.compare_panel import Beside
+from workbench.ui.tabs.compare_panel import ComparePanel
 from workbench.ui.widgets.panel import PAGE, Panel, esm
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Experiments(Panel):
         cannot_run: str = "",
         **traits: Any,
     ) -> None:
-        self._beside = None if bench is None else Beside(bench)
+        self._beside = None if bench is None else ComparePanel(bench)
         plans = [] if self._beside is None else self._beside.plans()
         content = {"rows": [], "unreadable": [], "loading": True, "plans": plans, "cannot_run": cannot_run}
         super().__init__(self._receive, content=content, **traits)
@@ -112,7 +112,7 @@ class Experiments(Panel):
     def _row(self, folder: Path) -> dict[str, Any] | None:
         """The row of a folder's run; None where it is of another program."""
         # Before it is read: a row that was read while the run was given another name, or wrote on, is then read again.
-        written = untrusted_files.written(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
+        written = untrusted_files.modified_times(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
         known_written, known = self._known.get(folder, (None, None))
         if known_written == written:
             return known
@@ -142,7 +142,7 @@ class Experiments(Panel):
             self._act(act)
             self.refresh()
 
-    def _receive_beside(self, beside: Beside, message: dict[str, Any]) -> None:
+    def _receive_beside(self, beside: ComparePanel, message: dict[str, Any]) -> None:
         if message["type"] == "beside":
             plans, runs, base = message["plans"], message["runs"], message.get("base", "")
             self._show(busy="Putting them side by side…", written=None)
@@ -203,7 +203,7 @@ def _compared(one: Difference) -> dict[str, str]:
     }
 
 
-def _beside(name: str, other: dict[str, Any]) -> str:
+def _variant_text(name: str, other: dict[str, Any]) -> str:
     """What was timed interleaved with a run, in a few words."""
     if other["verdict"] == "noise":
         return f"{name}: no difference beyond noise"
@@ -228,7 +228,7 @@ def run_row(run: Run) -> dict[str, Any]:
         "off": off,
         "compile": human_seconds(run.compile_s) if run.compile_s is not None else "",
         "step": human_seconds(run.step_s) if run.step_s is not None else "",
-        "against": [_beside(name, other) for name, other in run.against.items()],
+        "against": [_variant_text(name, other) for name, other in run.against.items()],
         "accuracy": "" if accuracy is None else ("ok" if accuracy.ok else "differs"),
         "state": run.state,
         "error": run.error or "",

@@ -24,7 +24,7 @@ from workbench.ui.widgets.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, pain
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.bench.fit.fit_result import Fit
-    from workbench.bench.fit.pareto_curve import Curve, CurvePoint, Line
+    from workbench.bench.fit.pareto_curve import Curve, CurvePoint, FractionalCurve
 
 _LABEL = "plans"
 _ROOM = 0.12
@@ -225,7 +225,7 @@ def fit_content(fit: Fit) -> dict[str, Any]:
 class FitPanel(Panel):
     """The field, the slider, the progress and the reasons."""
 
-    _esm = esm("fit")
+    _esm = esm("fit_tab")
 
 
 class CurvePlot(Panel):
@@ -258,7 +258,7 @@ class CurvePlot(Panel):
 
     def show(
         self,
-        lines: Sequence[Line],
+        lines: Sequence[FractionalCurve],
         now: tuple[int, float] | None,
         measured: Sequence[tuple[str, int, float]],
         machine: str,

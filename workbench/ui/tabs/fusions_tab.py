@@ -19,7 +19,7 @@ from workbench.ui.widgets.panel import Panel, esm
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.bench.fit.cut_search import Cut, Cuts
-    from workbench.bench.fit.cut_search_task import Weighing
+    from workbench.bench.fit.cut_search_task import CutSearchTask
     from workbench.compiler.api import Plan
 
 
@@ -39,7 +39,7 @@ class Fusions(Panel):
         Shows one line.
     """
 
-    _esm = esm("fusions")
+    _esm = esm("fusions_tab")
     selected = traitlets.Unicode("").tag(sync=True)
     cuts = traitlets.Dict().tag(sync=True)
 
@@ -52,10 +52,10 @@ class Fusions(Panel):
     ) -> None:
         super().__init__(self._receive)
         self._bench, self._in_background, self._on_message, self._say = bench, in_background, on_message, say
-        self._weighing: Weighing | None = None
-        self._former: Weighing | None = None
+        self._weighing: CutSearchTask | None = None
+        self._former: CutSearchTask | None = None
         """The last with a table, shown where a newer one fails before it has one."""
-        self._told: Weighing | None = None
+        self._told: CutSearchTask | None = None
         self._lock = threading.RLock()
 
     def show_plan(self, ids: Sequence[str], compiled_s: Mapping[str, float]) -> None:
@@ -89,7 +89,7 @@ class Fusions(Panel):
         weighing.observe(lambda: self._go_on(weighing))
         self._go_on(weighing)
 
-    def _go_on(self, weighing: Weighing) -> None:
+    def _go_on(self, weighing: CutSearchTask) -> None:
         """Show how far it is; once it is done, say so."""
         with self._lock:
             if weighing is not self._weighing:
@@ -130,7 +130,9 @@ class Fusions(Panel):
         self._bench.choose_found(choices)
 
 
-def cuts_content(weighing: Weighing | None, choices: Mapping[str, str], table: Cuts | None = None) -> dict[str, Any]:
+def cuts_content(
+    weighing: CutSearchTask | None, choices: Mapping[str, str], table: Cuts | None = None
+) -> dict[str, Any]:
     """What the tab shows of cuts: how far it is; then columns, and rows with what is in force marked."""
     if weighing is None:
         return {"state": "", "done": 0, "most": 0, "said": "", "heads": [], "rows": []}

@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from workbench.core.graph import BACKWARD
 from workbench.summary import human_bytes
-from workbench.ui.widgets.downsample import Curve, in_sight
+from workbench.ui.widgets.downsample import SampledCurve, in_sight
 from workbench.ui.widgets.panel import Panel, esm
 from workbench.ui.widgets.plotting import BYTE_TICKS, BYTES_IN_WORDS, DARK, LIBRARY, LIGHT, paint
 
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan
     from workbench.runs.process.run_control import Run
-    from workbench.ui.controls.figure_strip import Against
+    from workbench.ui.controls.figure_strip import Baseline
 
 _HEADROOM = 1.6
 """Room for the peak's label above the curves."""
@@ -70,7 +70,7 @@ class MemoryTab(Panel):
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(self._answer, plot=_plot(dark=False), **traits)
         self._on_message = on_message
-        self._curves: dict[str, Curve] = {}
+        self._curves: dict[str, SampledCurve] = {}
         self._names: list[str] = []
         self._first_backward = 0
         self._ids: list[str] = []
@@ -98,7 +98,7 @@ class MemoryTab(Panel):
     def show(
         self,
         plan: Plan,
-        against: Against,
+        against: Baseline,
         run: Run | None,
         *,
         same_choices: bool = True,
@@ -109,7 +109,7 @@ class MemoryTab(Panel):
         Parameters
         ----------
         plan : Plan
-        against : Against
+        against : Baseline
             The baseline of the figures.
         run : Run, optional
         same_choices : bool
@@ -132,10 +132,10 @@ class MemoryTab(Panel):
         milliseconds = 1e3 * np.asarray(times, np.float64)
         # Curves of different plans have different statements: the others are stretched to the width of the plan's.
         self._curves = {
-            "predicted": Curve(np.arange(len(rows)), predicted),
-            "start": Curve(_stretched(len(before), end), before),
-            "measured": Curve(_stretched(len(inside), end), inside),
-            "measured over time": Curve(milliseconds, curve),
+            "predicted": SampledCurve(np.arange(len(rows)), predicted),
+            "start": SampledCurve(_stretched(len(before), end), before),
+            "measured": SampledCurve(_stretched(len(inside), end), inside),
+            "measured over time": SampledCurve(milliseconds, curve),
         }
         other = len(inside) > 0 and not same_choices
         name = f"measured{', other choices' if other else ''}"

@@ -14,7 +14,7 @@ from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.bench.report.source_outline import Part
+    from workbench.bench.report.source_outline import OutlineNode
     from workbench.compiler.api import Plan
     from workbench.core.lever import Site
 
@@ -39,7 +39,7 @@ class OutlineTab(Panel):
         Called with choices that are pointed at and what they are in words; with none when that ends.
     """
 
-    _esm = esm("outline")
+    _esm = esm("outline_tab")
     selected = traitlets.Unicode("").tag(sync=True)
     beside = traitlets.Bool(False).tag(sync=True)
 
@@ -55,7 +55,7 @@ class OutlineTab(Panel):
         self._bench, self._shown_ids, self._go, self._choose, self._preview = bench, shown_ids, go, choose, preview
         self._lock = threading.Lock()
         self._opened: set[str] = set()
-        self._outlined: tuple[Plan | None, tuple[Part, ...], str] = (None, (), "")
+        self._outlined: tuple[Plan | None, tuple[OutlineNode, ...], str] = (None, (), "")
         self.observe(lambda _: self._open_selected(), names="selected")
 
     def show_plan(self) -> None:
@@ -70,7 +70,7 @@ class OutlineTab(Panel):
         if self._bench.plan is worth.plan:
             self._put(worth.plan, parts, worth.machine.name)
 
-    def _put(self, plan: Plan | None, parts: tuple[Part, ...], machine: str) -> None:
+    def _put(self, plan: Plan | None, parts: tuple[OutlineNode, ...], machine: str) -> None:
         if plan is None:
             return
         with self._lock:
@@ -120,7 +120,7 @@ class OutlineTab(Panel):
             part, choices = self._chosen_in(message)
             self._preview(choices, f"{message['option']} for all in {part.label}" if part is not None else "")
 
-    def _chosen_in(self, message: dict[str, Any]) -> tuple[Part | None, dict[str, str]]:
+    def _chosen_in(self, message: dict[str, Any]) -> tuple[OutlineNode | None, dict[str, str]]:
         """A part of the program, and what an option for all in it comes to."""
         plan = self._bench.plan
         shown, parts, _ = self._outlined
@@ -143,10 +143,10 @@ class OutlinePane(OutlineTab):
 
 
 OPEN_DEPTH = 2
-"""Modules less deep than this are open until somebody closes them; ``outline.js`` knows the same."""
+"""Modules less deep than this are open until somebody closes them; ``outline_tab.js`` knows the same."""
 
 
-def within_reach(parts: Sequence[Part], opened: Collection[str]) -> list[int]:
+def within_reach(parts: Sequence[OutlineNode], opened: Collection[str]) -> list[int]:
     """The numbers of the parts in open ones, and of those in these: what one more click would show."""
     reach: dict[int, int] = {-1: 2}
     for number, part in enumerate(parts):
@@ -158,7 +158,7 @@ def within_reach(parts: Sequence[Part], opened: Collection[str]) -> list[int]:
     return list(reach)
 
 
-def part_row(part: Part, ids: list[str], sites: Mapping[str, Site]) -> dict[str, Any]:
+def part_row(part: OutlineNode, ids: list[str], sites: Mapping[str, Site]) -> dict[str, Any]:
     """A part as the page draws it."""
     here = [sites[id] for id in part.sites if id in sites]
     return {

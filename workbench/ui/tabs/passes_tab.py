@@ -12,7 +12,7 @@ from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan
-    from workbench.compiler.pipeline.pass_log import Pass
+    from workbench.compiler.pipeline.pass_log import TracePass
 
 MOST_LINES = 6000
 """Lines of a trace that are compared; comparing more would take longer than anyone waits."""
@@ -31,7 +31,7 @@ class Passes(Panel):
         Called with the name of the value that a line makes, when the line is clicked.
     """
 
-    _esm = esm("passes")
+    _esm = esm("passes_tab")
 
     def __init__(self, on_value: Callable[[str], None] | None = None, **traits: Any) -> None:
         super().__init__(self._receive, content={"names": [], "chosen": 0, "lines": []}, **traits)
@@ -69,7 +69,7 @@ class Passes(Panel):
                 self.content = {"names": names, "steps": steps_of(passes), "chosen": chosen, "lines": lines}
 
 
-def steps_of(passes: Sequence[Pass]) -> list[dict[str, Any]]:
+def steps_of(passes: Sequence[TracePass]) -> list[dict[str, Any]]:
     """What is said of each step: what it does, and in words what it left and took."""
     fused = [f", {one.fusions} of them fusions" if one.fusions else "" for one in passes]
     counts = [f"{one.statements} statements{fusions}" for one, fusions in zip(passes, fused, strict=True)]

@@ -23,7 +23,7 @@ _AUTOGRAD = "autograd, between statements"
 class Alive(Panel):
     """Lists of values, the largest first; content: ``predicted`` and ``measured``, the latter None before a run."""
 
-    _esm = esm("alive")
+    _esm = esm("peak_table")
 
 
 def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class WorthTab(Panel):
         Told what was worked out by a plan, as `Preview.learn`.
     """
 
-    _esm = esm("worth")
+    _esm = esm("ranking_tab")
     selected = traitlets.Unicode("").tag(sync=True)
 
     def __init__(
@@ -94,7 +94,9 @@ class WorthTab(Panel):
             return
         try:
             worth = self._bench.worth()
-            ranking = Ranking(worth, self._groups(), lambda gain: self._learn(worth.plan, gain.choices, gain, TITLE))
+            ranking = RankingTask(
+                worth, self._groups(), lambda gain: self._learn(worth.plan, gain.choices, gain, TITLE)
+            )
             shown_at = 0.0
             while turn == self._turn and ranking.step():
                 if time.monotonic() - shown_at > INTERVAL_S:
@@ -111,7 +113,7 @@ class WorthTab(Panel):
                 self.content = content
 
 
-class Ranking:
+class RankingTask:
     """The rows of one plan, worked out one by one.
 
     Parameters

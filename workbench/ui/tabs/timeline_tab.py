@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TimelineTab(Panel):
     """Lanes of bars over the time of one step; content as `timeline_content` makes it."""
 
-    _esm = esm("timeline")
+    _esm = esm("timeline_tab")
 
 
 def simulated_lanes(graph: Graph, found: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ With these, a line drawn through all points and one drawn through the sample fil
 
 
 @dataclass(frozen=True)
-class Curve:
+class SampledCurve:
     """Points in the order of `x`, which never falls.
 
     Attributes
@@ -33,12 +33,12 @@ class Curve:
         return len(self.x)
 
 
-def in_sight(curve: Curve, start: float, end: float, pixels: int) -> tuple[NDArray[np.intp], bool]:
+def in_sight(curve: SampledCurve, start: float, end: float, pixels: int) -> tuple[NDArray[np.intp], bool]:
     """What to draw of a curve between two places.
 
     Parameters
     ----------
-    curve : Curve
+    curve : SampledCurve
     start, end : float
         The edges of what is in sight, in units of `x`.
     pixels : int

@@ -11,7 +11,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-PAGE = pathlib.Path(__file__).parents[1] / "page"
+PAGE = pathlib.Path(__file__).parents[1] / "frontend"
 """The JavaScript and CSS of all widgets."""
 _LOGGER = logging.getLogger(__name__)
 

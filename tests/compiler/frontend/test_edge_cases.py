@@ -1,0 +1,324 @@
+"""Programs with empty tensors, with numbers read from tensors, and with Python around a single graph."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import workbench
+from workbench.compiler.frontend.dynamo import DynamoCompiled
+from workbench.errors import ProgramError
+from workbench.programs import pickling
+
+pytestmark = pytest.mark.slow
+
+CLASSES = torch.zeros(0, dtype=torch.long)
+
+EMPTY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cross_entropy": lambda x: functional.cross_entropy(x.flatten(1), CLASSES),
+    "sum of losses": lambda x: functional.cross_entropy(x.flatten(1), CLASSES, reduction="sum"),
+    "losses": lambda x: functional.nll_loss(x.flatten(1), CLASSES, reduction="none"),
+    "smoothed losses": lambda x: functional.cross_entropy(x.flatten(1), CLASSES, label_smoothing=0.1),
+    "losses of shares": lambda x: functional.cross_entropy(x.flatten(1), x.flatten(1).softmax(-1)),
+    "group_norm": lambda x: functional.group_norm(x, 2),
+    "avg_pool1d": lambda x: functional.avg_pool1d(x, 2),
+    "padded": lambda x: functional.pad(x, (1, 1)),
+    "interpolate": lambda x: functional.interpolate(x, scale_factor=2),
+    "interpolate by areas": lambda x: functional.interpolate(x, 3, mode="area"),
+    "interpolate smoothly": lambda x: functional.interpolate(x.unsqueeze(1), (8, 3), mode="bicubic", antialias=True),
+    "padded to some": lambda x: functional.pad(x, (0, 0, 0, 0, 1, 0)),
+}
+
+
+def stepped(program: Callable[..., Any], x: torch.Tensor, *parameters: torch.Tensor) -> list[torch.Tensor | None]:
+    x = x.detach().requires_grad_()
+    for parameter in parameters:
+        parameter.grad = None
+    made = program(x)
+    assert made.requires_grad
+    made.sum().backward()
+    return [made.detach(), x.grad, *(parameter.grad for parameter in parameters)]
+
+
+def same(one: list[torch.Tensor | None], other: list[torch.Tensor | None]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(a is not None and b is not None and torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_empty_batch_has_pytorchs_gradients(name: str) -> None:
+    x = torch.randn(0, 4, 6, requires_grad=True)
+    replayed = workbench.open(EMPTY[name], x, device="cpu", capture="dynamo").config.jit(EMPTY[name])
+    assert same(stepped(replayed, x), stepped(EMPTY[name], x))
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.Conv3d])
+def test_a_convolution_of_an_empty_batch_has_weight_gradients(kind: type[nn.Conv1d]) -> None:
+    module = kind(4, 2, 3)
+    x = torch.randn(0, 4, *[6] * (module.weight.ndim - 2))
+    replayed = workbench.open(module, x, device="cpu").config.jit(module)
+    assert same(stepped(replayed, x, *module.parameters()), stepped(module, x, *module.parameters()))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("shape", [(3,), (2, 3), ()])
+@pytest.mark.parametrize(("given", "made", "bias"), [(4, 0, True), (0, 4, True), (4, 0, False), (0, 0, True)])
+def test_a_layer_without_width_gives_pytorchs_results(
+    shape: tuple[int, ...], given: int, made: int, bias: bool
+) -> None:
+    module, x = nn.Linear(given, made, bias=bias), torch.randn(*shape, given)
+    replayed = workbench.open(module, x, device="cpu", executor="torch").config.jit(module)
+    assert same(stepped(replayed, x, *module.parameters()), stepped(module, x, *module.parameters()))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_the_interpreter_refuses_empty_tensors_that_thunder_cannot_take() -> None:
+    x = torch.randn(0, 4, 6, requires_grad=True)
+    for program, given in ((EMPTY["interpolate"], x), (nn.Linear(4, 0), torch.randn(3, 4))):
+        with pytest.raises(ProgramError, match="open it with capture='auto', or leave out the layer of no width"):
+            workbench.open(program, given, device="cpu", capture="interpreter")
+
+
+def test_keyword_arguments_of_a_layer_are_those_of_pytorch() -> None:
+    weight, x = torch.randn(2, 4, requires_grad=True), torch.randn(3, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(input=x, weight=weight)
+
+    replayed = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo").config.jit(program)
+    assert same(stepped(replayed, x, weight), stepped(program, x, weight))
+
+
+def test_empty_tensors_do_not_alias_each_other() -> None:
+    norm, words = nn.BatchNorm1d(4, affine=False), nn.Embedding(5, 4)
+
+    def program(x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        norm.num_batches_tracked.add_(1)
+        return norm(x.flatten(0, 1)).sum() + words(tokens).sum()
+
+    x, tokens = torch.randn(0, 3, 4, requires_grad=True), torch.zeros(0, 3, dtype=torch.long)
+    norm.eval()
+    bench = workbench.open(program, x, tokens, device="cpu")
+    assert bench.capture == "dynamo", bench.capture_reason
+    assert bench.config.jit(program)(x, tokens) == 0
+
+
+@pytest.mark.parametrize("differentiated", [False, True])
+def test_numbers_that_a_program_reads_are_read_in_each_call(differentiated: bool) -> None:
+    told: list[float] = []
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, float, int, bool]:
+        made = x * 2
+        told.append(made.sum().item())
+        return made, x.sum().item() + 1, x.argmax().item(), (x > 2).any().item()
+
+    ones = torch.ones(3, requires_grad=differentiated)
+    bench = workbench.open(program, ones, device="cpu")
+    assert bench.capture == "dynamo", bench.capture_reason
+    replayed = bench.config.jit(program)
+    told.clear()
+    made, *numbers = replayed(ones)
+    assert numbers == [4.0, 0, False]
+    if differentiated:
+        made.sum().backward()
+        assert torch.equal(ones.grad, torch.full((3,), 2.0))
+    assert replayed(torch.tensor([0.0, 3.0, 1.0]))[1:] == (5.0, 1, True)
+    assert told == [6.0, 8.0]
+
+
+def draws(x: torch.Tensor) -> torch.Tensor:
+    return x * random.random()
+
+
+def clocks(x: torch.Tensor) -> torch.Tensor:
+    return x * time.perf_counter()
+
+
+def seeds(x: torch.Tensor) -> torch.Tensor:
+    torch.manual_seed(3)
+    return x + torch.rand(3)
+
+
+def test_python_that_dynamo_does_not_trace_runs_in_each_call_around_one_graph() -> None:
+    ones = torch.ones(3)
+    replayed = {
+        f: workbench.open(f, ones, device="cpu", executor="torch").config.jit(f) for f in (draws, clocks, seeds)
+    }
+    random.seed(0)
+    drawn = [replayed[draws](ones)[0].item() for _ in range(3)]
+    random.seed(0)
+    assert drawn == [draws(ones)[0].item() for _ in range(3)]
+    assert not torch.equal(replayed[clocks](ones.double()), replayed[clocks](ones.double()))
+    assert torch.equal(replayed[seeds](ones), replayed[seeds](ones))
+
+
+def draws_by_numpy(x: torch.Tensor) -> torch.Tensor:
+    return x * float(np.random.rand())  # noqa: NPY002
+
+
+@pytest.mark.parametrize("program", [draws, draws_by_numpy])
+def test_random_numbers_from_outside_pytorch_do_not_become_constants(program: Callable[..., Any]) -> None:
+    with pytest.raises(ProgramError, match=r"draw with torch\.rand, or give the number to the program"):
+        workbench.open(program, torch.ones(3), device="cpu", capture="interpreter")
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD"])
+def test_a_step_with_a_one_kernel_optimizer_opens_with_its_loss_as_the_only_part(kind: str) -> None:
+    def build() -> tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, fused=True)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return model, step
+
+    x = torch.randn(3, 4)
+    model, step = build()
+    bench = workbench.open(step, x, device="cpu", executor="torch")
+    assert [part.opaque for part in bench.parts] == [False]
+    replayed = bench.config.jit(step)
+    other, eager = build()
+    for _ in range(3):
+        assert torch.allclose(replayed(x), eager(x))
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.allclose(one, two)
+
+
+class Around(torch.optim.Optimizer):
+    """Steps by another optimizer, as a user's wrapper does, and shortens the steps."""
+
+    def __init__(self, parameters: Iterable[torch.Tensor], short: float) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.short = short
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1, momentum=0.9)
+        self.param_groups = self.inner.param_groups
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter.grad.mul_(self.short)
+        self.inner.step()
+
+
+def around() -> tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = Around(model.parameters(), 0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        return loss
+
+    return model, step
+
+
+def test_an_optimizer_of_a_users_class_keeps_the_additions_of_the_class() -> None:
+    x = torch.randn(3, 4)
+    model, step = around()
+    replayed = workbench.open(step, x, device="cpu", executor="torch").config.jit(step)
+    other, eager = around()
+    sent, sent_step = cloudpickle.loads(pickling.dumps(around()))
+    for _ in range(3):
+        expected = eager(x)
+        torch.testing.assert_close(replayed(x), expected)
+        with warnings.catch_warnings():
+            # The schedule's attribute: the step counter stays with the optimizer that was passed.
+            warnings.simplefilter("ignore")
+            torch.testing.assert_close(sent_step(x), expected)
+    for parameter, *same_ones in zip(other.parameters(), model.parameters(), sent.parameters(), strict=True):
+        for one in same_ones:
+            torch.testing.assert_close(one, parameter)
+
+
+def test_a_tensor_without_values_is_refused_by_its_shape() -> None:
+    with pytest.raises(ProgramError, match=r"shape \(3, 2\) is on the device 'meta', where it has no values"):
+        workbench.open(torch.sin, torch.ones(3, 2, device="meta"), device="cpu")
+
+
+def test_a_program_that_changes_in_each_call_is_refused_with_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DynamoCompiled, "_limit", 3)
+    told: list[int] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        told.append(len(told))
+        return x * len(told)
+
+    replayed = workbench.open(program, torch.ones(3), device="cpu").config.jit(program)
+    told.clear()
+    for call in range(1, 4):
+        assert torch.equal(replayed(torch.ones(3)), torch.full((3,), float(call)))
+    with pytest.raises(
+        ProgramError, match="the program was captured anew in 3 calls, each of which differed"
+    ) as refused:
+        replayed(torch.ones(3))
+    told_line = (
+        r"the last at test_edge_cases.py:\d+ \(told.append\(len\(told\)\)\), where len\(.*\) == 2 holds no more:"
+    )
+    assert re.search(told_line, str(refused.value))
+    assert "is to be a tensor or outside of the program" in str(refused.value)
+
+
+class Normalized(nn.Module):
+    """Keeps running statistics, inside or outside the recomputed region."""
+
+    def __init__(self, *, inside: bool) -> None:
+        super().__init__()
+        self.inside, self.linear, self.norm = inside, nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.inside:
+            return checkpoint(lambda x: self.norm(self.linear(x)).relu(), x, use_reentrant=False)  # type: ignore[no-any-return]
+        return self.norm(checkpoint(lambda x: self.linear(x).relu(), x, use_reentrant=False))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+def test_a_write_in_a_checkpointed_region_is_reported_as_made_once(capture: str) -> None:
+    x = torch.randn(8, 4)
+    for inside in (True, False):
+        module = Normalized(inside=inside)
+        eager = copy.deepcopy(module)
+        bench = workbench.open(module, x, device="cpu", executor="torch", capture=capture)
+        for run in (bench.config.jit(module), eager):
+            run(x).sum().backward()
+        warned = [each for each in bench.plan.warnings if "torch.utils.checkpoint computes again" in each]
+        differs = not torch.equal(module.norm.num_batches_tracked, eager.norm.num_batches_tracked)
+        assert differs == inside == any("/batch_norm (test_edge_cases.py:" in each for each in warned)
+        assert inside or not warned
+
+
+def test_a_step_whose_optimizer_reads_values_is_refused_with_a_remedy() -> None:
+    linear = nn.Linear(4, 4)
+    optimizer = torch.optim.Adafactor(linear.parameters())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = linear(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with pytest.raises(ProgramError, match="Adafactor reads values in its step: open what gives the loss"):
+        workbench.open(step, torch.randn(2, 4), device="cpu")

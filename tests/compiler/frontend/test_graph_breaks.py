@@ -1,0 +1,483 @@
+"""Programs of several graphs: each part has a plan and choices, one config covers all, and training equals eager."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import re
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import workbench
+from workbench.bench import OpaquePart, Part, PartsBench
+from workbench.errors import ChoiceError, ConfigError, ConfigWarning, PlanError, ProgramError
+from workbench.runs.measure import accuracy
+from workbench.runs.process.request import RunOptions
+from workbench.ui.app.parts_selector import PartsApp
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+
+ELSEWHERE = ("part1:saved:forward/tanh", "part2:saved:forward/sin")
+
+
+class Speaks(nn.Module):
+    """A module that a `print` splits in two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 12), nn.Linear(12, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.up(x))
+        print("half way", file=Quiet())
+        return self.down(torch.sin(hidden)).sum()
+
+
+class Quiet:
+    """A stream that discards its text."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+LIBRARY = torch.library.Library("tests_parts", "DEF")
+LIBRARY.define("mystery(Tensor x) -> Tensor[]")
+# A list, which is not the result of a statement.
+LIBRARY.impl("mystery", lambda x: [x * 2], "CompositeImplicitAutograd")
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.tests_parts.mystery(torch.tanh(self.linear(x)))[0].sin()
+
+
+class Mysterious(nn.Module):
+    """A module split twice within one graph, by an operator that Thunder does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.sum()
+
+
+def built(kind: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(5)
+    return kind()
+
+
+def batch(size: int = 4) -> torch.Tensor:
+    return torch.randn(size, 6, generator=torch.Generator().manual_seed(size))
+
+
+@pytest.fixture(scope="module")
+def speaks() -> PartsBench:
+    bench = workbench.open(built(Speaks), batch())
+    assert isinstance(bench, PartsBench)
+    return bench
+
+
+@pytest.fixture(scope="module")
+def mysterious() -> PartsBench:
+    bench = workbench.open(built(Mysterious), batch())
+    assert isinstance(bench, PartsBench)
+    return bench
+
+
+def assert_trains_as_eager(config: workbench.Config, kind: Callable[[], nn.Module]) -> Any:
+    ours, theirs = built(kind), built(kind)
+    compiled = config.jit(ours)
+    optimizers = [torch.optim.SGD(module.parameters(), lr=0.05) for module in (compiled, theirs)]
+    for size in (4, 4, 7):
+        losses = [module(batch(size)) for module in (compiled, theirs)]
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        torch.testing.assert_close(*losses)
+    torch.testing.assert_close(dict(compiled.named_parameters()), dict(theirs.named_parameters()))
+    return compiled
+
+
+def test_a_program_with_a_graph_break_opens_in_two_parts(speaks: PartsBench) -> None:
+    assert (speaks.capture, speaks.config.capture) == ("parts", "parts")
+    first, second = speaks.parts
+    assert isinstance(first, Part)
+    assert isinstance(second, Part)
+    assert "test_graph_breaks.py:" in first.cut
+    assert 'print("half way"' in first.cut
+    assert second.cut == ""
+    assert [part.plan.proof.proven for part in (first, second)] == [True, True]
+    assert set(ELSEWHERE) < {site.id for site in speaks.sites("saved")}
+    assert "in 2 parts" in repr(speaks)
+
+
+@pytest.mark.slow
+def test_opening_in_parts_does_not_change_the_model() -> None:
+    class Counts(Speaks):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(6)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls = getattr(self, "calls", 0) + 1
+            return super().forward(self.norm(x))
+
+    model = built(Counts)
+    before = copy.deepcopy(model.state_dict())
+    assert workbench.open(model, batch()).capture == "parts"
+    torch.testing.assert_close(model.state_dict(), before)
+    assert not hasattr(model, "calls")
+
+
+@pytest.mark.slow
+def test_choices_of_all_parts_are_one_config_that_trains_as_eager(speaks: PartsBench, tmp_path: Path) -> None:
+    stock = [part.plan.saved_bytes for part in speaks.benches]
+    diff = speaks.choose(dict.fromkeys(ELSEWHERE, "recompute"))
+    assert diff.saved_bytes == sum(part.plan.saved_bytes for part in speaks.benches) - sum(stock)
+    assert speaks.benches[1].choices == {"saved:forward/sin": "recompute"}
+    config = workbench.load(speaks.export(tmp_path / "choices.py"))
+    assert config == speaks.config
+    with warnings.catch_warnings(action="error", category=ConfigWarning):
+        compiled = assert_trains_as_eager(config, Speaks)
+        again = workbench.open(built(Speaks), batch(), config=config)
+    assert len(compiled._workbench_proofs) == len(compiled._workbench_jitted) == 4  # two parts, two shapes
+    assert all(proof.proven for proof in compiled._workbench_proofs)
+    assert again.choices == speaks.choices
+    while speaks.can_undo:
+        speaks.undo()
+    assert speaks.choices == {}
+
+
+def test_undo_reverts_the_last_change_of_any_part(speaks: PartsBench) -> None:
+    for id in reversed(ELSEWHERE):
+        speaks.choose({id: "recompute"})
+    speaks.undo()
+    assert list(speaks.choices) == [ELSEWHERE[1]]
+    speaks.undo()
+    assert not speaks.can_undo
+    speaks.redo()
+    assert list(speaks.choices) == [ELSEWHERE[1]]
+    speaks.undo()
+
+
+def test_choices_are_made_in_all_parts_or_in_none(speaks: PartsBench) -> None:
+    with pytest.raises(ChoiceError, match="recompute"):
+        speaks.choose({ELSEWHERE[0]: "recompute", "part2:saved.stage": "recompute"})
+    assert speaks.choices == {}
+
+
+def test_calls_for_a_single_plan_name_the_parts_to_use(speaks: PartsBench) -> None:
+    asked = (lambda: speaks.plan, speaks.worth, lambda: speaks.fit("1 KiB"), lambda: speaks.save("never.plan.json"))
+    for ask in asked:
+        with pytest.raises(PlanError, match=r"Speaks comes in as 2 parts, .*: bench.parts\[0\], bench.parts\[1\]"):
+            ask()
+    with pytest.raises(ChoiceError, match="ids begin with one of part1, part2"):
+        speaks.choose({"saved:forward/tanh": "recompute"})
+
+
+def test_an_operator_unknown_to_thunder_is_a_part_that_pytorch_runs(mysterious: PartsBench) -> None:
+    assert [part.opaque for part in mysterious.parts] == [False, True, False, True, False]
+    opaque = mysterious.parts[1]
+    assert isinstance(opaque, OpaquePart)
+    assert "tests_parts.mystery" in opaque.refusal
+    assert opaque.sites() == ()
+    with pytest.raises(ChoiceError, match="part2 has nothing to choose: PyTorch runs it as it is"):
+        mysterious.choose({"part2:saved:x": "recompute"})
+    assert "part1:saved:layers.0/tanh" in {site.id for site in mysterious.sites()}
+    assert "eager:" in mysterious.config.parts["part2"]
+
+
+@pytest.mark.slow
+def test_a_graph_split_inside_trains_as_eager(mysterious: PartsBench) -> None:
+    chosen = {"part1:saved:layers.0/tanh": "recompute", "part3:saved:layers.1/tanh": "recompute"}
+    mysterious.choose(chosen)
+    assert_trains_as_eager(mysterious.config, Mysterious)
+    mysterious.undo()
+    mysterious.undo()
+
+
+@pytest.mark.slow
+def test_calls_of_parts_equal_those_of_the_model(mysterious: PartsBench) -> None:
+    ours, theirs = built(Mysterious), built(Mysterious)
+    compiled = mysterious.config.jit(ours)
+    for module in (compiled, theirs):
+        # Several forwards before the first backward.
+        for loss in [module(batch(size)) for size in (4, 7, 4)]:
+            loss.backward()
+    torch.testing.assert_close(
+        *({name: parameter.grad for name, parameter in module.named_parameters()} for module in (ours, theirs))
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(batch()), theirs(batch()))
+        assert not compiled(batch()).requires_grad
+    assert not compiled.eval().training
+    assert not ours.training
+    torch.testing.assert_close(compiled(batch()), theirs.eval()(batch()))
+
+
+@pytest.mark.slow
+def test_code_compiled_in_parts_is_freed_with_its_callable() -> None:
+    model = built(Speaks)
+    bench = workbench.open(model, batch())
+    compiled = bench.config.jit(model)
+    compiled(batch()).backward()
+    gone = weakref.ref(model)
+    del model, bench, compiled
+    gc.collect()
+    assert gone() is None
+
+
+def test_parts_are_planned_for_an_absent_gpu(speaks: PartsBench) -> None:
+    planned = workbench.open(built(Speaks), batch(), device="planned", executor="torch")
+    assert isinstance(planned, PartsBench)
+    for part, here in zip(planned.benches, speaks.benches, strict=True):
+        assert "cuda:0" in part.plan.text()
+        assert part.plan.text().replace("cuda:0", "cpu") == here.plan.text()
+    assert planned.config.parts == speaks.config.parts
+
+
+@pytest.mark.slow
+def test_a_run_covers_all_parts(tmp_path: Path) -> None:
+    speaks = workbench.open(built(Speaks), batch())
+    assert isinstance(speaks, PartsBench)
+    options = RunOptions(samples=3, sampling_s=1.0)
+    # The run of a part runs the whole program.
+    run = speaks.benches[1].run(wait=True, folder=tmp_path / "run", options=options, against={"stock": {}})
+    assert run.state == "done", run.error
+    assert run.accuracy is not None
+    assert run.accuracy.ok
+    assert run.accuracy.bitwise
+    assert run.memory["predicted_peak_bytes"] == pytest.approx(run.memory["measured_peak_bytes"], rel=0.01)
+    assert run.memory["predicted_peak_bytes"] > speaks.largest_peak_bytes
+    assert speaks.runs == (run,)
+    assert "latest run  done" in repr(speaks)
+
+
+@pytest.mark.slow
+def test_parts_are_compared_with_unmodified_thunder_and_eager(mysterious: PartsBench) -> None:
+    def build() -> accuracy.Parts:
+        return built(Mysterious), (batch(),), {}
+
+    module, args, kwargs = build()
+    stepper = accuracy.Stepper(module, args, kwargs, mysterious.config.jit(module))
+    checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture="parts")
+    assert checked.ok
+    assert checked.against == "thunderfx and eager"
+
+
+def test_a_changed_program_is_compiled_without_choices_and_reports_it(speaks: PartsBench) -> None:
+    class Changed(Speaks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.tanh(self.up(x))
+            print("half way", file=Quiet())
+            return self.down(torch.cos(hidden)).sum()
+
+    speaks.choose({ELSEWHERE[1]: "recompute"})
+    model = built(Changed)
+    with pytest.warns(
+        ConfigWarning, match=r"test_graph_breaks.py:\d+ is none of the parts that the config for 'Speaks'"
+    ):
+        loss = speaks.config.jit(model)(batch())
+    torch.testing.assert_close(loss, model(batch()))
+    speaks.undo()
+
+
+@pytest.mark.slow
+def test_a_part_keeps_its_choices_when_lines_move_and_shapes_change(speaks: PartsBench) -> None:
+    keys = speaks.config.parts
+    assert workbench.open(built(Speaks), batch(9)).config.parts == keys
+
+    class Speaks2(Speaks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.tanh(self.up(x))
+
+            print("half way, on another line", file=Quiet())
+
+            return self.down(torch.sin(hidden)).sum()
+
+    assert workbench.open(built(Speaks2), batch()).config.parts == keys
+
+
+def test_equal_statements_in_two_places_are_two_parts() -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        x = x.sin()
+        print(file=Quiet())
+        x = x.sin()
+        print(file=Quiet())
+        return x.sin()
+
+    bench = workbench.open(twice, batch().requires_grad_())
+    assert len(bench.parts) == len(set(bench.config.parts.values())) == 3
+    assert {site.id for site in bench.sites("saved") if ":saved:" in site.id} == set()
+
+
+def test_a_branch_on_values_is_refused_with_a_remedy() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if x.sum() > 0 else x.cos()
+
+    with pytest.raises(
+        ProgramError, match=r"cannot be opened in parts: .*between graphs: stay in tensors, as torch.where does"
+    ):
+        workbench.open(branches, batch(), capture="parts")
+
+
+def test_the_app_shows_one_part_at_a_time(mysterious: PartsBench) -> None:
+    app = PartsApp(mysterious)
+    try:
+        assert [label for label, _ in app.row.options] == ["part1", "part2, opaque", "part3", "part4, opaque", "part5"]
+        assert "Cut at" in app.told.value
+        (first,) = app._shown.children
+        assert {each.controls.app for each in app._apps.values()} == {app.root.model_id}
+        app.row.value = "part2"
+        assert app._shown.children == ()
+        assert "Opaque because" in app.told.value
+        assert "tests_parts.mystery" in app.told.value
+        app.row.value = "part1"
+        assert app._shown.children == (first,)
+        saved = app.told.value
+        mysterious.choose({"part1:saved:layers.0/tanh": "recompute"})
+        assert app.told.value != saved
+    finally:
+        app.close()
+        mysterious.undo()
+
+
+def test_a_program_in_parts_has_a_text(speaks: PartsBench) -> None:
+    told = re.sub(r"test_graph_breaks.py:\d+", "test_graph_breaks.py:N", repr(speaks)).replace(
+        str(Path(__file__).parent), ""
+    )
+    assert told.splitlines()[0] == "Speaks on cpu, torch executor"
+    assert told.splitlines()[2:] == [
+        "  part1    test_graph_breaks.py:N: 10 statements, 1 site, this part's peak 1.17 KiB, saved 192 B, predicted",
+        '           cut at /test_parts.py:N (print("half way", file=Quiet())): Failed to trace builtin operator: '
+        + told.splitlines()[3].partition("builtin operator: ")[2],
+        "  part2    test_graph_breaks.py:N: 15 statements, 1 site, this part's peak 1.36 KiB, saved 192 B, predicted",
+        "  peak     1.79 KiB in part2 backward, predicted for all parts",
+        "  choices  none",
+    ]
+
+
+def test_a_config_that_names_no_parts_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has parts where its capture is 'parts'"):
+        workbench.Config(program="p", executor="torch", device="cpu", capture="parts")
+    with pytest.raises(ConfigError, match=r"parts\['one'\] is 'torch:1'; legal: 'part1': 'thunder:KEY', or"):
+        workbench.Config(program="p", executor="torch", device="cpu", capture="parts", parts={"one": "torch:1"})
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.reentrant = reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = checkpoint(lambda y: torch.tanh(self.first(y)).sin(), x, use_reentrant=self.reentrant)
+        return torch.tanh(self.second(x)).sum()
+
+
+@pytest.mark.slow
+def test_checkpointed_regions_are_reported_and_train_as_eager() -> None:
+    bench = workbench.open(built(Checkpointed), batch())
+    assert bench.capture == "dynamo"
+    assert "; 1 region is checkpointed by torch.utils.checkpoint" in bench.capture_reason
+    # Only the result of the region has a site; the rest of it is recomputed anyway.
+    sites = {site.id for site in bench.sites("saved") if ":" in site.id}
+    assert sites == {"saved:Checkpointed/sin", "saved:Checkpointed/tanh.1"}
+    assert_trains_as_eager(bench.config, Checkpointed)
+
+
+def test_reentrant_checkpoints_are_refused_with_a_remedy() -> None:
+    said = (
+        r"test_graph_breaks.py:\d+ \(x = checkpoint\(.*: checkpoint without reentrant autograd: .*use_reentrant=False"
+    )
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(Checkpointed(reentrant=True), batch().requires_grad_())
+
+
+class Quantized(nn.Module):
+    """Rounds to the nearest row of a codebook, which follows its inputs without a gradient."""
+
+    def __init__(self, broken: bool) -> None:
+        super().__init__()
+        self.broken = broken
+        self.into = nn.Linear(4, 4)
+        self.register_buffer("codebook", torch.linspace(-1.0, 1.0, 32).reshape(8, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.into(x)
+        nearest = (self.codebook.pow(2).sum(1) - 2 * z @ self.codebook.t()).argmin(-1)
+        if self.broken:
+            torch._dynamo.graph_break()
+        found = self.codebook[nearest]
+        with torch.no_grad():
+            self.codebook.mul_(0.9).index_add_(0, nearest, z, alpha=0.1)
+        return (z + (found - z).detach()).pow(2).mean() + (z - found.detach()).pow(2).mean()
+
+
+@pytest.mark.parametrize("broken", [True, False], ids=["in two parts", "in one"])
+def test_a_codebook_written_without_gradients_trains_as_eager(broken: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Quantized(broken), torch.randn(16, 4)
+    eager = copy.deepcopy(model)
+    bench = workbench.open(model, x, device="cpu", executor="torch")
+    assert isinstance(bench, PartsBench) == broken
+    jitted = bench.config.jit(model)
+    for _ in range(3):
+        jitted(x).backward()
+        eager(x).backward()
+        torch.testing.assert_close(model.codebook, eager.codebook)
+        for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@torch.library.custom_op("tests_parts::noise", mutates_args=())
+def noise(x: torch.Tensor) -> torch.Tensor:
+    return torch.rand_like(x)
+
+
+noise.register_fake(torch.empty_like)
+
+
+def writes_past_autograd(x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    y.data.mul_(2)
+    return (y * x).sum()
+
+
+def draws_twice(x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    first = noise(y.detach())
+    second = noise(y.detach().sin())
+    return ((second - 2 * first) * y).sum()
+
+
+@pytest.mark.parametrize("program", [writes_past_autograd, draws_twice])
+def test_pieces_of_a_graph_run_in_program_order(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """One piece may write or draw something that the other sees, without a data dependency."""
+    x = torch.randn(4, 4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", executor="torch")
+    assert isinstance(bench, PartsBench)
+    jitted = bench.config.jit(program)
+    for seed in range(3):
+        found = []
+        for function in (jitted, program):
+            torch.manual_seed(seed)
+            result = function(x)
+            found.append((result, *torch.autograd.grad(result, x)))
+        torch.testing.assert_close(*found)

@@ -1,0 +1,110 @@
+"""Programs with scalars, complex numbers and in-place writes, through Dynamo: their results are PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import thunder
+import torch
+from hypothesis import HealthCheck, assume, event, given, settings
+
+import workbench
+from tests.levers import fuzz, proof
+from tests.strategies import Input, RandomProgram, programs
+from tests.trial_counts import amount
+from workbench.errors import WorkbenchError
+from workbench.runs.measure.tensor_diff import RecordedTensor
+
+MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
+ROUNDINGS = 64
+"""Allowed distance from double precision, in units of rounding of the least precise type, beside eager's own error.
+
+The unit is relative to the result's size, or to 1 if the result is smaller. 1 is the size of the inputs: a mean may be
+nothing but rounding error.
+"""
+
+type Step = dict[str, RecordedTensor]
+type Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def replayed(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Compile, tuple[str, ...]]:
+    """Return the compiled callable and the warnings of its plan."""
+    bench = workbench.open(function, *args, device="cpu", executor="torch")
+    told = () if len(bench.parts) > 1 else bench.plan.warnings
+    return lambda _: bench.config.jit(function), told
+
+
+def far_off(program: RandomProgram, step: Step, eager: Step, double: Step) -> list[str]:
+    """Return outputs with a type other than eager's, or farther from double precision than rounding explains."""
+    coarsest = next((kind for kind in ("bfloat16", "float16") if kind in repr(program)), "float32")
+    found = []
+    for name, known in eager.items():
+        made = step[name]
+        if known.value is None or made.value is None:
+            one = known.value if made.value is None else made.value
+            found += [name] if one is not None and one.any() else []
+            continue
+        if (made.value.dtype, made.value.shape) != (known.value.dtype, known.value.shape):
+            found.append(f"{name}: {made.value.dtype} {tuple(made.value.shape)}")
+            continue
+        exact = double[name].value
+        assert exact is not None
+        exact = exact.to(torch.complex128)
+        off, own = ((one.value.to(torch.complex128) - exact).abs().max() for one in (made, known))
+        allowed = 4 * own + ROUNDINGS * torch.finfo(getattr(torch, coarsest)).eps * exact.abs().max().clamp(min=1.0)
+        if made.value.numel() and not off <= allowed:
+            found.append(f"{name}: {off:.3g} where {allowed:.3g} is rounding")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.drawn
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    max_examples=amount(3, 40, 300),
+    report_multiple_bugs=False,
+)
+@given(programs(rare=True) | programs(writes=True) | programs(rare=True, writes=True))
+def test_random_programs_give_what_pytorch_gives(drawn: RandomProgram) -> None:
+    try:
+        program, eager, double = fuzz.with_telling_inputs(drawn)
+    except fuzz.Unusable:
+        assume(False)
+    function, args, _ = program.build()
+    try:
+        compiled, told = replayed(function, args)
+    except WorkbenchError as error:
+        event(f"refused: {type(error).__name__}")
+        return
+    if told:
+        event("the plan warns that Thunder gets it wrong")
+        return
+    found = far_off(program, proof.first_step(program.build, compiled), eager, double)
+    if found:
+        stock = proof.first_step(program.build, thunder.jit)
+        event("unmodified Thunder is as far off")
+        assert far_off(program, stock, eager, double) == found, program
+
+
+MENDED = {
+    "a slice of complex numbers": (MATRIX, ("v0 = torch.complex(x0, x0)[:, 2:6]", "v1 = v0.real * v0.imag")),
+    "complex numbers as pairs, summed": (MATRIX, ("v0 = torch.view_as_real(torch.complex(x0, x0)).sum(-1)",)),
+    "a variance without the mean that comes with it": (MATRIX, ("v0, v1 = torch.var_mean(x0.reshape(-1), 0)",)),
+    "a mean that is given a dimension, and more bits": (
+        Input("x0", (8, 8), "bfloat16", requires_grad=True),
+        ("v0 = x0.float().mean().reshape(1)", "v1 = x0 - v0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_ops_that_thunder_gets_wrong_give_pytorchs_results(name: str) -> None:
+    matrix, lines = MENDED[name]
+    program = RandomProgram((matrix,), lines, (lines[-1].partition(" ")[0].strip(","),))
+    program, eager, double = fuzz.with_telling_inputs(program)
+    function, args, _ = program.build()
+    compiled, told = replayed(function, args)
+    assert told == ()
+    assert far_off(program, proof.first_step(program.build, compiled), eager, double) == []

@@ -1,0 +1,48 @@
+"""The references for choices, eager PyTorch and unmodified Thunder, and small programs for which the two differ.
+
+A test fails as soon as Thunder fixes its program, which can then be removed. Larger programs are in
+`test_known_wrong_results.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.levers import proof
+from tests.strategies import Input, RandomProgram
+
+MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
+
+EXHIBITS = {
+    # The mean that the backward reads is the same tensor as the written one. Eager counts versions; Thunder does not.
+    "what the backward reads is written in place": RandomProgram(
+        (MATRIX,), ("v0, v1 = torch.var_mean(x0, 1)", "v1.add_(v1)"), ("v0",)
+    ),
+    # The gradient of the scalar, whose data type differs from the matrix's, keeps the matrix's shape, and the gradient
+    # of the other output is added to each of its elements. For other programs autograd's final sum hides this.
+    "a scalar of one data type multiplies a matrix of another": RandomProgram(
+        (Input("x0", (), "float32", requires_grad=True), Input("x1", (8, 8), "float64", requires_grad=True)),
+        ("v0 = x0 + x0", "v1 = (v0 * x1).mean()"),
+        ("v1", "v0"),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_unmodified_thunder_differs_from_eager(name: str) -> None:
+    program = EXHIBITS[name]
+    assert "grad(args[0])" in proof.reference(program.build, program.build_eager).exhibit
+
+
+def test_a_program_that_thunder_gets_right_is_not_an_exhibit() -> None:
+    program = RandomProgram((MATRIX,), ("v0 = torch.tanh(x0) @ x0",), ("v0",))
+    assert proof.reference(program.build, program.build_eager).exhibit == ""
+
+
+def test_dropout_for_eager_draws_as_thunder_does() -> None:
+    program = RandomProgram((MATRIX,), ("v0 = F.dropout(x0, 0.5)", "v1 = F.dropout(torch.sin(v0), 0.25)"), ("v1",))
+    known = proof.reference(program.build, program.build_eager)
+    assert known.exhibit == ""
+    assert torch.count_nonzero(known.expected["eager"]["output"].value) < 64

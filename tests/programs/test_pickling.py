@@ -1,0 +1,156 @@
+"""Objects of a notebook or script travel to another process, or are refused by name with a remedy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+
+import workbench
+from workbench.errors import ProgramError
+from workbench.programs import pickling
+from workbench.runs.process.request import RunOptions
+
+_READER = """\
+import json, pathlib, sys, cloudpickle, torch
+found = {}
+for path in pathlib.Path(sys.argv[1]).iterdir():
+    function, args = cloudpickle.loads(path.read_bytes())
+    try:
+        found[path.name] = {"value": function(*args).tolist()}
+    except AttributeError as error:
+        found[path.name] = {"error": str(error)}
+print(json.dumps(found))
+"""
+
+TRAVEL = [
+    *("ops", "o", "aten", "packet", "overload", "F", "lock", "rlock", "event", "cond", "var", "var2", "var3", "log"),
+    *("lam", "bound", "weak", "dead", "compiled", "cmod", "part", "thread", "generator", "cached", "special", "fft"),
+    *("classes", "backends", "stdout", "stream"),
+]
+REFUSED = {
+    "gen": "<lambda>'s gen is a generator, which goes on in this process alone: give a list of what it yields",
+    "file": "<lambda>'s file is an open file: read it before, or open it inside of the function",
+    "wfile": "<lambda>'s wfile is an open file: read it before",
+    "jitted": "<lambda>'s jitted is compiled by thunder.jit: use the function or module that it was made of",
+    "scripted": "<lambda>'s scripted is TorchScript: use the Python that it was made of",
+    "custom": "<lambda>'s custom is an operator that is registered in this process alone: register it in a module",
+    "weakd": "<lambda>'s weakd, a WeakValueDictionary, cannot be pickled",
+    "local": "<lambda>'s local, a _local, cannot be pickled (TypeError: cannot pickle '_thread._local' object): ",
+    "held": "<lambda>'s held.deep['a'][0] is a generator",
+}
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("sent")
+    data = folder / "data"
+    data.mkdir()
+    outputs, holding = [], str(Path(__file__).with_name("holding.py"))
+    for command in ([holding], ["-c", _READER]):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", *command, str(data)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        outputs.append(json.loads(done.stdout.splitlines()[-1]))
+    return outputs[0], outputs[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAVEL)
+def test_objects_held_by_a_notebooks_function_travel(sent: tuple[dict[str, Any], dict[str, Any]], name: str) -> None:
+    here, there = sent
+    assert here[name] == there[name]
+    assert "value" in there[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_object_that_cannot_travel_is_refused_by_name(
+    sent: tuple[dict[str, Any], dict[str, Any]], name: str
+) -> None:
+    refusal = sent[0][name]["refused"]
+    assert refusal.startswith(f"{name} cannot be sent to another process: {REFUSED[name]}")
+
+
+def travelled(objects: Any) -> Any:
+    return cloudpickle.loads(pickling.dumps(objects))
+
+
+def share(*tensors: torch.Tensor) -> bool:
+    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
+
+
+def test_tensors_that_share_memory_share_it_there() -> None:
+    base = torch.arange(24.0).reshape(4, 6)
+    cases = {
+        "view": (base, base[0]),
+        "overlap": (base[:3], base[1:]),
+        "transposed": (base, base.t()),
+        "other dtype": (base, base.view(torch.int32)),
+        "complex": (torch.view_as_complex(base.reshape(12, 2)), base),
+        "parameter": (torch.nn.Parameter(base), base),
+        "same": (base, base),
+        "numpy": (torch.from_numpy(base.numpy()), base),
+    }
+    for name, (one, other) in cases.items():
+        first, second = travelled((one, other))
+        assert share(first, second), name
+        for before, after in ((one, first), (other, second)):
+            assert type(before) is type(after)
+            assert (before.stride(), before.storage_offset()) == (after.stride(), after.storage_offset())
+            assert before.requires_grad == after.requires_grad
+            assert torch.equal(before, after)
+        with torch.no_grad():
+            second.zero_()
+        assert not torch.equal(one, first), name
+        assert first.untyped_storage().nbytes() == one.untyped_storage().nbytes()
+
+
+def test_parameters_buffers_and_closures_keep_sharing_there() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    model.register_buffer("all", torch.randn(6, 4))
+    model.register_buffer("some", model.all[1:3])
+    rows = model.all[4]
+    sent_model, (x, function) = travelled((model, (model.all[0], lambda: rows)))
+    assert sent_model[1].weight is sent_model[0].weight
+    assert share(sent_model.all, sent_model.some, x, function())
+    sent_model.all.zero_()
+    assert not function().any()
+    assert not sent_model.some.any()
+
+
+@pytest.mark.parametrize("tensor", [torch.empty(0), torch.empty(3, 0), torch.ones(3, dtype=torch.bfloat16)[1:]])
+def test_odd_tensors_travel(tensor: torch.Tensor) -> None:
+    (sent,) = travelled((tensor,))
+    assert torch.equal(sent, tensor)
+    assert sent.dtype == tensor.dtype
+
+
+def test_an_operator_that_is_not_registered_there_is_reported() -> None:
+    with pytest.raises(ProgramError, match=r"torch\.ops\.mine\.no_such is not registered in the process of the run"):
+        pickling._operator("mine.no_such")
+
+
+def written_through_a_view(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y.add_(1.0)
+    return (torch.sin(x) + 1).sum()
+
+
+@pytest.mark.slow
+def test_a_run_with_inputs_that_share_memory_measures_the_prediction(tmp_path: Path) -> None:
+    x = torch.randn(3, 256, 256)
+    bench = workbench.open(written_through_a_view, x, x[0], device="cpu", executor="torch", capture="interpreter")
+    run = bench.run(wait=True, folder=tmp_path / "run", options=RunOptions(samples=1, clocks=False))
+    assert run.state == "done"
+    measured = run.memory["measured_peak_bytes"]
+    assert measured is not None
+    # The result of the step, and the seeds of random numbers.
+    assert 0 <= measured - bench.plan.peak_bytes < 64

@@ -1,0 +1,108 @@
+"""Programs that change in each call: they run and are measured, but their statements are not timed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import workbench
+from workbench.compiler.driver.statement_timers import StatementClocks
+from workbench.runs.log import events
+from workbench.runs.measure import memory_meter, memory_snapshot
+from workbench.runs.measure import statement_times as clocking
+from workbench.runs.measure.accuracy import Stepper
+from workbench.runs.process.request import RunOptions
+
+
+class Counts(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.linear(x) * self.calls
+
+
+class Grows(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: list[torch.Tensor] = []
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.linear(x)
+        self.before.append(made.detach())
+        return made + sum(self.before)
+
+
+class TakesTurns(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.odd = False
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.odd = not self.odd
+        return self.linear(x).sin() if self.odd else self.linear(x).exp().cos()
+
+
+@pytest.mark.parametrize("program", [Counts, Grows, TakesTurns])
+def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(program: type[torch.nn.Module]) -> None:
+    module, x = program(), torch.randn(2, 4)
+    bench = workbench.open(module, x, device="cpu", executor="torch")
+    stepper = Stepper(module, (x,), {}, bench.config.jit(module))
+    for _ in range(2):
+        stepper.step()
+    peak = memory_meter.measure_peak(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
+    assert peak.measured_peak_bytes > peak.baseline_bytes
+    assert peak.statement_live_bytes == []
+    taken = memory_snapshot.take(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
+    assert taken["device_traces"]
+    clocks = StatementClocks(stepper.run)
+    with pytest.raises(clocking.UnsteadyError, match=r"test_unsteady\.py:\d+ .* holds no more\. What changes"):
+        clocking.measure(stepper, clocks, 1.0, [], time.monotonic)
+
+
+def test_the_reported_change_is_the_programs_own_and_the_last() -> None:
+    """Calls of another program, which Dynamo takes for the same code, differ before and after."""
+    x = torch.randn(2, 4)
+    module, other = Counts(), Grows()
+    counting, growing = (
+        workbench.open(program, x, device="cpu", executor="torch").config.jit(program) for program in (module, other)
+    )
+    for jitted in (growing, counting, growing):
+        for _ in range(4):
+            jitted(x)
+    # The last captured call differs from the previous one, which differs in the count of the one before it.
+    change = counting._last_change()
+    assert change.endswith(f"(self.calls += 1), where program.calls == {module.calls - 2} holds no more")
+    assert "len(program.before)" in growing._last_change()
+
+
+def test_a_program_that_is_compiled_again_once_is_timed() -> None:
+    x = torch.randn(2, 4)
+    module = torch.nn.Linear(4, 4)
+    bench = workbench.open(module, x, device="cpu", executor="torch")
+    stepper = Stepper(module, (x,), {}, bench.config.jit(module))
+    stepper.step()
+    module.eval()
+    stepper.step()
+    clocks = StatementClocks(stepper.run, time.time_ns, frees=True)
+    assert len(memory_meter.measure_peak(stepper, clocks).statement_live_bytes) == len(clocks.statements)
+
+
+@pytest.mark.slow
+def test_a_run_of_an_unsteady_program_reports_the_line_that_changes(tmp_path: Path) -> None:
+    bench = workbench.open(Counts(), torch.randn(2, 4), device="cpu", executor="torch")
+    options = RunOptions(samples=3, warmup=1, check_accuracy=False)
+    run = bench.run(wait=True, folder=tmp_path, options=options)
+    assert run.state == "done"
+    (warned,) = [event.message for event in run.events if isinstance(event, events.Warned)]
+    assert "test_changing_programs.py" in warned
+    assert "program.calls ==" in warned
+    assert any(isinstance(event, events.PeakMeasured) for event in run.events)

@@ -1,0 +1,489 @@
+"""Runs in separate processes: their reports, and that every end gives one reason and leaves nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from workbench import programs
+from workbench.core.config import Config
+from workbench.errors import ProgramError, RunError
+from workbench.runs.log import event_log, events
+from workbench.runs.measure import statement_times
+from workbench.runs.process import exit_reason, reaper, request, run_control, run_store
+from workbench.runs.process.request import RunOptions
+from workbench.runs.process.run_control import Run
+
+pytestmark = pytest.mark.slow
+
+QUICK = RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=False, threads=2)
+
+
+@dataclasses.dataclass
+class File:
+    """A program in a file of its own, as source."""
+
+    source: str
+
+    def dump(self, folder: Path) -> dict[str, Any]:
+        path = folder.parent / f"{folder.name}-program.py"
+        path.write_text(f"import os, signal, sys, time\nimport torch\n\n{self.source}\n")
+        return {"kind": "file", "name": f"{path}:make", "settings": {}, "device": "cpu", "seed": 0}
+
+
+def begin(folder: Path, source: str, options: RunOptions = QUICK) -> Run:
+    return run_control.start(request.prepare(folder / "run", File(source), options=options))
+
+
+def until(run: Run, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert run.state not in run_control.FINAL_STATES, (run.error, run.detail)
+        assert time.monotonic() < deadline, run.state
+        time.sleep(0.005)
+
+
+def assert_nothing_left(run: Run) -> None:
+    """Assert that no process and no temporary file of the run is left, and that the log has a terminal event."""
+    assert run._worker is not None
+    assert reaper.marked(run._worker.mark) == []
+    assert not psutil.pid_exists(run._worker.pid)
+    assert not (run.run_dir / run_control.SCRATCH).exists()
+    assert {path.name for path in run.run_dir.iterdir()} <= {
+        "request.json", "events.jsonl", "output.log", "program.pkl", "config.py"
+    }  # fmt: skip
+    again = run_store.open(run.run_dir)
+    assert again is not run
+    assert (again.state, again.error, again.events) == (run.state, run.error, run.events)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of a module given as objects, by unmodified Thunder, with all measurements."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.BatchNorm1d(32))
+    program = programs.resolve(model, torch.randn(8, 16, requires_grad=True))
+    folder = request.prepare(
+        tmp_path_factory.mktemp("runs") / "first",
+        program,
+        predicted_peak_bytes=12345,
+        options=RunOptions(samples=5, threads=2),
+    )
+    return run_control.start(folder).wait(120)
+
+
+def test_a_run_reports_its_measurements(finished: Run) -> None:
+    assert finished.ok, (finished.error, finished.detail)
+    told = json.loads(json.dumps(finished.to_json(), allow_nan=False))
+    assert list(told) == [
+        "ok", "error", "warnings", "compile_s", "compile_attributed", "proven", "rules", "stages", "step_s", "times",
+        "beside_load",
+        "clocks", "against", "memory", "accuracy", "run_dir"
+    ]  # fmt: skip
+    assert told["proven"] is None, "without choices unmodified Thunder runs, and there is nothing to prove"
+    assert told["compile_attributed"] > 0.95
+    assert sum(stage["seconds"] for stage in told["stages"]) == pytest.approx(told["compile_s"])
+    assert told["stages"][-1] == {
+        "name": "unattributed",
+        "seconds": pytest.approx(told["compile_s"] * (1 - told["compile_attributed"])),
+    }
+    assert told["memory"]["predicted_peak_bytes"] == 12345
+    assert told["memory"]["measured_peak_bytes"] > told["memory"]["baseline_bytes"] > 0
+    assert told["accuracy"] == {
+        "ok": True,
+        "bitwise": True,
+        "changed_kernels": [],
+        "relative_tolerance": {"float32": 0.0},
+        "words": "bit for bit unmodified Thunder's",
+        "max_error": told["accuracy"]["max_error"],
+        "against": "thunder.jit and eager",
+        "why": "",
+        "worst": told["accuracy"]["worst"],
+        "worst_float64": told["accuracy"]["worst_float64"],
+    }
+    assert 0 < told["accuracy"]["worst_float64"]["max_rel_error"] < 1e-4
+    assert told["step_s"] > 0
+
+
+def test_a_run_leaves_only_its_folder(finished: Run) -> None:
+    assert_nothing_left(finished)
+
+
+def test_the_statements_of_a_step_are_timed(finished: Run) -> None:
+    clocked = finished.statements
+    assert clocked is not None
+    assert clocked.sides == sorted(clocked.sides)
+    assert set(clocked.sides) == {0, 1}
+    rows = (clocked.names, clocked.sources, clocked.outputs, clocked.start_s, clocked.seconds, clocked.free_s)
+    assert {len(of) for of in rows} == {len(clocked.sides)}
+    assert all(seconds > 0 for seconds in clocked.seconds)
+    forward = [name for name, side in zip(clocked.names, clocked.sides, strict=True) if side == 0]
+    of_model = [next(at for at, name in enumerate(forward) if part in name) for part in ("linear", "tanh", "rsqrt")]
+    assert of_model == sorted(of_model)
+    for side in (0, 1):  # each side is timed in steps of its own
+        starts = [start_s for start_s, of in zip(clocked.start_s, clocked.sides, strict=True) if of == side]
+        assert starts == sorted(starts)
+    assert clocked.launch_bound is None
+    assert "host is the device" in clocked.verdict
+
+
+def test_one_step_is_recorded_as_it_happened(finished: Run) -> None:
+    clocked = finished.statements
+    assert clocked is not None
+    starts, seconds, frees = clocked.drawn
+    ends = [start + spent + free for start, spent, free in zip(starts, seconds, frees, strict=True)]
+    assert clocked.one_start_s
+    assert starts == sorted(starts)
+    assert all(end <= following + 1e-9 for end, following in zip(ends, starts[1:], strict=False))
+    assert ends[-1] <= clocked.one_step_s + 1e-6
+    forward_ends = max(end for end, side in zip(ends, clocked.sides, strict=True) if not side)
+    assert forward_ends <= min(start for start, side in zip(starts, clocked.sides, strict=True) if side)
+
+
+def test_the_measured_peak_is_at_one_statement(finished: Run) -> None:
+    peak = events.last_of(finished.events, events.PeakMeasured)
+    assert finished.statements is not None
+    assert peak is not None
+    assert len(peak.statement_peak_bytes) == len(peak.statement_live_bytes) == len(finished.statements.names)
+    alive = finished.to_json()["memory"]["alive_at_peak"]
+    assert sum(each["bytes"] for each in alive) == peak.measured_peak_bytes - peak.baseline_bytes
+    assert {"bytes", "value", "statement", "name", "outputs", "source"} == set(alive[0])
+    assert finished.statements.names[peak.peak_statement["statement"]] == peak.peak_statement["name"]
+    for each in alive:
+        assert each["value"] in ("", *each["outputs"])
+    # A value that the forward computed and the backward needs is named.
+    assert any(each["value"] and finished.statements.sides[each["statement"]] == 0 for each in alive)
+    # Between the traces autograd allocates too, for example the gradients of the outputs.
+    assert peak.baseline_bytes < max(peak.statement_peak_bytes) <= peak.measured_peak_bytes
+
+
+def test_a_run_is_a_trace_for_perfetto(finished: Run, tmp_path: Path) -> None:
+    written = json.loads(statement_times.write_chrome_trace(finished, tmp_path / "trace.json").read_text())
+    spans = [event for event in written["traceEvents"] if event["ph"] == "X"]
+    assert {span["tid"] for span in spans} >= {"stages", "host, forward", "host, backward"}
+    assert all(span["dur"] >= 0 for span in spans)
+    with pytest.raises(RunError, match="cannot be written"):
+        statement_times.write_chrome_trace(finished, tmp_path / "missing" / "trace.json")
+
+
+def test_memory_is_sampled_during_compilation(finished: Run) -> None:
+    told = [event for event in finished.events if isinstance(event, events.Phase | events.MemorySample)]
+    begun = next(i for i, event in enumerate(told) if isinstance(event, events.Phase) and event.phase == "compile")
+    # `benchmarks/test_readouts.py` measures the sampling rate.
+    assert all(isinstance(event, events.MemorySample) for event in told[begun + 1 : begun + 11])
+
+
+def test_an_observer_of_a_finished_run_gets_all_events(finished: Run) -> None:
+    told: list[events.Event] = []
+    finished.observe(told.append)
+    deadline = time.monotonic() + 120
+    while len(told) < len(finished.events) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert tuple(told) == finished.events
+
+
+def test_a_run_is_rebuilt_from_its_folder_alone(finished: Run) -> None:
+    again = run_store.open(finished.run_dir)
+    assert again.to_json() == finished.to_json()
+    assert again.accuracy == finished.accuracy
+    assert again.timeline == finished.timeline
+
+
+def test_a_folder_is_run_once(finished: Run) -> None:
+    with pytest.raises(RunError, match="was run before"):
+        run_control.start(finished.run_dir)
+
+
+def test_cancelling_a_finished_run_changes_nothing(finished: Run) -> None:
+    finished.cancel()
+    assert finished.state == "done"
+
+
+def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
+    config = Config(program="mlp", executor="torch", device="cpu")
+    program = programs.resolve("mlp", device="cpu", settings={"layers": 2})
+    options = dataclasses.replace(QUICK, check_accuracy=True)
+    run = run_control.start(
+        request.prepare(tmp_path / "run", program, config_text=config.text(), options=options)
+    ).wait(120)
+    assert run.ok, (run.error, run.detail)
+    assert {"interpret", "grad", "claim", "split", "generate code", "first forward", "first backward"} <= {
+        stage["name"] for stage in run.stages
+    }
+    assert run.to_json()["accuracy"]["max_error"] < 1e-4
+    assert run.accuracy is not None
+    assert (run.accuracy.bitwise, run.accuracy.changed_kernels) == (True, ())
+    assert_nothing_left(run)
+
+
+def test_a_config_that_holds_code_fails_the_run_and_is_not_executed(tmp_path: Path) -> None:
+    text = f"open({str(tmp_path / 'executed')!r}, 'w')"
+    run = run_control.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(
+        120
+    )
+    assert run.state == "failed"
+    assert "config.py" in (run.error or "")
+    assert not (tmp_path / "executed").exists()
+
+
+SLOW_BUILD = "def make():\n    print('building', flush=True)\n    time.sleep(60)"
+
+HELPERS = """
+def make():
+    import subprocess
+    subprocess.Popen(["sleep", "60"])
+    subprocess.Popen(["sleep", "61"], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(60)
+    open(os.path.join(os.environ["TMPDIR"], "left"), "w").write("x" * 1000)
+    print('building', flush=True)
+    time.sleep(60)
+"""
+
+TRACED_FOR = """
+class Slow(torch.nn.Module):
+    def forward(self, x):
+        time.sleep({seconds})
+        return torch.tanh(x)
+
+def make():
+    return Slow(), (torch.ones(4),)
+"""
+"""It sleeps during tracing, and not in steps."""
+
+SLOW_TRACE = TRACED_FOR.format(seconds=60)
+
+MANY_STEPS = "def make():\n    return torch.tanh, (torch.ones(4),)"
+
+
+def cancel(run: Run) -> None:
+    run.cancel()
+    assert run.state == "cancelled"
+    assert run.wait(0.1).error == "cancelled"
+    assert_nothing_left(run)
+
+
+def test_a_run_is_cancelled_before_its_worker_has_begun(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_BUILD)
+    assert run.state == "starting"
+    with pytest.raises(RunError, match="is not over after"):
+        run.wait(0.01)
+    cancel(run)
+
+
+def test_a_cancel_during_the_build_kills_helper_processes_too(tmp_path: Path) -> None:
+    run = begin(tmp_path, HELPERS)
+    until(run, lambda: "building" in run.output)
+    assert run._worker is not None
+    assert len(reaper.marked(run._worker.mark)) == 4
+    cancel(run)
+
+
+def test_a_run_is_cancelled_during_compilation(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_TRACE)
+    until(run, lambda: run.state == "compiling")
+    cancel(run)
+
+
+def test_a_run_is_cancelled_during_its_steps(tmp_path: Path) -> None:
+    run = begin(tmp_path, MANY_STEPS, dataclasses.replace(QUICK, samples=10**9, sampling_s=60.0))
+    until(run, lambda: run.phase == "time")
+    assert run_control.follow(run.run_dir) is run
+    cancel(run)
+
+
+def test_threads_request_the_interpreter_lock_sooner_while_a_run_is_followed(tmp_path: Path) -> None:
+    before_s = sys.getswitchinterval()
+    for run in [begin(tmp_path / name, SLOW_BUILD) for name in ("first", "second")]:
+        until(run, lambda: sys.getswitchinterval() == pytest.approx(run_control.SWITCH_INTERVAL_S))
+        cancel(run)
+    deadline = time.monotonic() + 120
+    while sys.getswitchinterval() != before_s:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_switch_interval_set_by_others_while_a_run_is_followed_stays() -> None:
+    before_s = sys.getswitchinterval()
+    try:
+        with run_control._PROMPT, run_control._PROMPT:
+            sys.setswitchinterval(0.002)
+        assert sys.getswitchinterval() == 0.002
+        with run_control._PROMPT:
+            assert sys.getswitchinterval() == pytest.approx(run_control.SWITCH_INTERVAL_S)
+        assert sys.getswitchinterval() == 0.002
+    finally:
+        sys.setswitchinterval(before_s)
+
+
+FAULTS = {
+    "exits as if all were well": ("def make():\n    os._exit(0)", "ended by itself with exit status 0"),
+    "is killed": ("def make():\n    os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+    "asks for too much memory": ("def make():\n    torch.empty(1 << 60)", "out of memory"),
+    "forks and both go on": ("def make():\n    os.fork()\n    raise ValueError('both')", "both"),
+    "has no space for the log": (
+        "import resource\ndef make():\n    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n    time.sleep(60)",
+        "the event log could not be written: File too large",
+    ),
+}
+
+
+def assert_failed(run: Run, reason: str) -> None:
+    """Assert that the run failed with a one-line reason, and that nothing of it is left."""
+    assert run.state == "failed"
+    assert run.error is not None
+    assert reason in run.error
+    assert "\n" not in run.error
+    assert not run.ok
+    assert run.to_json()["ok"] is False
+    assert [type(event) for event in run.events if isinstance(event, events.FINAL)] == [events.Failed]
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_run_that_fails_reports_the_reason(tmp_path: Path, fault: str) -> None:
+    source, reason = FAULTS[fault]
+    assert_failed(begin(tmp_path, source).wait(120), reason)
+
+
+WARNS_FORKS_AND_RAISES = """
+import warnings
+from workbench.errors import ConfigWarning
+
+def make():
+    warnings.warn(ConfigWarning("one"))
+    if os.fork() == 0:
+        while True:
+            time.sleep(1)
+    raise ValueError("no such layer")
+"""
+
+
+def test_an_exception_reaches_all_observers_and_ends_the_child_processes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[events.Event] = []
+
+    def broken(event: events.Event) -> None:
+        raise ValueError("broken view")
+
+    run = begin(tmp_path, WARNS_FORKS_AND_RAISES)
+    # An observer that raises does not affect others.
+    run.observe(broken)
+    run.observe(told.append)
+    assert_failed(run.wait(120), "no such layer")
+    assert run.warnings == ("one",)
+    deadline = time.monotonic() + 120
+    while len(told) < len(run.events) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert tuple(told) == run.events
+    assert "broken view" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (-signal.SIGSEGV, "the worker was killed by SIGSEGV"),
+        (-signal.SIGRTMIN - 1, "the worker was killed by signal 35"),
+        (3, "the worker ended by itself with exit status 3 before the run was done"),
+        (None, "the worker ended and nobody wrote why: its kernel was shut down, or both were killed"),
+        (event_log.EXIT_LOG_UNWRITABLE, "last line"),
+    ],
+)
+def test_a_workers_exit_status_becomes_text(status: int | None, reason: str) -> None:
+    assert run_control._reason(status, "first line\nlast line\n\n") == reason
+
+
+def explained(error: BaseException, cause: BaseException | None = None) -> str:
+    error.__cause__ = cause
+    return exit_reason.explain(error)
+
+
+def test_an_error_becomes_one_line() -> None:
+    assert explained(ValueError("one\ntwo")) == "ValueError: one"
+    assert explained(ValueError()) == "ValueError"
+    assert explained(ProgramError("there is no program 'x'")) == "there is no program 'x'"
+    assert explained(SystemExit(3)) == "the program ended the process: sys.exit(3)"
+    assert explained(KeyboardInterrupt()) == "interrupted"
+    assert explained(MemoryError()) == "out of memory"
+    assert explained(torch.OutOfMemoryError("CUDA out of memory. Tried")) == "out of memory: CUDA out of memory. Tried"
+    assert explained(ProgramError("failed"), MemoryError()) == "out of memory: failed"
+
+
+def test_a_program_that_hangs_fails_after_its_time_limit(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_BUILD, dataclasses.replace(QUICK, timeout_s=0.5)).wait(120)
+    assert run.error == "timeout: not done after 0.5 s"
+    assert_nothing_left(run)
+
+
+def test_a_program_above_its_memory_limit_fails(tmp_path: Path) -> None:
+    source = "def make():\n    held = []\n    while True:\n        held.append(torch.ones(1 << 20)); time.sleep(0.01)"
+    limited = dataclasses.replace(QUICK, memory_limit_bytes=1 << 30)
+    run = begin(tmp_path, source, limited).wait(120)
+    assert run.error is not None
+    assert run.error.startswith("out of memory: ")
+    assert_nothing_left(run)
+
+
+def test_endless_output_keeps_only_its_end(tmp_path: Path) -> None:
+    source = "def make():\n    for i in range(3000):\n        print(f'{i:9}' * 1000)\n    raise ValueError('printed')"
+    run = begin(tmp_path, source).wait(120)
+    assert run.error is not None
+    assert "printed" in run.error
+    assert "2999" in run.output
+    assert len(run.output) < 2 * request.OUTPUT_BYTES
+    assert_nothing_left(run)
+
+
+def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    folder = request.prepare(tmp_path / "run", File(SLOW_BUILD), options=QUICK)
+    script = (
+        "import sys, time; from pathlib import Path; from workbench.runs.process import run_control; "
+        "run_control.start(Path(sys.argv[1])); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script, str(folder)])
+    try:
+        deadline = time.monotonic() + 120
+        while not any(isinstance(event, events.Phase) for event in event_log.read(folder)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        run = run_store.open(folder)
+        assert run.state == "starting"
+        os.kill(parent.pid, signal.SIGKILL)
+        run.wait(120)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert run.state == "failed"
+    assert run._worker is not None
+    assert reaper.marked(run._worker.mark) == []
+    assert not (folder / run_control.SCRATCH).exists()
+    assert "without a terminal event" in (run_store.open(folder).error or "")
+
+
+def test_another_process_can_cancel(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_BUILD)
+    until(run, lambda: "building" in run.output)
+    script = "import sys; from workbench.runs.process import run_store; run_store.open(sys.argv[1]).cancel()"
+    subprocess.run([sys.executable, "-c", script, str(run.run_dir)], check=True)
+    assert run.wait(120).state == "cancelled"
+    assert_nothing_left(run)
+
+
+def test_a_planned_device_runs_nothing(tmp_path: Path) -> None:
+    program = programs.resolve("mlp", device="planned")
+    with pytest.raises(RunError, match="planned device"):
+        run_control.start(request.prepare(tmp_path / "run", program))

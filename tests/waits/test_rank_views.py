@@ -1,0 +1,241 @@
+"""The app for programs on ranks: the strip, the inspector's effects, the simulated timeline."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.errors import ConfigError
+from workbench.runs.measure.measured_rates import MACHINE_NAMES, THIS_CPU, machine_of
+from workbench.summary import human_seconds
+from workbench.ui.app.app import App
+from workbench.ui.controls.figure_strip import Baseline, figures
+from workbench.ui.controls.inspector import site_content
+from workbench.ui.graph.collective_lanes import bars
+from workbench.ui.graph.layout import compute
+from workbench.ui.tabs.timeline_tab import simulated_lanes, timeline_content
+
+pytestmark = pytest.mark.slow
+
+QUICKER = {"waits.issue": "in_flight(2)", "waits.wait": "late", "waits.gradients": "earliest"}
+
+
+def test_the_strip_shows_exposed_communication_and_its_change(planned: wb.Workbench) -> None:
+    stock, plan = planned.stock_plan, planned.plan_under(QUICKER)
+    shown = figures(plan, None, Baseline("stock", stock), same_choices=True)
+    (overlap,) = (figure for figure in shown if figure["key"] == "overlap")
+    exposed, step, bound, flight = overlap["values"]
+    assert overlap["title"] == "Communication, simulated on H100"
+    kinds = [value["kind"] for value in (exposed, step, bound, flight)]
+    assert kinds == ["exposed", "step", "at least, in any order", "in flight"]
+    assert exposed["delta"].startswith("−")
+    assert exposed["delta_tone"] == "good"
+    assert plan.overlap is not None
+    assert bound["text"] == human_seconds(plan.overlap.lower_bound_s)
+    assert flight["delta"].startswith("−")
+
+
+def test_a_program_for_one_process_shows_no_communication(alone: wb.Workbench) -> None:
+    plan = alone.plan
+    shown = figures(plan, None, Baseline("stock", plan), same_choices=True)
+    assert "overlap" not in [figure["key"] for figure in shown]
+
+
+def test_the_inspector_shows_the_effect_on_the_simulated_step(planned: wb.Workbench) -> None:
+    site = planned.site("waits.gradients")
+    effects = {site.id: planned.effects(site.id)}
+    (option,) = (o for o in site_content([site], effects, {})["sites"][0]["options"] if o["name"] == "earliest")
+    assert "step, simulated on H100" in [figure["name"] for figure in option["figures"]]
+
+
+def test_the_timeline_shows_three_simulated_lanes_in_order(planned: wb.Workbench) -> None:
+    plan = planned.plan
+    assert plan.overlap is not None
+    lanes = simulated_lanes(plan.graph, plan.overlap, [""] * len(plan.graph.statements))
+    content = timeline_content(None, {}, lanes, plan.overlap)
+    assert [lane["name"] for lane in content["lanes"]] == ["host, sim.", "communication, sim.", "compute, sim."]
+    assert content["says"] == "Simulated"
+    assert content["step_s"] == pytest.approx(plan.overlap.simulation.step_s)
+    for lane in lanes:
+        assert all(a["end_s"] <= b["start_s"] + 1e-12 for a, b in zip(lane["bars"], lane["bars"][1:], strict=False))
+    assert "simulated on 8 × H100" in content["head"]
+
+
+def test_a_bar_runs_from_issue_to_wait_beside_its_column(planned: wb.Workbench) -> None:
+    plan = planned.plan
+    layout = compute(plan.graph, plan.sites, unfolded={"transformer.h"})
+    found = bars(plan.graph, layout, plan.sites)
+    assert sum(found.count) == 34
+    # Forward downwards, backward upwards.
+    assert (found.y0 <= found.y1)[found.side == 0].all()
+    assert (found.y0 >= found.y1)[found.side == 1].all()
+    assert set(found.side.tolist()) == {0, 1}
+
+
+def test_an_end_is_put_before_the_statement_of_a_node(planned: wb.Workbench) -> None:
+    """A drag does this: the site's range gives the legal places, and others are refused with the bound."""
+    id = "waits:lm_head_weight>all_gather!wait"
+    said: list[tuple[str | None, bool]] = []
+    app = App(planned)
+    app._say = lambda text, bad=False: said.append((text, bad))
+
+    def drag_to(row: int) -> None:
+        app.graph._receive(app.graph, {"type": "place", "id": id, "node": app.graph.shown_ids()[row]}, [])
+        assert app.choosing.settle(120)
+
+    graph, latest = planned.plan.graph, planned.site(id).range.rpartition(" to ")[2]
+    rows = [row for row in range(graph.first_backward) if graph.statements.parent[row] < 0]
+    last = next(row for row in rows if planned.plan.place(row) == latest and app.graph.shown_ids()[row])
+    drag_to(last)
+    assert planned.site(id).choice == latest
+    beyond = next(row for row in rows if row > last and planned.plan.place(row) not in (latest, "at(end)"))
+    drag_to(beyond)
+    assert planned.site(id).choice == latest
+    app.close()
+    planned.undo()
+    assert said[-1][1]
+    assert f"the latest is {latest}" in str(said[-1][0])
+
+
+@pytest.mark.parametrize(
+    ("device", "executor", "parameter", "layers", "place"),
+    [
+        ("cpu", "torch", "attn_proj", range(2), "at(transformer.h.{}.attn/scaled_dot_product_attention>matmul.1)"),
+        # The first layer has other fusions: the bar's end is put before the heading of a fusion.
+        ("planned", "nvfuser", "mlp_proj", range(1, 3), "at(transformer.h.{}.mlp/mul)"),
+    ],
+)
+def test_a_bar_of_folded_layers_moves_in_each_and_they_stay_folded(
+    device: str, executor: str, parameter: str, layers: range, place: str
+) -> None:
+    bench = wb.open("fsdp_llama", device=device, executor=executor, ranks=8, settings={"layers": layers.stop})
+    bench.choose({"waits.issue": "just_in_time", "waits.wait": "late", "waits.gradients": "earliest"})
+    ids = [f"waits:transformer_h_{layer}_{parameter}_weight>all_gather" for layer in layers]
+    app = App(bench)
+
+    def shown() -> int:
+        found = bars(bench.plan.graph, app.graph.layout_shown, bench.plan.sites)
+        (peers,) = (p for first, p in zip(found.issue, found.peers, strict=True) if bench.plan.sites[first].id in ids)
+        assert [bench.plan.sites[peer[0]].id for peer in peers] == ids
+        return app.graph.layout_shown.sections[-1].count
+
+    assert shown() == len(layers)
+    wanted = [place.format(layer) for layer in layers]
+    parent = bench.plan.graph.statements.parent
+    *_, row = (row for row in np.flatnonzero(parent < 0).tolist() if bench.plan.place(row) == wanted[0])
+    app.graph._receive(app.graph, {"type": "place", "id": ids[0], "node": app.graph.shown_ids()[row]}, [])
+    assert app.choosing.settle(120)
+    app.close()
+    assert [bench.choices[id] for id in ids] == wanted
+    assert shown() == len(layers)
+
+
+def test_a_program_for_one_process_has_no_bars(alone: wb.Workbench) -> None:
+    plan = alone.plan
+    assert len(bars(plan.graph, compute(plan.graph, plan.sites), plan.sites)) == 0
+
+
+@pytest.fixture
+def app(planned: wb.Workbench) -> Iterator[App]:
+    app = App(planned)
+    yield app
+    app.close()
+    while planned.can_undo:
+        planned.undo()
+    planned.machine = "H100"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def message(app: App) -> dict[str, object]:
+    return app.controls.content.get("message") or {"text": "", "bad": False}
+
+
+def ask(app: App, **message: str) -> None:
+    """Send a message as the page does, and wait until it is handled."""
+    app.controls._handle_custom_msg(message, [])
+    until(lambda: not app.controls.content["busy"])
+
+
+def test_the_machine_applies_to_everything_simulated(app: App, planned: wb.Workbench) -> None:
+    app.tabs.selected_index = app.tabs.titles.index("Timeline")
+    before = planned.overlap()
+    assert app.controls.content["machines"] == [*MACHINE_NAMES]
+    ask(app, type="machine", name="PCIe box")
+    after = planned.overlap()
+    assert before is not None
+    assert after is not None
+    assert after.simulation.step_s > before.simulation.step_s
+    assert app.controls.content["machine"] == "PCIe box"
+    (figure,) = (figure for figure in app.strip.content["figures"] if figure["key"] == "overlap")
+    assert figure["values"][1]["text"] == human_seconds(after.simulation.step_s)
+    assert figure["title"] == "Communication, simulated on PCIe box"
+    assert "simulated on 8 × PCIe box" in app.timeline.content["head"]
+    assert app.timeline.content["step_s"] == pytest.approx(after.simulation.step_s)
+    app.graph.selected = "waits:lm_head_weight>all_gather"
+    until(lambda: "step, simulated on PCIe box" in json.dumps(app.inspector.content))
+    changed = planned.choose({"waits.gradients": "earliest"}).overlap
+    now = planned.overlap()
+    assert now is not None
+    assert changed is not None
+    assert changed.step_s == pytest.approx(now.simulation.step_s - after.simulation.step_s)
+    assert planned.search_waits().machine.name == "PCIe box"
+
+
+def test_an_unknown_machine_is_refused_with_the_known_ones(app: App, planned: wb.Workbench) -> None:
+    with pytest.raises(ConfigError, match="no machine 'h100'; legal: H100, H200, A100, PCIe box, this CPU"):
+        planned.machine = "h100"
+    with pytest.raises(ConfigError, match="no machine 'TPU'"):
+        wb.open("mlp", device="cpu", machine="TPU")
+    ask(app, type="machine", name="TPU")
+    assert message(app)["bad"]
+    assert planned.machine.name == "H100"
+
+
+def test_this_cpu_is_measured_and_shared_by_its_ranks() -> None:
+    whole, half = machine_of(THIS_CPU), machine_of(THIS_CPU, 2)
+    assert "measured here" in half.source
+    assert half.bytes_per_s == pytest.approx(whole.bytes_per_s / 2)
+    assert half.link_bytes_per_s == pytest.approx(whole.link_bytes_per_s / 2)
+    # A CPU that runs these tests is between 0.1 GFLOP/s and a GPU.
+    assert 1e8 < whole.flops_per_s["float32"] < 67e12
+    assert 0 < whole.launch_s < whole.latency_s < 0.1
+
+
+def test_the_best_order_is_searched_for_and_can_be_undone(app: App, planned: wb.Workbench) -> None:
+    before = planned.overlap()
+    ask(app, type="search", limit="")
+    after = planned.overlap()
+    assert before is not None
+    assert after is not None
+    assert after.simulation.step_s < before.simulation.step_s
+    assert planned.choices["waits.wait"] == "late"
+    assert f"no order takes less than {human_seconds(after.lower_bound_s)}" in str(message(app)["text"])
+    planned.undo()
+    assert planned.choices == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("0.001", "no order keeps 1048 bytes in flight; the least that one needs is"),
+        ("-3", "'-3' is no limit: give a number of MiB greater than 0"),
+        ("much", "'much' is no limit"),
+        ("inf", "'inf' is no limit"),
+    ],
+)
+def test_an_impossible_limit_is_reported(app: App, planned: wb.Workbench, limit: str, said: str) -> None:
+    ask(app, type="search", limit=limit)
+    assert message(app)["bad"]
+    assert said in str(message(app)["text"])
+    assert planned.choices == {}

@@ -1,0 +1,114 @@
+"""Why a fusion ends where it does: for each neighbour that is not part of it, the reason, from the graph alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag
+
+
+@dataclasses.dataclass(frozen=True)
+class FusionEnd:
+    """One end of a fusion.
+
+    Attributes
+    ----------
+    statement : int
+        The neighbour.
+    before : bool
+        Whether the fusion reads the neighbour's outputs, rather than the reverse.
+    reason : str
+    through : int
+        The statement that stands between two fusions, or -1.
+    """
+
+    statement: int
+    before: bool
+    reason: str
+    through: int = -1
+
+
+def boundaries(graph: Graph, fusion: int) -> tuple[FusionEnd, ...]:
+    """The neighbours of a fusion in an execution graph, each once, those before it first.
+
+    Parameters
+    ----------
+    graph : Graph
+    fusion : int
+        Index of a top-level statement.
+    """
+    statements = graph.statements
+    makers = _makers(graph)
+    inputs, outputs = statements.inputs[fusion].tolist(), set(statements.outputs[fusion].tolist())
+    before = dict.fromkeys(makers[value] for value in inputs if makers.get(value, fusion) != fusion)
+    after = [
+        row
+        for row in _top(graph)
+        if row != fusion and row not in before and outputs & set(statements.inputs[row].tolist())
+    ]
+    ends = [(row, True) for row in before] + [(row, False) for row in after]
+    return tuple(FusionEnd(row, first, *_reason(graph, fusion, row, before=first)) for row, first in ends)
+
+
+def _top(graph: Graph) -> list[int]:
+    statements = graph.statements
+    without = (Kind.ARGUMENT, Kind.RETURN)
+    return [row for row in range(len(statements)) if statements.parent[row] < 0 and statements.kind[row] not in without]
+
+
+def _makers(graph: Graph) -> dict[int, int]:
+    """The first top-level statement that makes each value."""
+    made: dict[int, int] = {}
+    for row in _top(graph):
+        for value in graph.statements.outputs[row].tolist():
+            made.setdefault(value, row)
+    return made
+
+
+def _reason(graph: Graph, fusion: int, other: int, *, before: bool) -> tuple[str, int]:
+    statements = graph.statements
+    kind, flags = statements.kind[other], statements.flags[other]
+    if statements.side[other] != statements.side[fusion]:
+        side = "backward" if statements.side[other] == BACKWARD else "forward"
+        return f"it runs in the {side}, which is a trace of its own", -1
+    if kind == Kind.FUSION:
+        first, last = (other, fusion) if before else (fusion, other)
+        between = _between(graph, first, last)
+        if between >= 0:
+            name = statements.name[between].rpartition(".")[2]
+            return (
+                f"another fusion: {name} reads the first and feeds the second, so fusing both creates a cycle",
+                between,
+            )
+        return "another fusion: nothing stands between them, Thunder's partition keeps them apart", -1
+    named = {
+        Kind.COLLECTIVE: "a collective: it is issued beside kernels, not inside one",
+        Kind.WAIT: "the wait for a collective, which no kernel holds",
+        Kind.OFFLOAD: "a transfer to the CPU",
+        Kind.RELOAD: "a transfer from the CPU",
+        Kind.COPY: "an in-place copy that runs by itself",
+    }
+    if kind in named:
+        return named[kind], -1
+    executor = statements.executor[other] or "its executor"
+    if flags & StatementFlag.RANDOM:
+        return f"random numbers, which {executor} draws as unmodified PyTorch does", -1
+    if flags & StatementFlag.MATMUL:
+        return f"a matrix product, for which {executor} has a kernel of its own", -1
+    if flags & StatementFlag.VIEW:
+        return f"a view that {executor} makes, which starts no kernel", -1
+    return f"{executor} runs it: the fusing executor does not take this operator", -1
+
+
+def _between(graph: Graph, first: int, last: int) -> int:
+    """Find a statement that depends on `first`, directly or not, and that `last` needs; -1 if there is none."""
+    statements = graph.statements
+    reached = set(statements.outputs[first].tolist())
+    reads = set(statements.inputs[last].tolist())
+    path: list[int] = []
+    for row in _top(graph):
+        if first < row < last and reached & set(statements.inputs[row].tolist()):
+            reached.update(statements.outputs[row].tolist())
+            path.append(row)
+    # Only the direct inputs of `last` matter: every path between ends in such a statement.
+    return next((row for row in reversed(path) if reads & set(statements.outputs[row].tolist())), -1)

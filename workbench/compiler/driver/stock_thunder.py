@@ -1,0 +1,111 @@
+"""Thunder as it is installed: what compiles a program for a user who has no workbench."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from workbench.compiler.frontend import dynamo
+from workbench.compiler.interop import thunder_api
+from workbench.errors import ProgramError, one_line
+
+WAYS = ("thunder.jit", "thunderfx")
+"""Functions of Thunder that compile a program, by its own interpreter and by Dynamo, in the order in which to try."""
+
+_FEW_LETTERS = 300
+
+
+class StockCompiled:
+    """A program compiled by Thunder alone, by the first way that takes it.
+
+    Parameters
+    ----------
+    program : callable or torch.nn.Module
+    ways : sequence of {'thunder.jit', 'thunderfx'}
+
+    Attributes
+    ----------
+    way : str
+        The one that took it; empty before the first call.
+    refusals : tuple of str
+        Why others did not.
+    """
+
+    def __init__(self, program: Callable[..., Any], ways: Sequence[str] = WAYS) -> None:
+        self._program = program
+        self._ways = ways
+        self._made: Any = None
+        self.way = ""
+        self.refusals: tuple[str, ...] = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program; at the first call by each way, until one takes it.
+
+        Raises
+        ------
+        ProgramError
+            If none does.
+        """
+        if self._made is not None:
+            return self._made(*args, **kwargs)
+        state = torch.get_rng_state()
+        for way in self._ways:
+            torch.set_rng_state(state)
+            made = thunder_api.jit(self._program) if way == "thunder.jit" else thunder_api.thunderfx(self._program)
+            try:
+                found = made(*args, **kwargs)
+            except Exception as error:
+                if is_about_memory(error):
+                    raise
+                self.refusals += (refusal(way, error),)
+                continue
+            self.way, self._made = way, made
+            return found
+        raise ProgramError("unmodified Thunder does not take the program: " + "; ".join(self.refusals))
+
+    @property
+    def _lc_cs(self) -> Any:
+        """Thunder's statistics, where it keeps them for the whole program."""
+        if self.way != "thunder.jit":
+            raise AttributeError("Thunder keeps no statistics of the whole program")
+        return self._made._lc_cs
+
+    @property
+    def _workbench_jitted(self) -> tuple[Any, ...]:
+        """What Thunder compiled, each graph by itself."""
+        if self.way != "thunderfx":
+            return () if self._made is None else (self._made,)
+        return tuple(each for found in self._made._backend.subgraph_infos for each in found.thunder_compiled_fns)
+
+
+class _StockModule(dynamo.CompiledModule):
+    """A module that is compiled so, with the parameters and buffers of its own under their names."""
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        found: tuple[str, ...] = self.__dict__["_compiled"].refusals
+        return found
+
+    @property
+    def _workbench_jitted(self) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = self.__dict__["_compiled"]._workbench_jitted
+        return found
+
+
+def as_installed(program: Callable[..., Any], ways: Sequence[str] = WAYS) -> Any:
+    """A program compiled by Thunder alone: of a module a module."""
+    compiled: Any = StockCompiled(program, ways)
+    return _StockModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
+
+
+def refusal(way: str, error: BaseException) -> str:
+    """Why a way does not take a program, in one line."""
+    words = one_line(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+    return f"{way} refuses it ({words[:_FEW_LETTERS]})"
+
+
+def is_about_memory(error: BaseException) -> bool:
+    """Whether memory ran out, which says nothing of a program."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

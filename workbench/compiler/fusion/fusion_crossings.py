@@ -1,0 +1,145 @@
+"""What crosses from fusion to fusion in a partitioned trace, and which of it presets save."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from workbench.compiler.interop.thunder_api import (
+    BoundSymbol,
+    TraceCtx,
+    prims,
+    utils,
+)
+from workbench.compiler.lowering.call_normalization import draws_inside
+from workbench.compiler.trace.bsym_memo import CROSSING, made_names, read_names
+
+_NEVER_RECOMPUTED = {prims.OpTags.REDUCTION_OP, prims.OpTags.RANDOM_OP, prims.OpTags.MATMUL_OP}
+
+
+@dataclasses.dataclass(frozen=True)
+class Crossing:
+    """A variable that one fusion makes and another reads, before any rematerialization.
+
+    Attributes
+    ----------
+    name : str
+    producer : str
+        Name of the fusion that makes it.
+    consumers : tuple of str
+        Names of the fusions that read it.
+    why_not : str
+        Reason why it cannot be recomputed, starting with ``external`` or ``tagged``; empty where it can.
+    depends_on : tuple of str
+        Other crossing variables that its producer needs to make it.
+    """
+
+    name: str
+    producer: str
+    consumers: tuple[str, ...]
+    why_not: str
+    depends_on: tuple[str, ...]
+
+
+def tagged(bsym: BoundSymbol) -> bool:
+    """Whether a statement is a reduction, a random op or a matmul, or has one inside: it is not computed again."""
+    return tagged_by_thunder(bsym) or draws_inside(bsym)
+
+
+def tagged_by_thunder(bsym: BoundSymbol) -> bool:
+    """Whether Thunder knows that a statement is not to be computed again: `randn` and `randint` have no tag there."""
+    if not (_NEVER_RECOMPUTED.isdisjoint(bsym.sym.tags or ()) and _NEVER_RECOMPUTED.isdisjoint(bsym.tags)):
+        return True
+    return any(map(tagged_by_thunder, bsym.subsymbols))
+
+
+def crossings(trace: TraceCtx) -> list[Crossing]:
+    """Variables that cross from fusion to fusion in a partitioned trace, in program order."""
+    consumers = utils.consumers(trace)
+    found: dict[str, Crossing] = {}
+    for fusion in trace.bound_symbols:
+        if not fusion.sym.is_fusion:
+            continue
+        inside = _inside(fusion)
+        for value in fusion.flat_proxy_outs:
+            users = [user for user in consumers.get(value, ()) if user.sym.id is not prims.PrimIDs.DEL]
+            fusions = [user.sym.name for user in users if user.sym.is_fusion]
+            if not fusions:
+                continue
+            others = sorted({user.sym.name for user in users if not user.sym.is_fusion})
+            why_not = ""
+            if others:
+                where = "the program's return" if "return" in " ".join(others) else others[0]
+                why_not = f"external: {where}, which is no fusion, reads it too, so it is in memory anyway"
+            else:
+                why_not = inside.why_not(value.name)
+            found[value.name] = Crossing(
+                name=value.name,
+                producer=fusion.sym.name,
+                consumers=tuple(dict.fromkeys(fusions)),
+                why_not=why_not,
+                depends_on=tuple([name for name in inside.needed(value.name) if name in found]),
+            )
+    return list(found.values())
+
+
+class _FusionMembers:
+    """What is inside of a fusion: found once, as long as that stays the same."""
+
+    def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
+        self._makers = {name: bsym for bsym in bsyms for name in made_names(bsym)}
+        self._needed: dict[str, tuple[str, ...]] = {}
+
+    def why_not(self, name: str) -> str:
+        """Why an output cannot be computed again; empty where it can."""
+        if name not in self._makers:
+            return "argument: its fusion only passes it on"
+        maker = self._makers[name]
+        return f"tagged: {maker.sym.name} {_TAGGED}" if tagged(maker) else ""
+
+    def needed(self, name: str) -> tuple[str, ...]:
+        """Names of all that a value is made of, however far back inside of the fusion, and of what that is given."""
+        if name not in self._needed:
+            queue, seen = [name], {name: None}
+            while queue:
+                maker = self._makers.get(queue.pop())
+                for arg in () if maker is None else read_names(maker):
+                    if arg not in seen:
+                        seen[arg] = None
+                        queue.append(arg)
+            del seen[name]
+            self._needed[name] = tuple(seen)
+        return self._needed[name]
+
+
+_TAGGED = "is a reduction, random or matmul op, too expensive to recompute, or not safe to"
+
+
+def _inside(fusion: BoundSymbol) -> _FusionMembers:
+    bsyms, found = fusion.__dict__.get(CROSSING, (None, None))
+    if found is None or bsyms is not fusion.subsymbols:
+        found = _FusionMembers(fusion.subsymbols)
+        fusion.__dict__[CROSSING] = fusion.subsymbols, found
+    return found
+
+
+def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:
+    """Pins that save a variable wherever k recomputed ones would hang on each other.
+
+    Parameters
+    ----------
+    k : int
+        Longest chain of recomputed variables, itself saved at the end; at least 1.
+    candidates : sequence of Crossing
+        From `crossings`.
+    """
+    depth: dict[str, int] = {}
+    pins: dict[str, str] = {}
+    for crossing in candidates:
+        if crossing.why_not:
+            continue
+        depth[crossing.name] = 1 + max((depth.get(name, 0) for name in crossing.depends_on), default=0)
+        if depth[crossing.name] >= k:
+            depth[crossing.name] = 0
+            pins[crossing.name] = "save"
+    return pins

@@ -1,0 +1,84 @@
+"""Our patches of Thunder, in force while we trace, plan or compile, and taken back after.
+
+`installed` puts them in force for the thread that enters it. `jit` makes a function by `thunder.jit` that compiles
+inside of it, and of which nothing else changes: what its calls do once they are compiled is Thunder's own code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from workbench.compiler.fastpath import install
+from workbench.compiler.fastpath.own_executors import gradient_rule
+from workbench.compiler.interop import double_backward, thunder_api, thunder_patches
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, wrapped
+from workbench.compiler.interop.thunder_api import cell_of, transforms
+from workbench.compiler.lowering import thunder_fixes
+from workbench.compiler.trace.planning_lock import PLANNING
+from workbench.programs.modes import turn_given_up
+
+
+def _places() -> list[PatchTarget]:
+    rule = wrapped(transforms, "_get_gradfn_and_executor", gradient_rule, everywhere=True)
+    return [*thunder_patches.PLACES, *thunder_fixes.PLACES, rule]
+
+
+_compilation = ThreadPatches("compilation", _places)
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Inside, this thread traces and compiles by Thunder with our patches."""
+    with _compilation(), install.hastened():
+        yield
+
+
+@contextlib.contextmanager
+def compiled_alone() -> Iterator[None]:
+    """Inside, no other thread traces, plans or compiles: they share Dynamo's state, fake tensors and memo tables."""
+    with contextlib.ExitStack() as inside:
+        # A thread that plans may wait for this one's turn.
+        with turn_given_up():
+            inside.enter_context(PLANNING)
+        yield
+
+
+def jit(function: Callable[..., Any], **options: Any) -> Any:
+    """``thunder.jit``, of which each compilation is `installed`, and whose gradients have no wrong second derivatives.
+
+    Thunder compiles at the first call of a kind, in two functions that `thunder.jit` defines anew each time: those of
+    this one are wrapped. It can go once `thunder.jit` has a hook around a compilation.
+    """
+    jitted = thunder_api.jit(function, **options)
+    inner = jitted._lc_cd.get_computation_and_inputs
+    trace, build = (
+        cell_of(inner, name) for name in ("acquire_initial_trace", "apply_transforms_and_build_cache_entry")
+    )
+    trace.cell_contents, build.cell_contents = _traced(trace.cell_contents), _built(build.cell_contents)
+    double_backward.refuse_second_derivatives(jitted)
+    return jitted
+
+
+def _traced(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def acquire_initial_trace(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with compiled_alone(), installed():
+                return stock(*args, **kwargs)
+        except BaseException:
+            thunder_patches.forget_layouts()
+            raise
+
+    return acquire_initial_trace
+
+
+def _built(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_transforms_and_build_cache_entry(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with compiled_alone(), installed():
+                return stock(*args, **kwargs)
+        finally:
+            thunder_patches.forget_layouts()
+
+    return apply_transforms_and_build_cache_entry

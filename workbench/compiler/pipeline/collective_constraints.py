@@ -1,0 +1,511 @@
+"""Collectives on a split trace, or on the joint trace: what may move, how far, and the trace in another order of them.
+
+Compute statements stay in their order. A collective, its wait, a wait's views and a collective's producers move along
+it, never past what they depend on: every order made here is a topological order of reads, and of writes in place
+against reads and writes of the same memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.cost.collective_overlap import PACK
+from workbench.compiler.interop.thunder_api import (
+    WAITS,
+    BoundSymbol,
+    BoundSymbolTag,
+    CollectionProxy,
+    FutureTensorProxy,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    TraceTag,
+    clear_mutable_collection,
+    comment_symbols,
+    from_trace,
+    prims,
+    tree_flatten,
+)
+from workbench.compiler.memory.op_effects import facts, reduces_in_place
+from workbench.compiler.pipeline.lever_context import LeverContext
+from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor
+from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
+from workbench.compiler.trace.tags import contains
+
+type Key = tuple[int, int, int, float, int]
+"""Where a statement shall stand: before which compute statement, then ties."""
+
+COMPUTE_TIE = 9
+"""Second part of a compute statement's key: what shares its slot stands before it."""
+
+UNPACK = "bucket_unpack"
+"""How the names of statements begin that take tensors out of a bucket's buffer, as `PACK` of those that fill it."""
+
+_SHAPES = (
+    "broadcast_in_dim",
+    "expand",
+    "getitem",
+    "permute",
+    "reshape",
+    "slice",
+    "slice_prim",
+    "squeeze",
+    "torch_prims_reshape_impl",
+    "torch_slice_prim_impl",
+    "transpose",
+    "unsqueeze",
+    "view",
+)
+
+
+class CollectiveRole(Enum):
+    """What a statement is to the order."""
+
+    COMPUTE = "compute"
+    ISSUE = "issue"
+    WAIT = "wait"
+    VIEW = "view"
+    """A change of shape of what a wait gives, and of nothing else, or what a bucket is taken apart by."""
+    PRODUCER = "producer"
+    """Makes what a collective sends, and nothing else, of one tensor, a gradient's division, or of a bucket's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """A collective of a trace; statements by their index in `CollectiveSchedule.statements`.
+
+    Attributes
+    ----------
+    place : str
+        A stable id: the parameter gathered, or the one whose gradient is reduced.
+    issue, wait : int
+    producers : tuple of int
+    result : str
+        Name of the value that the wait gives.
+    nbytes : int
+        Of the result.
+    read : bool
+        Whether a statement of this trace reads the result; otherwise it is only returned.
+    parameter : bool
+        Whether what it sends is an argument of the program, or made of arguments alone.
+    """
+
+    place: str
+    issue: int
+    wait: int
+    producers: tuple[int, ...]
+    result: str
+    nbytes: int
+    read: bool
+    parameter: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectiveSchedule:
+    """The statements of a split trace and what holds them in place.
+
+    Attributes
+    ----------
+    statements : tuple of BoundSymbol
+        Without unpacking, deletions and the return, in the order of the trace.
+    roles : tuple of CollectiveRole
+    before : tuple of tuple of int
+        Per statement, those that must stand before it.
+    slot : tuple of int
+        Compute statements before each statement, as it is.
+    low, high : tuple of int
+        The least and the greatest slot that each statement may have.
+    names, outputs : tuple of str
+        Of the compute statements: unique names, as `at(...)` takes them, and the first value that each makes.
+    collectives : tuple of Collective
+        In the order in which they are issued.
+    """
+
+    statements: tuple[BoundSymbol, ...]
+    roles: tuple[CollectiveRole, ...]
+    before: tuple[tuple[int, ...], ...]
+    slot: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    collectives: tuple[Collective, ...]
+
+    def arrange(self, keys: Sequence[Key]) -> list[int]:
+        """The legal order that is nearest to the keys: of what may come next always the one with the least key."""
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        place = np.empty(len(order), np.intp)
+        place[order] = np.arange(len(order))
+        earlier, later = self._pairs
+        if (place[earlier] < place[later]).all():
+            return order
+        missing = [len(before) for before in self.before]
+        ready = [(keys[i], i) for i, count in enumerate(missing) if not count]
+        heapq.heapify(ready)
+        order.clear()
+        while ready:
+            _, statement = heapq.heappop(ready)
+            order.append(statement)
+            for freed in self._after[statement]:
+                missing[freed] -= 1
+                if not missing[freed]:
+                    heapq.heappush(ready, (keys[freed], freed))
+        return order
+
+    @cached_property
+    def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Statements that must stand before others, and those others."""
+        later = np.repeat(np.arange(len(self.before)), [len(before) for before in self.before])
+        return np.asarray([e for before in self.before for e in before], np.intp), later
+
+    @cached_property
+    def _after(self) -> tuple[tuple[int, ...], ...]:
+        """Per statement, those that must stand after it."""
+        after: list[list[int]] = [[] for _ in self.statements]
+        for earlier, later in zip(*(ends.tolist() for ends in self._pairs), strict=True):
+            after[earlier].append(later)
+        return tuple(map(tuple, after))
+
+
+def has_collectives(trace: TraceCtx) -> bool:
+    """Whether a trace waits for anything."""
+    return any(bsym.sym.name in WAITS for bsym in trace.bound_symbols)
+
+
+def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
+    """What holds the statements of a forward or backward trace in place."""
+    statements = tuple(b for b in trace.bound_symbols if is_statement(b))
+    returned = trace.bound_symbols[-1]
+    roles = _roles(statements, {a.name for a in returned.flat_proxy_args})
+    before = _before(trace, statements, roles, stage)
+    slot, low, high = _ranges(roles, before)
+    compute = [bsym for bsym, role in zip(statements, roles, strict=True) if role is CollectiveRole.COMPUTE]
+    outputs = tuple(next((out.name for out in bsym.flat_proxy_outs), "") for bsym in compute)
+    return CollectiveSchedule(
+        statements=statements,
+        roles=tuple(roles),
+        before=before,
+        slot=slot,
+        low=low,
+        high=high,
+        # What a pass made has no place, and its name changes from plan to plan.
+        names=_unique(
+            stage.places.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.place(out)
+            for b, out in zip(compute, outputs, strict=True)
+        ),
+        outputs=outputs,
+        collectives=_collectives(trace, statements, roles, stage),
+    )
+
+
+def joint_schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
+    """What holds the statements of a joint trace in place.
+
+    A collective stays on its side, forward or backward; one of the forward may be waited for where the backward first
+    reads its result.
+    """
+    found = schedule(trace, stage)
+    turns = [slot for slot, b in zip(found.slot, found.statements, strict=True) if _in_backward(b)]
+    if not turns:
+        return found
+    low, high = list(found.low), list(found.high)
+    for collective in found.collectives:
+        if _in_backward(found.statements[collective.issue]):
+            low[collective.issue] = max(low[collective.issue], turns[0])
+        elif not collective.read:
+            high[collective.wait] = min(high[collective.wait], turns[0])
+    return dataclasses.replace(found, low=tuple(low), high=tuple(high))
+
+
+def _in_backward(bsym: BoundSymbol) -> bool:
+    return BoundSymbolTag.BACKWARD in bsym.tags or bsym.sym.id is prims.PrimIDs.GET_GRAD
+
+
+def reordered_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
+    """A joint trace, in which nothing is deleted yet, with its statements in another order."""
+    edited = from_trace(trace)
+    edited.names = set(trace.names)
+    edited.bound_symbols = [b for b in trace.bound_symbols[:-1] if not is_statement(b)]
+    edited.bound_symbols += [schedule.statements[i] for i in order]
+    edited.bound_symbols.append(trace.bound_symbols[-1])
+    edited.set_provenance(TraceProvenance("Collectives in another order, before fusion"))
+    return edited
+
+
+def reordered(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
+    """The trace with its statements in another order, and what is deleted where anew."""
+    return in_order(trace, [schedule.statements[i] for i in order], "Collectives in another order")
+
+
+def in_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str) -> TraceCtx:
+    """A split trace with its statements in the order given, and what is deleted where anew."""
+    edited = from_trace(trace)
+    edited.names = set(trace.names)
+    gone = (prims.PrimIDs.DEL, prims.PrimIDs.RETURN)
+    edited.bound_symbols = [
+        b
+        for b in trace.bound_symbols
+        if not is_statement(b) and b.sym.id not in gone and b.sym.name != "clear_mutable_collection"
+    ]
+    edited.bound_symbols += statements
+    edited.bound_symbols.append(trace.bound_symbols[-1])
+    edited.bound_symbols = freed(edited.bound_symbols, clear_collections=TraceTag.BACKWARD in trace.tags)
+    edited.set_provenance(TraceProvenance(provenance))
+    return edited
+
+
+def freed(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> list[BoundSymbol]:
+    """Statements without deletions, the return last, with each value deleted after the last that touches it.
+
+    As Thunder's `del_last_used`, which binds the signature of its deletion anew each time.
+    """
+    handled = {out.name for out in tree_flatten(bound_symbols[-1].args)[0] if isinstance(out, Proxy)}
+    found: list[BoundSymbol] = []
+    for bsym in reversed(bound_symbols):
+        gone: dict[str, Proxy] = {}
+        if bsym.sym.id not in comment_symbols:
+            for proxy in (*bsym.flat_proxy_outs, *bsym.flat_proxy_args):
+                if proxy.name not in handled:
+                    gone.setdefault(proxy.name, proxy)
+        handled.update(gone)
+        if gone and bsym.sym.id is not prims.PrimIDs.RETURN:
+            proxies = tuple(gone.values())
+            deletion = BoundSymbol(prims.python_del, proxies, {}, None)
+            deletion.__dict__["flat_proxy_args"] = proxies
+            found.append(deletion)
+            if clear_collections:
+                collections = (proxy for proxy in proxies if isinstance(proxy, CollectionProxy))
+                found += [clear_mutable_collection.bind(proxy, output=None) for proxy in collections]
+        found.append(bsym)
+    return found[::-1]
+
+
+def _tensors(proxies: Sequence[Any]) -> list[Any]:
+    return [p for p in proxies if is_tensor(p)]
+
+
+def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[CollectiveRole]:
+    roles = [CollectiveRole.COMPUTE] * len(statements)
+    made: dict[str, int] = {}
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for i, bsym in enumerate(statements):
+        for arg in bsym.flat_proxy_args:
+            readers[arg.name].append(i)
+        made.update((out.name, i) for out in bsym.flat_proxy_outs if out.name not in made)
+        tensors = _tensors(bsym.flat_proxy_args)
+        if bsym.sym.name in WAITS:
+            roles[i] = CollectiveRole.WAIT
+        elif any(isinstance(out, FutureTensorProxy) for out in bsym.flat_proxy_outs):
+            roles[i] = CollectiveRole.ISSUE
+        elif (bsym.sym.name in _SHAPES or bsym.sym.name.startswith(UNPACK)) and tensors:
+            sources = [roles[made[t.name]] if t.name in made else CollectiveRole.COMPUTE for t in tensors]
+            if all(role in (CollectiveRole.WAIT, CollectiveRole.VIEW) for role in sources):
+                roles[i] = CollectiveRole.VIEW
+    for i in reversed(range(len(statements))):
+        bsym = statements[i]
+        read = [r for out in bsym.flat_proxy_outs for r in readers[out.name]]
+        if (
+            roles[i] is CollectiveRole.COMPUTE
+            and read
+            and all(roles[r] in (CollectiveRole.ISSUE, CollectiveRole.PRODUCER) for r in read)
+            and not any(out.name in returned for out in bsym.flat_proxy_outs)
+            and (len(_tensors(bsym.flat_proxy_args)) == 1 or bsym.sym.name.startswith(PACK))
+            and len(bsym.flat_proxy_outs) == 1
+            and not _writes(bsym)
+            and not contains(bsym, prims.OpTags.RANDOM_OP)
+        ):
+            roles[i] = CollectiveRole.PRODUCER
+    return roles
+
+
+def _writes(bsym: BoundSymbol) -> bool:
+    return inplace_copies.inside_of(bsym)[0] > 0 or reduces_in_place(bsym)
+
+
+def _written_names(bsym: BoundSymbol) -> list[str]:
+    """Names of arguments that a statement writes; all of them where it writes something that it makes of them."""
+    if reduces_in_place(bsym):
+        return [bsym.args[0].name]
+    given = [a.name for a in _tensors(bsym.flat_proxy_args)]
+    destinations = [leaf.args[1].name for leaf in inplace_copies.leaves([bsym]) if inplace_copies.is_copy(leaf)]
+    return destinations if all(name in given for name in destinations) else given
+
+
+def _before(
+    trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], stage: LeverContext
+) -> tuple[tuple[int, ...], ...]:
+    before: list[set[int]] = [set() for _ in statements]
+    made: dict[str, int] = {}
+    last = -1
+    for i, bsym in enumerate(statements):
+        before[i].update(made[a.name] for a in bsym.flat_proxy_args if a.name in made)
+        made.update((out.name, i) for out in bsym.flat_proxy_outs if out.name not in made)
+        if roles[i] is CollectiveRole.COMPUTE:
+            if last >= 0:
+                before[i].add(last)
+            last = i
+    if any(_writes(bsym) for bsym in statements):
+        _add_writes(before, trace, statements, made, stage)
+    return tuple(tuple(sorted(b - {i})) for i, b in enumerate(before))
+
+
+def _add_writes(
+    before: list[set[int]],
+    trace: TraceCtx,
+    statements: Sequence[BoundSymbol],
+    made: dict[str, int],
+    stage: LeverContext,
+) -> None:
+    """Reads after writes, writes after reads and writes after writes, of memory under whatever name.
+
+    What a collective sends is read until its wait, and what it reduces in place is written until then.
+    """
+    memory = facts(trace, cache=stage.cache, arguments=stage.arguments).storage_of
+    writers: dict[Any, int] = {}
+    readers: defaultdict[Any, list[int]] = defaultdict(list)
+    for i, bsym in enumerate(statements):
+        reads = {memory.get(a.name, a.name) for a in _tensors(bsym.flat_proxy_args)}
+        writes = {memory.get(name, name) for name in _written_names(bsym)} if _writes(bsym) else set()
+        if bsym.sym.name in WAITS and bsym.flat_proxy_args[0].name in made:
+            sent = statements[made[bsym.flat_proxy_args[0].name]]
+            reads |= {memory.get(a.name, a.name) for a in _tensors(sent.flat_proxy_args)}
+            if reduces_in_place(sent):
+                writes |= {memory.get(name, name) for name in _written_names(sent)}
+        for storage in reads | writes:
+            if storage in writers:
+                before[i].add(writers[storage])
+        for storage in writes:
+            before[i].update(readers.pop(storage, ()))
+            writers[storage] = i
+        for storage in reads:
+            readers[storage].append(i)
+
+
+def _ranges(
+    roles: Sequence[CollectiveRole], before: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    slots, count = [], 0
+    for role in roles:
+        slots.append(count)
+        count += role is CollectiveRole.COMPUTE
+    low, high = [0] * len(roles), [count] * len(roles)
+    for i, earlier in enumerate(before):
+        low[i] = max((slots[e] + 1 if roles[e] is CollectiveRole.COMPUTE else low[e] for e in earlier), default=0)
+    for i in reversed(range(len(roles))):
+        for e in before[i]:
+            high[e] = min(high[e], slots[i] if roles[i] is CollectiveRole.COMPUTE else high[i])
+    return tuple(slots), tuple(low), tuple(high)
+
+
+def _collectives(
+    trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], stage: LeverContext
+) -> tuple[Collective, ...]:
+    made = {out.name: i for i, b in reversed(list(enumerate(statements))) for out in b.flat_proxy_outs}
+    arguments = [
+        out.name
+        for b in stage.claimed.bound_symbols
+        if b.sym.id is prims.PrimIDs.UNPACK_TRIVIAL
+        for out in b.flat_proxy_outs
+    ]
+    gradients = trace.bound_symbols[-1].flat_args if TraceTag.BACKWARD in trace.tags else ()
+    gradient_of = {
+        gradient.name: argument
+        for argument, gradient in zip(arguments, gradients, strict=False)
+        if isinstance(gradient, TensorProxy)
+    }
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for i, bsym in enumerate(statements):
+        for arg in bsym.flat_proxy_args:
+            readers[arg.name].append(i)
+    found = []
+    for issue, bsym in enumerate(statements):
+        if roles[issue] is not CollectiveRole.ISSUE:
+            continue
+        future = next(out for out in bsym.flat_proxy_outs if isinstance(out, FutureTensorProxy))
+        wait = next(r for r in readers[future.name] if roles[r] is CollectiveRole.WAIT)
+        producers: list[int] = []
+        sent = list(_sent(bsym.flat_proxy_args[0].name, statements, roles, made, producers))
+        result = statements[wait].flat_proxy_outs[0]
+        names = _results(result.name, statements, roles, readers)
+        found.append(
+            Collective(
+                place=_place(bsym, sent, names, set(arguments), gradient_of, stage, trace),
+                issue=issue,
+                wait=wait,
+                producers=tuple(producers),
+                result=result.name,
+                nbytes=bytes_of(result),
+                read=any(roles[r] is not CollectiveRole.VIEW for name in names for r in readers[name]),
+                parameter=all(name in arguments for name in sent),
+            )
+        )
+    places = _unique(c.place for c in found)
+    return tuple(dataclasses.replace(c, place=place) for c, place in zip(found, places, strict=True))
+
+
+def _sent(
+    name: str,
+    statements: Sequence[BoundSymbol],
+    roles: Sequence[CollectiveRole],
+    made: Mapping[str, int],
+    producers: list[int],
+) -> Iterator[str]:
+    """The values that what is sent is made of; adds the producers on the way to `producers`."""
+    if name not in made or roles[made[name]] is not CollectiveRole.PRODUCER:
+        yield name
+        return
+    producers.append(made[name])
+    for arg in _tensors(statements[made[name]].flat_proxy_args):
+        yield from _sent(arg.name, statements, roles, made, producers)
+
+
+def _results(
+    name: str, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], readers: defaultdict[str, list[int]]
+) -> list[str]:
+    """The value that a wait gives, and its views."""
+    names = [name]
+    for reader in readers[name]:
+        if roles[reader] is CollectiveRole.VIEW:
+            for out in statements[reader].flat_proxy_outs:
+                names += _results(out.name, statements, roles, readers)
+    return names
+
+
+def _place(
+    bsym: BoundSymbol,
+    sent: Sequence[str],
+    results: Sequence[str],
+    arguments: set[str],
+    gradient_of: Mapping[str, str],
+    stage: LeverContext,
+    trace: TraceCtx,
+) -> str:
+    """A stable id; a bucket's is that of its first member, and how many others there are."""
+    kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
+    others = f"+{len(sent) - 1}" if len(sent) > 1 else ""
+    if sent[0] in arguments:
+        # What the forward gathered is gathered again.
+        again = "~" if TraceTag.BACKWARD in trace.tags else ""
+        return f"{sent[0].removeprefix('t_')}{others}>{kind}{again}"
+    gradient = next((gradient_of[name] for name in results if name in gradient_of), None)
+    return f"{gradient.removeprefix('t_')}{others}<{kind}" if gradient else f"{stage.place(sent[0])}{others}>{kind}"
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    counts: Counter[str] = Counter()
+    found = []
+    for name in names:
+        found.append(name + (f"#{counts[name]}" if counts[name] else ""))
+        counts[name] += 1
+    return tuple(found)

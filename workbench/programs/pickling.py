@@ -1,0 +1,277 @@
+"""Pickling of objects for another process: by cloudpickle, with special handling of objects that it cannot pickle.
+
+Tensors that share memory share it there, too. An operator of PyTorch is sent by name, and an object that only a module
+of the same installation can have is sent by that module's name for it. Locks and context variables of the user are
+created as new ones.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import importlib
+import io
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+import torch
+
+from workbench.errors import ProgramError
+from workbench.interop.torch_private import CustomOpDef, OpOverload, OpOverloadPacket
+from workbench.programs import files, optimizers
+from workbench.programs.tensors import contents_of, globals_read
+
+_LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
+_BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)
+"""Types whose objects a module may have, shared by all code that imports it."""
+_CACHED = type(functools.lru_cache(lambda: None))
+_DEPTH = 12
+"""Maximum depth of the search for an object that cannot be sent."""
+
+_ADVICE: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
+    (
+        lambda one: getattr(one, "_lc_cd", None) is not None,
+        "compiled by thunder.jit",
+        "use the function or module that it was made of",
+    ),
+    (
+        lambda one: isinstance(one, torch.jit.ScriptFunction | torch.jit.ScriptModule),
+        "TorchScript",
+        "use the Python that it was made of",
+    ),
+    (
+        lambda one: isinstance(one, types.GeneratorType | types.CoroutineType | types.AsyncGeneratorType),
+        "a generator, which goes on in this process alone",
+        "give a list of what it yields",
+    ),
+    (
+        lambda one: isinstance(one, io.IOBase | io.TextIOBase),
+        "an open file",
+        "read it before, or open it inside of the function",
+    ),
+    (
+        lambda one: isinstance(one, CustomOpDef),
+        "an operator that is registered in this process alone",
+        "register it in a module that the function imports",
+    ),
+    (
+        lambda one: isinstance(one, threading.Thread),
+        "a thread of this process",
+        "start it inside of the function",
+    ),
+)
+_ELSE = "make it inside of the function, or put it into a module that the function imports"
+
+
+class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without types
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._storages: dict[tuple[str, int, int], torch.UntypedStorage] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.storage.TypedStorage):
+            return _typed, (self._same(obj._untyped_storage), obj.dtype)
+        if isinstance(obj, torch.UntypedStorage):
+            return _storage, (_bytes_of(obj), str(obj.device))
+        if (reduced := optimizers.reduced(obj)) is not None:
+            return reduced
+        reduced = _by_name(obj)
+        return reduced if reduced is not None else super().reducer_override(obj)
+
+    def _same(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        """Return the one object per storage, by which pickle recognizes it."""
+        if not storage.nbytes() or storage.device.type == "meta":
+            return storage
+        return self._storages.setdefault((str(storage.device), storage.data_ptr(), storage.nbytes()), storage)
+
+
+def _by_name(obj: Any) -> Any:
+    """Return the reduction of an object that pickle cannot handle; None for all others."""
+    if obj is torch.ops:
+        return _torch_ops, ()
+    if isinstance(obj, OpOverload | OpOverloadPacket):
+        return _operator, (str(obj),)
+    if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
+        if sys.modules.get(obj.__name__) is obj:
+            return importlib.import_module, (obj.__name__,)
+        if obj.__name__.startswith("torch.ops."):
+            return _operator, (obj.__name__.removeprefix("torch.ops."),)
+    original = getattr(obj, "_torchdynamo_orig_callable", None) if isinstance(obj, types.FunctionType) else None
+    if original is not None:
+        # The original of a compiled object: opening a program uses the original, too.
+        return _itself, (original,)
+    if isinstance(obj, weakref.ReferenceType) and type(obj) is weakref.ReferenceType:
+        return _weak, (obj(),)
+    if isinstance(obj, _CACHED) and obj.__module__ == "__main__":
+        return _cached, (obj.__wrapped__, obj.cache_parameters())
+    if isinstance(obj, _BY_NAME):
+        return _found_in_a_module(obj) or _anew(obj)
+    return None
+
+
+def _found_in_a_module(obj: Any) -> Any:
+    modules: dict[str, Any] = dict(sys.modules)
+    for name, module in modules.items():
+        # A script or notebook has another name there, and is not imported.
+        if isinstance(module, types.ModuleType) and module.__name__ == name and getattr(module, "__spec__", None):
+            for attribute, value in list(vars(module).items()):
+                if value is obj:
+                    return _of_module, (name, attribute)
+    return None
+
+
+def _anew(obj: Any) -> Any:
+    if isinstance(obj, contextvars.ContextVar):
+        try:
+            return _variable, (obj.name, obj.get())
+        except LookupError:
+            return _variable, (obj.name,)
+    return (threading.Lock if isinstance(obj, _LOCK) else threading.RLock), ()
+
+
+def _torch_ops() -> Any:
+    return torch.ops
+
+
+def _operator(name: str) -> Any:
+    found: Any = torch.ops
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ProgramError(
+                f"the operator torch.ops.{name} is not registered in the process of the run: register it in a module "
+                "that the program imports"
+            ) from None
+    return found
+
+
+def _itself(obj: Any) -> Any:
+    return obj
+
+
+def _of_module(module: str, attribute: str) -> Any:
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _variable(name: str, *value: Any) -> contextvars.ContextVar[Any]:
+    return contextvars.ContextVar(name, default=value[0]) if value else contextvars.ContextVar(name)
+
+
+class _DeadReferent:
+    """The referent of a weak reference that was dead when it was sent."""
+
+
+_REFERENTS: list[Any] = []
+"""Referents of weak references that were sent: nothing else may hold them there."""
+
+
+def _weak(referent: Any) -> weakref.ReferenceType[Any]:
+    if referent is None:
+        return weakref.ref(_DeadReferent())
+    _REFERENTS.append(referent)
+    return weakref.ref(referent)
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> bytes:
+    raw = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    written: bytes = raw.cpu().numpy().tobytes()
+    return written
+
+
+def _storage(data: bytes, device: str) -> torch.UntypedStorage:
+    # A copy lies where PyTorch's allocator puts it, aligned as kernels like it.
+    raw = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone() if data else torch.empty(0, dtype=torch.uint8)
+    return raw.to(device).untyped_storage()
+
+
+def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.storage.TypedStorage:
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+
+
+def dumps(objects: Any, name: str = "the program") -> bytes:
+    """Objects as bytes, for `cloudpickle.loads`.
+
+    Parameters
+    ----------
+    objects : object
+    name : str
+        For messages.
+
+    Raises
+    ------
+    ProgramError
+        With the object that cannot be sent, its holder, and the next step.
+    """
+    try:
+        return _dumped(objects)
+    except Exception as error:
+        raise ProgramError(f"{name} cannot be sent to another process: {_why(objects, error)}") from error
+
+
+def _dumped(objects: Any) -> bytes:
+    file = io.BytesIO()
+    _ProgramPickler(file).dump(objects)
+    return file.getvalue()
+
+
+def _why(objects: Any, error: Exception) -> str:
+    path, held = _culprit(objects)
+    for is_such, what, advice in _ADVICE:
+        if is_such(held):
+            return f"{path} is {what}: {advice}"
+    return f"{path}, a {type(held).__qualname__}, cannot be pickled ({files.what(error)}): {_ELSE}"
+
+
+def _culprit(objects: Any) -> tuple[str, Any]:
+    """The innermost object that cannot be pickled, and where it is held."""
+    path, held, seen = "", objects, {id(objects)}
+    for _ in range(_DEPTH):
+        if any(is_such(held) for is_such, *_ in _ADVICE):
+            break
+        for name, inner in _inside(held):
+            if id(inner) not in seen and not _can_be_sent(inner):
+                path, held = (f"{path}.{name}" if path and not name.startswith("[") else f"{path}{name}"), inner
+                seen.add(id(inner))
+                break
+        else:
+            break
+    return path or type(held).__name__, held
+
+
+def _can_be_sent(obj: Any) -> bool:
+    if isinstance(obj, torch.Tensor | str | bytes | int | float | None):
+        return True
+    try:
+        _dumped(obj)
+    except Exception:  # noqa: BLE001  # whatever it is, that is why
+        return False
+    return True
+
+
+def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the contents of an object, by name."""
+    if isinstance(obj, types.MethodType):
+        yield from ((obj.__func__.__name__, obj.__self__), (obj.__func__.__name__, obj.__func__))
+    elif isinstance(obj, types.FunctionType):
+        known = obj.__globals__
+        read = {name: known[name] for name in globals_read(obj.__code__) if name in known}
+        yield from ((f"{obj.__name__}'s {name}", value) for name, value in {**read, **contents_of(obj)}.items())
+    elif isinstance(obj, functools.partial):
+        yield from (("func", obj.func), ("args", obj.args), ("keywords", obj.keywords))
+    elif isinstance(obj, Mapping):
+        yield from ((f"[{key!r}]", value) for key, value in list(obj.items()))
+    elif isinstance(obj, list | tuple | set | frozenset):
+        # Callable, inputs and keywords are unnamed themselves: only their contents get names.
+        yield from (("" if isinstance(obj, tuple) else f"[{at}]", value) for at, value in enumerate(obj))
+    else:
+        yield from list(getattr(obj, "__dict__", {}).items())

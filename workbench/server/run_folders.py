@@ -1,0 +1,46 @@
+"""Places of runs: beside the files that the server shows, and in the working folders of its kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from workbench.runs.process import run_store
+
+_RUNS = Path(".workbench") / "runs"
+
+
+class RunFolders:
+    """Folders that hold run folders; one that was seen stays, for its runs outlive the kernel that made them.
+
+    Parameters
+    ----------
+    root : Path
+        What the server shows as its files.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen = dict.fromkeys([root / _RUNS, run_store.root()])
+
+    def update(self, sessions: Iterable[dict[str, Any]], pids: Iterable[int]) -> list[Path]:
+        """All places, with those of the notebooks that are open now.
+
+        Parameters
+        ----------
+        sessions : iterable of dict
+            Jupyter's sessions; of each its notebook's ``path`` counts, from the root.
+        pids : iterable of int
+            Of kernels on this machine.
+        """
+        for session in sessions:
+            folder = (self._root / str(session.get("path", "")).lstrip("/")).parent
+            self._seen[folder / _RUNS] = None
+        for pid in pids:
+            try:
+                self._seen[Path(os.readlink(f"/proc/{pid}/cwd")) / _RUNS] = None
+            except OSError:  # gone, or another user's
+                continue
+        return list(self._seen)

@@ -1,0 +1,215 @@
+function h(tag, attributes = {}, ...children) {
+    const el = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes))if (null != value && false !== value) if (name.startsWith("on")) el.addEventListener(name.slice(2), value);
+    else el.setAttribute(name, true === value ? "" : value);
+    el.append(...children.flat(1 / 0).filter((child)=>null != child && false !== child));
+    return el;
+}
+function panel(el, name) {
+    el.classList.add("wb-panel", `wb-${name}`);
+    el.dataset.lmSuppressShortcuts = "true";
+}
+function scrolled(name, child, more = {}) {
+    const box = h("div", {
+        class: "wb-scroll",
+        tabindex: "0",
+        role: "region",
+        "aria-label": name,
+        ...more
+    }, child);
+    if (child instanceof HTMLTableElement) fitted(box, child);
+    return box;
+}
+function fitted(box, table) {
+    let asked = 0;
+    const fit = ()=>{
+        asked = 0;
+        box.classList.remove("wb-cards");
+        if (!box.clientWidth || table.scrollWidth <= box.clientWidth + 1) return;
+        box.classList.add("wb-cards");
+        const heads = Array.from(table.tHead?.rows[0]?.cells ?? [], (cell)=>cell.querySelector(".wb-unseen") ? "" : cell.innerText.replace(/[▴▾]/u, "").trim());
+        table.setAttribute("role", "table");
+        for (const row of table.rows){
+            row.setAttribute("role", "row");
+            Array.from(row.cells).forEach((cell, i)=>{
+                cell.setAttribute("role", "TH" === cell.tagName ? "columnheader" : "cell");
+                if ("TD" === cell.tagName && void 0 === cell.dataset.head) cell.dataset.head = heads[i] ?? "";
+            });
+        }
+    };
+    const ask = ()=>{
+        asked ||= requestAnimationFrame(fit);
+    };
+    new ResizeObserver(ask).observe(box);
+    new MutationObserver(ask).observe(table, {
+        childList: true,
+        subtree: true
+    });
+}
+function follow(model, names, draw) {
+    for (const name of names)model.on(`change:${name}`, draw);
+    draw();
+    return ()=>{
+        for (const name of names)model.off(`change:${name}`, draw);
+    };
+}
+function humanBytes(bytes) {
+    const units = [
+        "B",
+        "KiB",
+        "MiB",
+        "GiB",
+        "TiB"
+    ];
+    let value = Math.abs(bytes), unit = 0;
+    while(value >= 999.5 && unit < units.length - 1){
+        value /= 1024;
+        unit++;
+    }
+    const digits = 0 === unit || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+    return `${bytes < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
+}
+function asLimit(bytes) {
+    const units = [
+        "B",
+        "KiB",
+        "MiB",
+        "GiB",
+        "TiB"
+    ];
+    let value = bytes, unit = 0;
+    while(value >= 999.5 && unit < units.length - 1){
+        value /= 1024;
+        unit++;
+    }
+    return `${unit ? Math.ceil(1000 * value) / 1000 : value} ${units[unit]}`;
+}
+function render({ model, el }) {
+    panel(el, "fit");
+    const peak = h("input", {
+        type: "text",
+        "aria-label": "Peak at most",
+        placeholder: "24 GiB or 80%",
+        title: "Bytes, or a share of the peak of unmodified Thunder",
+        spellcheck: "false",
+        size: 12
+    });
+    const ask = ()=>model.send({
+            type: "fit",
+            peak: peak.value.trim()
+        });
+    const fit = h("button", {
+        class: "wb-primary",
+        title: "Choose what to save, recompute and offload, and in which order once the curve has it: the least time under this peak. What was chosen by hand stays",
+        onclick: ask
+    }, "Fit");
+    peak.addEventListener("keydown", (event)=>{
+        if ("Enter" === event.key) ask();
+    });
+    const slider = h("input", {
+        type: "range",
+        style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0",
+        min: "0",
+        max: "1000",
+        "aria-label": "Peak, from the least to that of unmodified Thunder",
+        oninput: ()=>{
+            peak.value = asLimit(at(Number(slider.value)));
+        },
+        onchange: ask
+    });
+    const progress = h("progress", {
+        "aria-label": "Limits tried"
+    }), said = h("span", {
+        class: "wb-muted",
+        role: "status"
+    });
+    const again = h("button", {
+        onclick: ()=>model.send({
+                type: "working" === model.get("content").state ? "stop" : "find"
+            })
+    }, "Cancel");
+    const each = h("button", {
+        onclick: ()=>model.send({
+                type: "each"
+            })
+    }, "Compare levers");
+    const why = h("div", {});
+    el.replaceChildren(h("div", {
+        class: "wb-row wb-peak",
+        style: "flex-wrap: wrap"
+    }, h("label", {
+        class: "wb-check"
+    }, "Peak at most ", peak), fit, slider), h("div", {
+        class: "wb-row"
+    }, progress, said, again, each), why);
+    let shown = 0;
+    const at = (share)=>{
+        const { least_bytes, stock_bytes } = model.get("content");
+        return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
+    };
+    function draw() {
+        const { state = "", done = 0, count = 0, error = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null, each: levers = [] } = model.get("content");
+        const known = least_bytes > 0 && stock_bytes > least_bytes;
+        slider.disabled = !known;
+        if (known && document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
+        if (peak_bytes !== shown && document.activeElement !== peak && document.activeElement !== slider) peak.value = asLimit(peak_bytes);
+        shown = peak_bytes;
+        progress.max = Math.max(1, count);
+        progress.value = done;
+        progress.hidden = "working" !== state;
+        const find = state ? "Find the curve again" : "Find the curve";
+        again.textContent = "working" === state ? "Cancel" : find;
+        each.disabled = "working" === state || !state;
+        each.title = `Find the curve again, with a line for each of what may be chosen: ${levers.join(", ")}. Takes longer: in another order every peak is a plan's`;
+        again.setAttribute("aria-label", "working" === state ? "Cancel the curve" : find);
+        said.textContent = "working" === state ? `Curve: ${done} of ${count} limits` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
+        why.replaceChildren(...found ? [
+            ...found.lines.filter((line)=>!line.startsWith("next, ")).map((line)=>h("div", {
+                    class: "wb-line-of"
+                }, line)),
+            ...found.steps.map((step)=>h("div", {
+                    class: "wb-row wb-step"
+                }, h("span", {}, `Next, ${step.name}: ${step.text}`), h("button", {
+                    "aria-label": `Take the ${step.name} step`,
+                    title: "Chosen by hand from then on",
+                    onclick: ()=>model.send({
+                            type: "choose_all",
+                            choices: step.choices
+                        })
+                }, "Choose"))),
+            found.rows.length > 0 && scrolled("Why each is chosen", h("table", {}, h("thead", {}, h("tr", {}, [
+                "choice",
+                "bytes",
+                "why",
+                "source"
+            ].map((name)=>h("th", {}, name)))), h("tbody", {}, found.rows.map((row)=>h("tr", {
+                    class: "wb-can",
+                    "data-site": row.id,
+                    onclick: ()=>model.send({
+                            type: "go",
+                            id: row.id
+                        })
+                }, h("td", {}, h("strong", {}, row.option), " ", h("button", {
+                    class: "wb-link",
+                    style: "min-height: 24px",
+                    title: row.id
+                }, row.id.replace(/^saved:/, ""))), h("td", {
+                    class: "wb-right"
+                }, row.bytes), h("td", {}, row.reason), h("td", {}, h("code", {
+                    class: "wb-muted",
+                    title: row.source
+                }, row.source)))))))
+        ].filter(Boolean) : [
+            h("div", {
+                class: "wb-muted"
+            }, "Enter a peak (48 MiB or 70 %) or click the curve.")
+        ]);
+    }
+    return follow(model, [
+        "content"
+    ], draw);
+}
+const fit_tab = {
+    render: render
+};
+export default fit_tab;

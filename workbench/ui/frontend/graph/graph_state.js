@@ -1,0 +1,30 @@
+// What the modules of the graph share: where all is, the pen, and what is selected, pointed at and dragged.
+
+import { Places } from "./graph_hit_test.js";
+import { Pen } from "./graph_canvas.js";
+
+/** @typedef {import("./graph_scene.js").Model} Model */
+
+export class GraphState {
+  /** @param {Model} model @param {HTMLCanvasElement} canvas */
+  constructor(model, canvas) {
+    this.model = model;
+    this.places = new Places();
+    this.pen = new Pen(/** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false })));
+    this.readOnly = model.get("read_only") === true; // a saved plan: clicks select, and change nothing
+    this.ratio = 1; // device pixels per pixel
+    this.hover = /** @type {any} */ (null);
+    this.drag = /** @type {any} */ (null);
+    this.asked = /** @type {Map<number, number>} */ (new Map()); // arcs of which another style was asked for, not planned yet
+  }
+
+  /** The name of what is selected. */
+  get selected() { return this.model.get("selected"); }
+
+  /** The arc or the node that the selection is at; a mark is at its node. */
+  chosenPlace() {
+    const chosen = this.places.scene.at.get(this.selected);
+    if (chosen?.kind === "bar") return { kind: "node", index: this.places.scene.bar.issue_node[chosen.index] };
+    return chosen?.kind === "mark" ? { kind: "node", index: this.places.scene.mark.node[chosen.index] } : chosen;
+  }
+}

@@ -1,0 +1,557 @@
+// The joint graph on a canvas, as a widget: pan, zoom, pointer, keys, search and tooltip. Layout comes from Python.
+
+import { previews } from "../dom.js";
+import { draw } from "./graph_drawing.js";
+import { toggleLegend } from "./graph_legend.js";
+import { Overview } from "./graph_map.js";
+import {
+  COMPOSITE, CROSS, DARK, FOOT, HEAD, LIGHT, MAX_ZOOM, MIN_ZOOM, MOMENT, SLIM, TURN, firstBelow, isDark, scene, unpacked,
+} from "./graph_scene.js";
+import { GraphState } from "./graph_state.js";
+import { about } from "./graph_text.js";
+
+/** @typedef {import("./graph_scene.js").Model} Model */
+
+class View {
+  /** @param {Model} model @param {HTMLElement} el */
+  constructor(model, el) {
+    this.model = model;
+    this.el = el;
+    this.refitUntil = 0; // what comes until then is shown whole
+    this.atFit = true; // until somebody zooms or moves
+    this.pending = 0; // the frame that was asked for
+    this.drawn = 0; // how long the last drawing took, in milliseconds
+    this.preview = previews(model);
+    this.received = 0;
+    this.coming = false; // whether something is being unpacked
+    this.wanted = ""; // what is to be shown once it is there
+    this.build();
+    this.paintTheme();
+    void this.receive(model.get("data"));
+  }
+
+  /** Draw what Python sent, unpacked where it is large; what is older by then is left. */
+  async receive(data) {
+    const own = ++this.received;
+    if (data?.packed) {
+      if (typeof DecompressionStream === "undefined") { this.model.send({ type: "plain" }); return; }
+      this.coming = true;
+      data = await unpacked(data.packed);
+      if (own !== this.received) return;
+    }
+    this.coming = false;
+    this.take(scene(data));
+    if (this.wanted) this.reveal(this.wanted, true);
+    this.wanted = "";
+  }
+
+  build() {
+    const { el, model } = this;
+    const still = model.get("read_only") === true;
+    const keys = `Arrows move,${still ? "" : " space turns the selected choice,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches.`;
+    el.classList.add("wb-graph");
+    el.dataset.lmSuppressShortcuts = "true";
+    el.style.height = `${model.get("height")}px`;
+    el.innerHTML = `
+      <canvas tabindex="0" role="application"
+        aria-label="Joint graph. ${keys}"></canvas>
+      <div class="wb-foot">
+        <span class="wb-key wb-key-saved">saved</span><span class="wb-key wb-key-again">recomputed</span>
+        <span class="wb-key wb-key-away">on the CPU</span>
+        <span class="wb-key wb-key-wire" hidden>on its way, from issue to wait</span>
+        <button data-do="legend" aria-expanded="false" title="What every line, box and colour means">Legend</button>
+        <button data-do="views" hidden title="Statements that own no memory: reshapes, transposes, slices, shallow_copy"></button>
+        <span class="wb-grow"></span>
+        <input type="search" placeholder="Search  /" aria-label="Search statements" spellcheck="false">
+        <span class="wb-found" aria-live="polite"></span>
+        <button data-do="out" title="Zoom out (ctrl + wheel)">−</button>
+        <button data-do="in" title="Zoom in (ctrl + wheel)">+</button>
+        <button data-do="one" title="Actual size (1)">1:1</button>
+        <button data-do="fit" title="Show all (f)">Fit</button>
+      </div>
+      <div class="wb-tip" hidden></div>
+      <span class="wb-unseen" role="status"></span>`;
+    this.viewsButton = /** @type {HTMLElement} */ (el.querySelector('[data-do="views"]'));
+    this.wireKey = /** @type {HTMLElement} */ (el.querySelector(".wb-key-wire"));
+    this.canvas = /** @type {HTMLCanvasElement} */ (el.querySelector("canvas"));
+    this.search = /** @type {HTMLInputElement} */ (el.querySelector("input"));
+    this.found = /** @type {HTMLElement} */ (el.querySelector(".wb-found"));
+    this.tip = /** @type {HTMLElement} */ (el.querySelector(".wb-tip"));
+    this.told = /** @type {HTMLElement} */ (el.querySelector('[role="status"]'));
+    this.state = new GraphState(model, this.canvas);
+    this.places = this.state.places;
+    this.pen = this.state.pen;
+    this.stop = new AbortController();
+    const on = (target, type, handler, options = {}) =>
+      target.addEventListener(type, handler, { signal: this.stop.signal, ...options });
+    on(this.canvas, "pointerdown", (e) => this.onDown(e));
+    on(this.canvas, "pointermove", (e) => this.onMove(e));
+    on(this.canvas, "pointerup", (e) => this.onUp(e));
+    on(this.canvas, "pointerleave", () => this.setHover(null));
+    on(this.canvas, "wheel", (e) => this.onWheel(e), { passive: false });
+    on(this.canvas, "keydown", (e) => this.onKey(e));
+    on(this.canvas, "focus", () => this.redraw());
+    on(this.canvas, "blur", () => { this.preview(null); this.redraw(); });
+    on(this.search, "input", () => this.onSearch());
+    on(this.search, "keydown", (e) => this.onSearchKey(e));
+    on(el.querySelector(".wb-foot"), "click", (e) => this.onTool(e.target.dataset?.do));
+    this.overview = new Overview(this.state, {
+      moved: () => { this.atFit = false; }, scroll: (by) => this.scroll(by), tool: (what) => this.onTool(what), redraw: () => this.redraw(),
+      scrollTo: (top) => { this.atFit = false; this.places.top = top; this.setHover(null); this.places.clamp(); this.redraw(); },
+    }, this.stop.signal);
+    this.sizes = new ResizeObserver(() => this.resize());
+    this.sizes.observe(el);
+    this.themes = new MutationObserver(() => this.paintTheme());
+    this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
+    this.onData = () => { void this.receive(model.get("data")); };
+    this.onSelected = () => { this.tell(); this.redraw(); };
+    this.onAsked = () => { if (!this.coming) { this.takeAsked(); this.redraw(); } }; // else with what comes
+    this.onReveal = (message) => {
+      if (message?.type !== "reveal") return;
+      if (this.coming) this.wanted = message.id;
+      else this.reveal(message.id, true);
+    };
+    model.on("change:data", this.onData);
+    model.on("change:selected", this.onSelected);
+    model.on("change:asked", this.onAsked);
+    model.on("msg:custom", this.onReveal);
+  }
+
+  /** Draw another scene: what is selected stays where it is on the screen, else the uppermost statement in view does. */
+  take(next) {
+    const { places } = this;
+    const held = places.scene && next ? this.heldBy(next) : null, first = !places.scene;
+    places.scene = next;
+    this.takeAsked();
+    if (performance.now() < this.refitUntil || (first && this.atFit && places.width)) this.fit();
+    else if (held) places.top += places.locate(held.id).y - held.y;
+    this.wireKey.hidden = !next || next.bar.side.length === 0;
+    this.nameViews();
+    this.pen.texts.clear();
+    this.setHover(null);
+    places.clamp();
+    this.redraw();
+  }
+
+  /** Arcs of which another option was asked for, with the style of that. */
+  takeAsked() {
+    const asked = Object.entries(this.model.get("asked") ?? {});
+    this.state.asked = new Map(asked.map(([id, style]) => [this.places.scene?.at.get(id), style]).filter(([at]) => at?.kind === "arc").map(([at, style]) => [at.index, style]));
+  }
+
+  /** What is in view now and in another scene too, and its height on the screen. */
+  heldBy(next) {
+    const { places } = this;
+    const { node, columns, strings } = places.scene, low = places.worldY(HEAD);
+    const inView = ({ y }) => y >= HEAD && y <= places.heightPx;
+    const upper = columns[0].slice(firstBelow(columns[0], node, low)).map((i) => strings[node.id[i]]);
+    for (const id of [this.state.selected, ...upper]) {
+      const at = id && next.at.has(id) ? places.locate(id) : null;
+      if (at && inView(at)) return { id, y: at.y };
+    }
+    return null;
+  }
+
+  /** The button that shows and hides views says how many there are, and which it would do. */
+  nameViews() {
+    const { count, hidden } = this.places.scene?.views ?? { count: 0, hidden: 0 };
+    this.viewsButton.hidden = count === 0 || this.state.readOnly;
+    this.viewsButton.textContent = hidden ? `Show view operations (${hidden})` : `Hide view operations (${count})`;
+  }
+
+  redraw() {
+    if (this.pending) return;
+    this.pending = requestAnimationFrame(() => { this.pending = 0; this.draw(); });
+  }
+
+  draw() {
+    if (!this.places.width) return;
+    const began = performance.now();
+    draw(this.state);
+    if (this.places.scene) this.overview.draw();
+    this.drawn = performance.now() - began;
+  }
+
+  destroy() {
+    this.stop.abort();
+    this.sizes.disconnect();
+    this.themes.disconnect();
+    this.model.off("change:data", this.onData);
+    this.model.off("change:selected", this.onSelected);
+    this.model.off("change:asked", this.onAsked);
+    this.model.off("msg:custom", this.onReveal);
+  }
+
+  paintTheme() {
+    this.dark = isDark(this.el);
+    this.el.classList.toggle("wb-dark", this.dark);
+    if (this.model.get("dark") !== this.dark) { this.model.set("dark", this.dark); this.model.save_changes(); }
+    this.pen.ink = this.dark ? DARK : LIGHT;
+    const paper = getComputedStyle(this.el).getPropertyValue("--jp-layout-color0").trim();
+    this.pen.paper = paper || this.pen.ink.paper;
+    this.redraw();
+  }
+
+  resize() {
+    const { places } = this;
+    const ratio = window.devicePixelRatio || 1;
+    // Where there is little room the columns have it, and not the overview.
+    this.el.classList.toggle("wb-slim", this.el.clientWidth < SLIM);
+    places.width = this.canvas.clientWidth;
+    places.heightPx = this.el.clientHeight - FOOT;
+    if (!places.width) return;
+    this.canvas.width = Math.round(places.width * ratio);
+    this.canvas.height = Math.round(places.heightPx * ratio);
+    this.state.ratio = ratio;
+    this.pen.texts.clear();
+    // All of it at first sight, and as long as nobody came nearer.
+    if (this.atFit) this.fit();
+    places.clamp();
+    // At once: a canvas of another size is empty, and the next frame is one too late.
+    this.draw();
+  }
+
+  // ---- pan and zoom ------------------------------------------------------------------------------------------
+
+  setZoom(zoom, anchorX = this.places.width / 2, anchorY = this.places.heightPx / 2) {
+    const { places } = this;
+    const world = places.worldY(anchorY), across = (anchorX + places.left) / places.scaleX;
+    places.zoom = Math.max(MIN_ZOOM, Math.min(MAX_ZOOM, zoom));
+    this.atFit = false;
+    places.top = HEAD + (world - HEAD) * places.zoom - anchorY;
+    places.left = across * places.scaleX - anchorX;
+    places.clamp();
+    this.redraw();
+  }
+
+  fit() {
+    const { places } = this;
+    if (!places.scene) return;
+    places.left = places.top = 0;
+    this.setZoom(Math.min(1, (places.heightPx - HEAD - TURN) / Math.max(1, places.scene.height - HEAD)));
+    this.atFit = true;
+  }
+
+  /** Come so near to a module that its statements can be read. */
+  approach(index) {
+    const { places } = this;
+    const { module } = places.scene, room = places.heightPx - HEAD - 16;
+    this.setZoom(Math.max(0.75, Math.min(1, room / module.height[index])));
+    places.top = (module.y[index] - HEAD) * places.zoom - 8;
+    places.clamp();
+    this.redraw();
+  }
+
+  /** Ask to have an end of a bar right before a node. */
+  place(id, node) {
+    if (node >= 0) this.model.send({ type: "place", id, node: this.places.scene.strings[this.places.scene.node.id[node]] });
+  }
+
+  /** Move the end that is selected by one statement, later or earlier. */
+  nudge(by) {
+    const { bar, endOf, columns } = this.places.scene, id = this.state.selected, chosen = endOf.get(id);
+    if (!chosen) return;
+    const side = bar.side[chosen.index], here = bar[`${chosen.end}_node`][chosen.index];
+    const next = columns[side].indexOf(here) + (side === 0 ? by : -by);
+    this.place(id, columns[side][next] ?? -1);
+  }
+
+  // ---- pointer and keys ---------------------------------------------------------------------------------------
+
+  pointer(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  onDown(event) {
+    const { places } = this;
+    this.canvas.focus({ preventScroll: true });
+    const [x, y] = this.pointer(event), bar = places.scene && !this.state.readOnly ? places.barHit(x, y) : null;
+    this.state.drag = { x, y, left: places.left, top: places.top, moved: false, bar };
+    this.canvas.setPointerCapture(event.pointerId);
+  }
+
+  onMove(event) {
+    const { places } = this, { drag } = this.state;
+    const [x, y] = this.pointer(event);
+    if (!drag) { this.setHover(places.hit(x, y), x, y); return; }
+    if (Math.hypot(x - drag.x, y - drag.y) > 3) drag.moved = true;
+    if (!drag.moved) return;
+    if (drag.bar) {
+      drag.at = y;
+      drag.target = places.nodeNear(places.scene.bar.side[drag.bar.index], y);
+      this.tip.hidden = true;
+      this.redraw();
+      return;
+    }
+    this.atFit = false;
+    places.left = drag.left - (x - drag.x);
+    places.top = drag.top - (y - drag.y);
+    this.setHover(null);
+    this.canvas.style.cursor = "grabbing";
+    places.clamp();
+    this.redraw();
+  }
+
+  onUp(event) {
+    const drag = this.state.drag;
+    this.state.drag = null;
+    this.canvas.style.cursor = "";
+    if (drag?.bar && drag.moved) {
+      this.select(drag.bar.id);
+      this.place(drag.bar.id, drag.target);
+      return;
+    }
+    if (!drag || drag.moved) return;
+    const target = this.places.hit(...this.pointer(event));
+    if (!target) this.select("");
+    else if (target.kind === "section") this.fold(target.index);
+    else if (target.kind === "module") this.approach(target.index);
+    else {
+      if (target.kind === "node" && target.id === this.state.selected) this.unfold(target.index);
+      this.select(target.id);
+      if (target.kind !== "node" && target.kind !== "bar") this.turn(target.id);
+    }
+  }
+
+  onWheel(event) {
+    const { places } = this;
+    const [x, y] = this.pointer(event);
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault();
+      this.setZoom(places.zoom * Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0022)), x, y);
+      return;
+    }
+    const { top, left } = places, unit = event.deltaMode === 1 ? 18 : 1;
+    places.top += event.deltaY * unit;
+    places.left += event.deltaX * unit;
+    places.clamp();
+    // At the ends the page scrolls on.
+    if (places.top !== top || places.left !== left) event.preventDefault();
+    this.setHover(null);
+    this.redraw();
+  }
+
+  onKey(event) {
+    const { places } = this;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = {
+      ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),
+      Enter: () => { const at = this.state.chosenPlace(); if (at?.kind === "node") this.unfold(at.index); },
+      " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
+      r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
+      o: () => this.foldHere(), "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
+      Home: () => { places.top = 0; this.redraw(); }, End: () => { places.top = Infinity; places.clamp(); this.redraw(); },
+      PageDown: () => this.scroll(places.heightPx * 0.9), PageUp: () => this.scroll(-places.heightPx * 0.9),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  }
+
+  scroll(by) { this.places.top += by; this.places.clamp(); this.redraw(); }
+
+  onTool(what) {
+    const { places } = this;
+    if (what === "in") this.setZoom(places.zoom * 1.25);
+    else if (what === "out") this.setZoom(places.zoom / 1.25);
+    else if (what === "one") this.setZoom(1);
+    else if (what === "fit") {
+      this.fit();
+      // What was put closer together so that nothing moved gets its usual room.
+      this.refitUntil = performance.now() + 2000;
+      if (!this.state.readOnly) this.model.send({ type: "relax" });
+    }
+    else if (what === "legend") toggleLegend(this.el, this.pen.ink, places.scene?.bar.side.length > 0);
+    else if (what === "views") this.model.send({ type: "views", shown: places.scene.views.hidden > 0 });
+  }
+
+  /** Move the selection up or down its column; an arc's neighbours are the arcs above and below. */
+  step(by) {
+    const { node, arc, columns, strings } = this.places.scene, chosen = this.state.chosenPlace();
+    if (chosen?.kind === "arc") {
+      const order = Array.from(arc.y0.keys()).sort((a, b) => arc.y0[a] - arc.y0[b]);
+      const next = order[order.indexOf(chosen.index) + by];
+      if (next !== undefined) this.select(strings[arc.id[next]], true);
+      return;
+    }
+    const side = chosen ? node.side[chosen.index] : 0, list = columns[side];
+    const next = chosen ? list.indexOf(chosen.index) + by : firstBelow(list, node, this.places.worldY(HEAD));
+    if (list[next] !== undefined) this.select(strings[node.id[list[next]]], true);
+  }
+
+  /** Move the selection sideways: forward statement, its arc, the backward statement. */
+  across(by) {
+    const { node, arc, columns, strings, arcsFrom } = this.places.scene, chosen = this.state.chosenPlace();
+    if (!chosen) { this.step(1); return; }
+    if (chosen.kind === "arc") {
+      const end = by > 0 ? arc.target[chosen.index] : arc.source[chosen.index];
+      if (end >= 0) this.select(strings[node.id[end]], true);
+      return;
+    }
+    const side = node.side[chosen.index];
+    const mine = (arcsFrom.get(chosen.index) ?? []).filter((i) => (by > 0 ? arc.source[i] : arc.target[i]) === chosen.index && arc.shape[i] === CROSS);
+    if (mine.length) { this.select(strings[arc.id[mine[0]]], true); return; }
+    if ((by > 0) === (side === 1)) return;
+    const list = columns[1 - side], next = list[Math.min(list.length - 1, firstBelow(list, node, node.y[chosen.index] + 1))];
+    if (next !== undefined) this.select(strings[node.id[next]], true);
+  }
+
+  select(id, show = false) {
+    if (this.state.selected !== id) {
+      this.model.set("selected", id);
+      this.model.save_changes();
+    }
+    if (show) this.reveal(id);
+    this.redraw();
+  }
+
+  /** Scroll so that `id` is in view, and where asked come near enough to read it. */
+  reveal(id, near = false) {
+    const { places } = this;
+    if (near && !places.labelled() && places.locate(id)) this.setZoom(1);
+    const at = places.locate(id);
+    if (!at) return;
+    if (at.y < HEAD + 24 || at.y > places.heightPx - 40) { places.top += at.y - places.heightPx / 2; places.clamp(); }
+    this.redraw();
+  }
+
+  turn(id) { this.model.send({ type: "turn", id }); }
+
+  /** What the space key turns: what is selected, or what the selected statement has to choose from. */
+  turnSelected() {
+    const { at, arc, arcsFrom, mark, marksOf, strings } = this.places.scene, id = this.state.selected, chosen = at.get(id);
+    if (!chosen) return;
+    if (chosen.kind === "arc") { this.turn(strings[arc.id[chosen.index]]); return; }
+    if (chosen.kind === "mark") { this.turn(strings[mark.id[chosen.index]]); return; }
+    if (chosen.kind === "bar") { this.turn(id); return; }
+    const own = marksOf.get(chosen.index)?.[0], from = (arcsFrom.get(chosen.index) ?? []).find((i) => arc.source[i] === chosen.index);
+    if (own) this.turn(strings[mark.id[own.index]]);
+    else if (from !== undefined) this.turn(strings[arc.id[from]]);
+  }
+
+  fold(index) {
+    const section = this.places.scene.sections[index];
+    if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem });
+  }
+
+  /** Fold the layer of what is selected, or unfold it; else the first in view that has identical ones. */
+  foldHere() {
+    const { node, arc, sections } = this.places.scene, chosen = this.state.chosenPlace(), top = this.places.worldY(HEAD);
+    const y = chosen ? (chosen.kind === "arc" ? arc.y0 : node.y)[chosen.index] : NaN;
+    const can = sections.map((s, index) => ({ index, low: s.y, high: s.y + s.height })).filter(({ index }) => sections[index].identical > 1);
+    const found = can.find(({ low, high }) => y >= low && y < high) ?? can.find(({ high }) => high > top);
+    if (found && !this.state.readOnly) this.fold(found.index);
+  }
+
+  /** Show what a row stands for, waits of one moment or a composite's statements, or show it as one again. */
+  unfold(index) {
+    const { node, strings } = this.places.scene;
+    if (node.flags[index] & COMPOSITE && !this.state.readOnly) this.model.send({ type: "fold", node: strings[node.id[index]] });
+    else if (node.flags[index] & MOMENT && !this.state.readOnly) this.model.send({ type: "fold", stem: `waits:${strings[node.id[index]].slice(2)}` });
+  }
+
+  // ---- search ------------------------------------------------------------------------------------------------
+
+  onSearch() {
+    const { places } = this;
+    const { node, strings } = places.scene, query = this.search.value.trim().toLowerCase();
+    places.matches = null;
+    if (query) {
+      const list = [];
+      for (let i = 0; i < node.id.length; i++) {
+        const text = `${strings[node.name[i]]} ${strings[node.full[i]]} ${strings[node.detail[i]]} ${strings[node.about[i]]}`;
+        if (text.toLowerCase().includes(query)) list.push(i);
+      }
+      list.sort((a, b) => node.y[a] - node.y[b] || node.side[a] - node.side[b]);
+      places.matches = new Set(list);
+      this.matchList = list;
+      this.matchAt = 0;
+      if (list.length) this.reveal(strings[node.id[list[0]]], true);
+    }
+    this.found.textContent = query ? `${places.matches.size}` : "";
+    this.redraw();
+  }
+
+  onSearchKey(event) {
+    const { places } = this;
+    event.stopPropagation();
+    if (event.key === "Escape") { this.search.value = ""; this.onSearch(); this.canvas.focus(); }
+    if (event.key === "Enter" && places.matches?.size) {
+      const index = this.matchList[this.matchAt % this.matchList.length];
+      this.matchAt += event.shiftKey ? this.matchList.length - 1 : 1;
+      this.select(places.scene.strings[places.scene.node.id[index]], true);
+    }
+  }
+
+  // ---- tooltip -----------------------------------------------------------------------------------------------
+
+  setHover(target, x = 0, y = 0) {
+    const same = target?.id === this.state.hover?.id;
+    this.state.hover = target;
+    this.canvas.style.cursor = target ? "pointer" : "";
+    if (!target || target.kind === "section") this.tip.hidden = true;
+    else this.showTip(target, x, y);
+    if (!same) { this.previewOf(target); this.redraw(); }
+  }
+
+  /** What a click on an arc or a mark would change is shown before it is made. */
+  previewOf(target) {
+    if (this.state.readOnly) return;
+    this.preview(target?.kind === "arc" || target?.kind === "mark" ? { id: target.id } : null);
+  }
+
+  /** What is selected by keys is said to a screen reader, to which the canvas is one picture. */
+  tell() {
+    const at = document.activeElement === this.canvas ? this.places.scene?.at.get(this.state.selected) : null;
+    this.told.textContent = at ? about(this.places.scene, at).map(([, text]) => text).filter(Boolean).join(". ") : "";
+  }
+
+  showTip(target, x, y) {
+    const { places } = this;
+    this.tip.replaceChildren(...about(places.scene, target).filter(([, text]) => text).map(([tag, text]) => {
+      const row = document.createElement("div");
+      row.className = `wb-tip-${tag || "p"}`;
+      row.textContent = text;
+      return row;
+    }));
+    this.tip.hidden = false;
+    const { offsetWidth, offsetHeight } = this.tip;
+    this.tip.style.left = `${Math.max(4, Math.min(x + 14, places.width - offsetWidth - 8))}px`;
+    this.tip.style.top = `${y + 18 + offsetHeight > places.heightPx ? Math.max(4, y - offsetHeight - 12) : y + 18}px`;
+  }
+}
+
+/** @param {{model: Model, el: HTMLElement}} context */
+function render({ model, el }) {
+  const view = new View(model, el);
+  // What browser tests ask: where something is on the page, what is there, and what the view shows.
+  /** @type {any} */ (el).__workbench = {
+    position(id) {
+      view.reveal(id, true);
+      const at = view.places.locate(id), box = view.canvas.getBoundingClientRect();
+      return at && { x: box.left + at.x, y: box.top + at.y };
+    },
+    hit(x, y) {
+      const box = view.canvas.getBoundingClientRect();
+      return view.places.hit(x - box.left, y - box.top)?.id ?? null;
+    },
+    state() {
+      const { scene: s } = view.places;
+      return {
+        nodes: s?.node.id.length ?? 0, zoom: view.places.zoom, top: view.places.top, selected: model.get("selected"), dark: view.dark,
+        drawn_ms: view.drawn, sections: s?.sections ?? [],
+        arcs: s ? Array.from(s.arc.id, (id, i) => ({ id: s.strings[id], style: s.arc.style[i], asked: view.state.asked.get(i) ?? null, label: s.strings[s.arc.label[i]] })) : [],
+        marks: s ? Array.from(s.mark.id, (id, i) => ({ id: s.strings[id], text: s.strings[s.mark.text[i]], state: s.mark.state[i] })) : [],
+        bars: s ? Array.from(s.bar.side, (side, i) => ({ side, ...view.places.barAt(i), id: s.strings[s.bar.issue[i]], wait_id: s.strings[s.bar.wait[i]] })) : [],
+        modules: s && view.places.far ? view.places.bands().map((i) => ({ scope: s.strings[s.module.scope[i]], y: view.places.y(s.module.y[i]), height: s.module.height[i] * view.places.zoom })) : [],
+        ids: s ? Array.from(s.node.id, (id) => s.strings[id]) : [], matches: view.places.matches?.size ?? null,
+      };
+    },
+    view,
+  };
+  return () => view.destroy();
+}
+
+export default { render };

@@ -1,0 +1,211 @@
+"""The picture that a notebook keeps of the app: figures, choices, graph and legend, as they are when it is saved."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.graph import Kind
+from workbench.summary import text_summary
+from workbench.ui.app.app import App
+from workbench.ui.controls.messages import title_of_picture
+from workbench.ui.graph import svg
+from workbench.ui.graph.layout_arrays import ArcStyle
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.core.lever import Site
+
+_LOGGER = logging.getLogger(__name__)
+
+QUIET_S = 1.0
+"""How long nothing may have changed before the picture is made anew: choices come one after the other."""
+WIDTH = 900
+MOST_CHOICES = 12
+_LEAST_LINES = 6
+_WIDE, _NARROW, _SMALL = 6.8, 6.0, 10
+"""Width of a character of the two fonts, at most, and a size at which the narrower one is as wide as the fixed one."""
+_LINE, _LEAST_CELL, _PAD = 15, 120, 12
+_GOOD, _BAD = "#1a6b3c", "#b3261e"
+_LEGEND = (
+    (svg.arc_sample(ArcStyle.SAVED), "saved for the backward"),
+    (svg.arc_sample(ArcStyle.RECOMPUTED), "recomputed in the backward"),
+    (svg.arc_sample(ArcStyle.OFFLOADED), "on the CPU meanwhile"),
+    (svg.fusion_sample(), "fusion"),
+    (svg.ghost_sample(), "not made in the forward any more"),
+)
+_OF_COLLECTIVES = (svg.bar_sample(), "collective, from where it is issued to where it is waited for (filled)")
+
+
+def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a notebook shows and saves of a bench: the app, and a picture for when there is no kernel.
+
+    With `tab` the page is asked to show the app in a tab of its own, too, where it has any.
+
+    JupyterLab prefers a widget over a picture in one output even where the widget is gone. So the picture is an output
+    of its own, which ``style.css`` hides wherever the app is alive.
+    """
+    app = App(bench, tab=tab)
+    return _alive(app), data_of(render(app))
+
+
+def show(bench: Workbench, *, tab: bool = False) -> None:
+    """Display a bench in a notebook, which keeps a picture of what the app shows."""
+    from IPython.core.getipython import get_ipython
+    from IPython.display import display
+
+    app = App(bench, tab=tab)
+    display(_alive(app), raw=True)
+    kept = display(data_of(render(app)), raw=True, display_id=True)
+    # A terminal would print what is updated once more.
+    if kept is not None and hasattr(get_ipython(), "kernel"):
+        NotebookPicture(app, lambda data: kept.update(data, raw=True))
+
+
+def _alive(app: App) -> dict[str, Any]:
+    """What is shown where there is a kernel, and its words where there is not even a picture."""
+    return {**app.root._repr_mimebundle_(), "text/plain": text_summary(app.bench)}
+
+
+def render(app: App) -> str:
+    """The app as it is now, as SVG text that needs nothing else."""
+    bench = app.bench
+    head = Head(WIDTH)
+    head.figures(app.strip.content["figures"])
+    head.choices([group for group in app.graph.groups() if group[0].choice != group[0].default])
+    plan, title = bench.plan, title_of_picture(bench)
+    head.legend(collectives=bool((plan.graph.statements.kind == Kind.COLLECTIVE).any()))
+    return svg.render(plan.graph, plan.sites, title=title, width=WIDTH, views=False, head=head.parts, room=head.y)
+
+
+class Head:
+    """What stands above the graph, from the top down.
+
+    Parameters
+    ----------
+    width : int
+        Pixels.
+
+    Attributes
+    ----------
+    parts : list of str
+        SVG elements.
+    y : float
+        Height of them together.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.parts: list[str] = []
+        self.y = 0.0
+        self._width = width
+
+    def figures(self, figures: Sequence[Mapping[str, Any]]) -> None:
+        """The strip of figures, as `workbench.ui.controls.figure_strip.figures` makes it."""
+        columns = max(1, min(len(figures), (self._width - 2 * _PAD) // _LEAST_CELL))
+        wide = (self._width - 2 * _PAD) / columns
+        cells = [
+            [
+                *([(0.0, title, "s", svg.MUTED)] for title in svg.wrap(figure["title"], wide - 12, _SMALL)),
+                *(line for value in figure["values"] for line in _value_lines(value, wide - 12)),
+            ]
+            for figure in figures
+        ]
+        tall = _LINE * max(_LEAST_LINES, *map(len, cells)) + 11
+        for number, lines in enumerate(cells):
+            x, y = _PAD + wide * (number % columns), self.y + tall * (number // columns)
+            self.parts.append(svg.rule(x, y, wide, tall))
+            for row, line in enumerate(lines):
+                self.parts += [svg.text(x + 8 + right, y + 13 + _LINE * row, *words) for right, *words in line]
+        self.y += tall * -(-len(figures) // columns) + 8
+
+    def choices(self, groups: Sequence[Sequence[Site]]) -> None:
+        """What is chosen otherwise than stock: sites that are set alike on one line."""
+        shown = [
+            f"{sites[0].choice}: {sites[0].id}" + (f"  × {len(sites)}" if len(sites) > 1 else "") for sites in groups
+        ]
+        heading = "Choices in force" if shown else "No choices: what stock executes"
+        self._line(heading, "s b")
+        for words in shown[:MOST_CHOICES]:
+            self._line(words)
+        if len(shown) > MOST_CHOICES:
+            self._line(f"and {len(shown) - MOST_CHOICES} more", "s", svg.MUTED)
+        self.y += 6
+
+    def legend(self, *, collectives: bool = False) -> None:
+        """What lines and boxes mean; of collectives where there are any, on a line of its own."""
+        x = float(_PAD)
+        for sample, words in (*_LEGEND, *([_OF_COLLECTIVES] if collectives else [])):
+            if sample is _OF_COLLECTIVES[0]:
+                x, self.y = float(_PAD), self.y + 18
+            self.parts.append(f'<g transform="translate({x:g} {self.y + 8:g})">{sample}</g>')
+            self.parts.append(svg.text(x + 34, self.y + 8, words, "s", svg.MUTED))
+            x += 34 + 6.2 * len(words) + 16
+        self.y += 24
+
+    def _line(self, words: str, classes: str = "", fill: str = svg.INK) -> None:
+        self.parts.append(svg.text(_PAD, self.y + 8, svg.fit(words, self._width - 2 * _PAD), classes, fill))
+        self.y += _LINE + 1
+
+
+def _value_lines(value: Mapping[str, Any], width: float) -> list[list[tuple[float, str, str, str]]]:
+    """A figure's value, what it is, and its change: per line words with their place, classes and colour."""
+    ink = {"good": _GOOD, "bad": _BAD}
+    number, kind = value["text"], value["kind"]
+    first = [(0.0, svg.fit(number, width), "b", ink.get(value.get("tone", ""), svg.INK))]
+    beside = len(number) * _WIDE + 6
+    what = [[(0.0, line, "s", svg.MUTED)] for line in svg.wrap(kind, width, _SMALL)]
+    fits = beside + len(kind) * _NARROW <= width
+    found = [[*first, (beside, kind, "s", svg.MUTED)]] if fits else [first, *what]
+    if value.get("delta"):
+        words = f"{value['delta']} {value.get('delta_vs', '')}".strip()
+        tone = ink.get(value["delta_tone"], svg.MUTED)
+        found += [[(0.0, line, "s", tone)] for line in svg.wrap(words, width, _SMALL)]
+    return found
+
+
+class NotebookPicture:
+    """Keeps the picture that stands in a notebook at what the app shows.
+
+    Parameters
+    ----------
+    app : App
+    update : callable
+        Called with the new picture's data, as a notebook's outputs hold them, on a thread of its own.
+    quiet_s : float
+    """
+
+    def __init__(self, app: App, update: Callable[[dict[str, str]], Any], quiet_s: float = QUIET_S) -> None:
+        self._app, self._update, self._quiet_s = app, update, quiet_s
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._shown = ""
+        app.strip.observe(lambda _: self._soon(), names="content")
+        app.graph.observe(lambda _: self._soon(), names="data")
+
+    def _soon(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = threading.Timer(self._quiet_s, self._renew)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _renew(self) -> None:
+        if self._app.choosing.pending:
+            # What is estimated is not kept: the plan comes.
+            self._soon()
+            return
+        try:
+            picture = render(self._app)
+            if picture != self._shown:
+                self._shown = picture
+                self._update(data_of(picture))
+        except Exception:
+            _LOGGER.exception("the picture that the notebook keeps could not be made")
+
+
+def data_of(picture: str) -> dict[str, str]:
+    """A picture as a notebook's output holds it."""
+    return {"image/svg+xml": picture, "text/plain": ""}

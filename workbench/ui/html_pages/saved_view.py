@@ -1,0 +1,53 @@
+"""What is drawn of a saved plan: the strip of figures and the canvas's arrays, as text in a JSON document."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.ui.controls.figure_strip import Baseline, figures
+from workbench.ui.graph import layout as u_layout
+from workbench.ui.graph.payload import payload
+
+if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
+    from workbench.compiler.api import Plan
+    from workbench.core.graph import Graph
+    from workbench.core.lever import Site
+
+UNKNOWN = "–"
+"""What the strip shows of what was not measured."""
+
+
+def content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
+    """What the extension draws.
+
+    Parameters
+    ----------
+    plan, stock : Plan
+        The one that is saved, and unmodified Thunder's, with which its figures are compared.
+    machine : Machine
+        What ranks are simulated on.
+
+    Returns
+    -------
+    dict
+        ``figures`` as `Strip` shows them, but for what only a run measures; ``graph`` as `GraphView` sends it, with
+        the bytes of each column in base64.
+    """
+    against = Baseline("stock", stock)
+    shown = figures(plan, None, against, same_choices=True, machine=machine)
+    for figure in shown:
+        figure["values"] = [value for value in figure["values"] if value["text"] != UNKNOWN]
+    return {"figures": [figure for figure in shown if figure["values"]], "graph": drawn(plan.graph, plan.sites)}
+
+
+def drawn(graph: Graph, sites: Sequence[Site]) -> dict[str, Any]:
+    """A graph as `GraphView` sends it, with the bytes of each column in base64."""
+    found = payload(graph, u_layout.compute(graph, sites), sites, read_only=True)
+    found["tables"] = {
+        table: {name: [code, base64.b64encode(column).decode()] for name, (code, column) in columns.items()}
+        for table, columns in found["tables"].items()
+    }
+    return found
