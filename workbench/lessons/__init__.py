@@ -4,8 +4,8 @@ In a notebook a prediction is a widget; everywhere it can be made in code. No an
 opening, planning or running the program that the question is about.
 """
 
-from workbench.lessons.exercises import Exercise, Wrong, Verdict
+from workbench.lessons.exercises import Exercise, Verdict, Wrong
 from workbench.lessons.notebook_text import Picture, Text, picture, trace
 from workbench.lessons.predictions import Predict, PredictNumber
 
-__all__ = ["Exercise", "Wrong", "Picture", "Predict", "PredictNumber", "Text", "Verdict", "picture", "trace"]
+__all__ = ["Exercise", "Picture", "Predict", "PredictNumber", "Text", "Verdict", "Wrong", "picture", "trace"]

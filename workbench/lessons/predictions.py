@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from workbench.errors import LessonError, nearest, shown
-from workbench.lessons.exercises import RIGHT, WRONG, Wrong, Verdict
+from workbench.lessons.exercises import RIGHT, WRONG, Verdict, Wrong
 from workbench.lessons.notebook_text import Text, plain
 
 

@@ -10,12 +10,12 @@ from workbench.util.lazy_import import attributes
 if TYPE_CHECKING:
     from workbench.programs.registry import ProgramInfo, describe, parallel_of, program
     from workbench.programs.resolving import Program, build, check, resolve
-    from workbench.programs.settings import ProgramSetting
+    from workbench.programs.settings import Setting
 
 __all__ = [
     "Program",
     "ProgramInfo",
-    "ProgramSetting",
+    "Setting",
     "build",
     "check",
     "describe",
@@ -27,7 +27,7 @@ __all__ = [
 _FILES = {
     "Program": "resolving",
     "ProgramInfo": "registry",
-    "ProgramSetting": "settings",
+    "Setting": "settings",
     "build": "resolving",
     "check": "resolving",
     "describe": "registry",

@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.errors import ProgramError, nearest, shown
 from workbench.programs import catalogue
-from workbench.programs.settings import ProgramSetting, check_settings, settings_of
+from workbench.programs.settings import Setting, check_settings, settings_of
 
 type Factory = Callable[..., tuple[Any, ...]]
 
@@ -24,7 +24,7 @@ class ProgramInfo:
 
     name: str
     summary: str
-    settings: tuple[ProgramSetting, ...]
+    settings: tuple[Setting, ...]
 
 
 def program[F: Factory](factory: F) -> F:

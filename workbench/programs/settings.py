@@ -18,7 +18,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 @dataclasses.dataclass(frozen=True)
-class ProgramSetting:
+class Setting:
     """One parameter of a factory.
 
     Attributes
@@ -62,7 +62,7 @@ class ProgramSetting:
         return value
 
 
-def settings_of(factory: Callable[..., Any]) -> tuple[tuple[ProgramSetting, ...], bool]:
+def settings_of(factory: Callable[..., Any]) -> tuple[tuple[Setting, ...], bool]:
     """The settings that `factory` takes, and whether it takes any other too (``**settings``)."""
     try:
         hints = typing.get_type_hints(factory)
@@ -92,7 +92,7 @@ def check_settings(program: str, factory: Callable[..., Any], given: Mapping[str
         if name not in known and not open_ended:
             legal = f"legal: {', '.join(known)}" if known else "it has none"
             raise ProgramError(f"{program} has no setting {shown(name)}; {legal}{nearest(name, list(known))}")
-        setting = known.get(name, ProgramSetting(name, None, None))
+        setting = known.get(name, Setting(name, None, None))
         try:
             parsed[name] = setting.parse(value)
         except ValueError:
@@ -104,7 +104,7 @@ def check_settings(program: str, factory: Callable[..., Any], given: Mapping[str
     return parsed
 
 
-def _setting(parameter: inspect.Parameter, hint: Any) -> ProgramSetting:
+def _setting(parameter: inspect.Parameter, hint: Any) -> Setting:
     required = parameter.default is _REQUIRED
     default = None if required else parameter.default
     options: tuple[Scalar, ...] = ()
@@ -115,7 +115,7 @@ def _setting(parameter: inspect.Parameter, hint: Any) -> ProgramSetting:
         hint = next((one for one in typing.get_args(hint) if one is not type(None)), None)
     if hint not in (int, float, bool, str):
         hint = type(default) if isinstance(default, str | int | float) else None
-    return ProgramSetting(parameter.name, hint, default, options, required)
+    return Setting(parameter.name, hint, default, options, required)
 
 
 def _convert(given: Any, type_: type[Scalar] | None) -> Scalar:
