@@ -374,6 +374,44 @@ def test_library_models_equal_their_traced_graphs(name: str) -> None:
     written_of(module, args, kwargs)
 
 
+REASONS = {
+    _eval: "layers.2: beside layers.0, its training differs, which it reads",
+    _frozen: "inner.0.weight is float32 (8, 8) with strides (8, 1) on cpu, without a gradient, not",
+    _shapes: "inner.0.weight is float32 (3, 8)",
+    _shared_layer: "layers.4: it, or a module in it, is called more than once",
+    _hooked: "layers.4: beside layers.0, inner.0 has hooks",
+    _patched: "layers.4: beside layers.0, act has other attributes: forward",
+    _more: "layers.4: beside layers.0, inner.3 is in one of the two alone",
+    _without_bias: "inner.0.bias is None, not float32 (8,)",
+    _dropping: "layers.4: beside layers.0, its p differs, which it reads",
+    _transposed: "inner.0.weight is float32 (8, 8) with strides (1, 8)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", REASONS)
+def test_a_traced_layer_has_the_reason(change: Callable[[Stack], None]) -> None:
+    stack = Stack()
+    change(stack)
+    found = whole_graph(stack, (torch.randn(4, WIDTH),), {})
+    reasons = [f"{name}: {reason}" for name, reason in found.written.reasons.items()]
+    assert any(REASONS[change] in reason for reason in reasons), reasons
+
+
+def test_identical_layers_have_no_reason_and_a_layer_that_writes_has_one() -> None:
+    assert whole_graph(Stack(), (torch.randn(4, WIDTH),), {}).written.reasons == {}
+    reasons = whole_graph(Stack(InPlace), (torch.randn(4, WIDTH),), {}).written.reasons
+    assert set(reasons.values()) == {"it writes an argument in place"}
+
+
+@pytest.mark.slow
+def test_capture_reason_names_the_layers_that_were_traced() -> None:
+    stack = Stack()
+    stack.layers[4].drop.p = 0.5
+    reason = workbench.open(stack, torch.randn(4, WIDTH), device="cpu", executor="torch").capture_reason
+    assert "traced, and not written as another: layers.4: beside layers.0, its p differs" in reason
+
+
 @pytest.mark.slow
 def test_the_plan_reports_how_much_was_reused_and_a_config_replays() -> None:
     torch.manual_seed(0)

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.capture_cache import CacheEntry
     from workbench.compiler.planner.planner import BasePlan
 
+_REASONS = 3
+"""Layers that are named with the reason why they were traced."""
+
 
 @contextmanager
 def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[None]:
@@ -458,6 +461,10 @@ def _captured(
                     )
                 if whole.written.modules:
                     why += f"; {whole.written} written as another that was traced"
+                if reasons := whole.written.reasons:
+                    shown = [f"{path}: {reason}" for path, reason in list(reasons.items())[:_REASONS]]
+                    more = f", and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
+                    why += f"; traced, and not written as another: {'; '.join(shown)}{more}"
                 hooks.mark("capture")
             transforms[1:1] = sharing
             jitted = patch_context.jit(function, executors=hooks.executors(), transforms=transforms)

@@ -25,8 +25,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.
 _REGISTERED = re.compile(r"\._(?:modules|parameters|buffers)\[(['\"])([^'\"\]]+)\1\]")
 
 
-class NotAlikeError(Exception):
-    """A layer is none that is written from another."""
+class LayerMismatch(Exception):
+    """The reason why Dynamo traces a layer, in place of copying the nodes of another one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,27 +59,54 @@ def reads(read: str, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", read) is not None
 
 
-def differing(one: torch.nn.Module, other: torch.nn.Module) -> frozenset[str] | None:
-    """Attributes that are not the same in two modules or in modules inside; None where they are not of one kind."""
+def differing(one: torch.nn.Module, other: torch.nn.Module) -> frozenset[str]:
+    """Return the attributes that differ between two modules, or between modules inside.
+
+    Raises
+    ------
+    LayerMismatch
+        If the modules differ in more than attributes.
+    """
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (one, other))
-    if list(ones) != list(others) or _pattern(ones.values()) != _pattern(others.values()):
-        return None
+    if list(ones) != list(others):
+        inside = sorted(ones.keys() ^ others.keys())
+        raise LayerMismatch(f"{inside[0]} is in one of the two alone" if inside else "its modules have another order")
+    if _pattern(ones.values()) != _pattern(others.values()):
+        raise LayerMismatch("it uses a module twice, or shares another one")
     found: set[str] = set()
     for path, module in ones.items():
         beside = others[path]
-        if type(module) is not type(beside) or _hooked(module) or _hooked(beside):
-            return None
+        where = path or "it"
+        if type(module) is not type(beside):
+            raise LayerMismatch(f"{where} is a {type(beside).__name__}, not a {type(module).__name__}")
+        if _hooked(module) or _hooked(beside):
+            raise LayerMismatch(f"{where} has hooks")
         for table in ("_parameters", "_buffers"):
             mine, its = getattr(module, table), getattr(beside, table)
-            if [(n, traits_of(t)) for n, t in mine.items()] != [(n, traits_of(t)) for n, t in its.items()]:
-                return None
+            if mine.keys() != its.keys():
+                raise LayerMismatch(f"{where} has other parameters or buffers")
+            for name, tensor in mine.items():
+                if traits_of(tensor) != traits_of(its[name]):
+                    own = f"{path}.{name}".lstrip(".")
+                    raise LayerMismatch(f"{own} is {_shown(its[name])}, not {_shown(tensor)}")
         mine, its = vars(module), vars(beside)
-        if mine.keys() != its.keys() or "forward" in mine:
-            return None
+        if mine.keys() != its.keys():
+            raise LayerMismatch(f"{where} has other attributes: {', '.join(sorted(mine.keys() ^ its.keys()))}")
+        if "forward" in mine:
+            raise LayerMismatch(f"{where} has a forward of its own")
         found.update(name for name in mine.keys() - _OWN if not _same(mine[name], its[name]))
     if _pattern(own_tensors(one).values()) != _pattern(own_tensors(other).values()):
-        return None
+        raise LayerMismatch("it shares other parameters or buffers")
     return frozenset(found)
+
+
+def _shown(tensor: torch.Tensor | None) -> str:
+    """Return the traits of a tensor that differ most often, in words."""
+    if tensor is None:
+        return "None"
+    strides = f" with strides {tensor.stride()}" if tensor.layout is torch.strided else ""
+    grad = ", with a gradient" if tensor.requires_grad else ", without a gradient"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{strides} on {tensor.device}{grad}"
 
 
 def _hooked(module: torch.nn.Module) -> bool:
@@ -137,11 +164,11 @@ def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
     Raises
     ------
-    NotAlikeError
+    LayerMismatch
         If it takes anything but tensors and constants, or is inside an operator that takes functions.
     """
     if var.source is None or len(tx.output.tracers) > 1 or _len_torch_function_stack():
-        raise NotAlikeError
+        raise LayerMismatch("it is called inside of an operator that takes functions")
     tensors: dict[fx.Node, Any] = {}
     given = [described(item, tensors) for item in args]
     given += [(name, described(item, tensors)) for name, item in kwargs.items()]
@@ -156,10 +183,11 @@ def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices),
         tuple(tx.nn_module_stack), tuple(places),
     )  # fmt: skip
-    return ModuleCall(state, tuple(given), tuple(tensors), tuple(tensors.values()), _name_of(var))
+    return ModuleCall(state, tuple(given), tuple(tensors), tuple(tensors.values()), name_of(var))
 
 
-def _name_of(var: Any) -> str:
+def name_of(var: Any) -> str:
+    """Return Dynamo's name of a module."""
     return _REGISTERED.sub(r".\2", var.get_nn_module_stack_source().name)
 
 
@@ -168,12 +196,12 @@ def described(item: Any, tensors: dict[fx.Node, Any], known: Mapping[fx.Node, An
 
     Raises
     ------
-    NotAlikeError
+    LayerMismatch
         If it is no tensor, constant or tuple.
     """
     if type(item) is LazyVariableTracker:
         if not item.is_realized():
-            raise NotAlikeError
+            raise LayerMismatch("an argument was not read yet")
         item = item.unwrap()
     if type(item) is ConstantVariable:
         value = item.as_python_constant()
@@ -181,11 +209,11 @@ def described(item: Any, tensors: dict[fx.Node, Any], known: Mapping[fx.Node, An
     if type(item) is TupleVariable:
         return ("tuple", *(described(inner, tensors, known) for inner in item.items))
     if type(item) is not TensorVariable:
-        raise NotAlikeError
+        raise LayerMismatch(f"{type(item).__name__.removesuffix('Variable')} is no tensor, constant or tuple")
     node = item.as_proxy().node
     if known is not None:
         if node not in known:
-            raise NotAlikeError
+            raise LayerMismatch("it returns a tensor that it did not compute")
         return ("tensor", known[node])
     tensors.setdefault(node, item)
     return ("tensor", list(tensors).index(node), traits_of(node.meta["example_value"]))

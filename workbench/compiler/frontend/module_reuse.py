@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.module_equality import ModuleCall, NotAlikeError, call_of, differing, reads
+from workbench.compiler.frontend.module_equality import LayerMismatch, ModuleCall, call_of, differing, name_of, reads
 from workbench.compiler.frontend.module_template import (
     EXISTING,
     GraphBefore,
@@ -49,10 +50,13 @@ class ReuseCounts:
         Those whose nodes were written from one like them, by class.
     nodes : mapping of Block to list of Block
         Those of each that was traced, and those that were written from them.
+    reasons : dict of str to str
+        Why Dynamo traced a module in place of copying the nodes of another one of its class, by the module's name.
     """
 
     modules: Counter[str] = dataclasses.field(default_factory=Counter)
     nodes: dict[Block, list[Block]] = dataclasses.field(default_factory=dict)
+    reasons: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return " and ".join(f"{count} {name}" for name, count in self.modules.items())
@@ -150,6 +154,7 @@ class _ModuleKind:
         self.sample = sample
         self.agreed = False
         self.refused = False
+        self.reason = f"Dynamo traced other statements than for {_path_of(sample.call.name)}"
 
     def compare(self, other: TracedModule | None) -> None:
         """Take a second sample."""
@@ -169,7 +174,7 @@ class _ReuseWatcher:
         self._output: Any = None
         self._written = written
         self._kinds: list[_ModuleKind] = []
-        self._alike: dict[tuple[int, int], frozenset[str] | None] = {}
+        self._differences: dict[tuple[int, int], frozenset[str] | LayerMismatch] = {}
 
     def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
         """Dynamo is to trace a call of a module, as `call` does."""
@@ -178,6 +183,7 @@ class _ReuseWatcher:
             self._output, self._kinds = tx.output, []
             self._written.modules.clear()
             self._written.nodes.clear()
+            self._written.reasons.clear()
             self._known.clear()
         if self._sampled is not None or id(var.value) not in self._repeated:
             self._known.add(id(var.value))
@@ -187,7 +193,8 @@ class _ReuseWatcher:
         self._known |= own
         try:
             made = call_of(var, tx, args, kwargs)
-        except NotAlikeError:
+        except LayerMismatch as mismatch:
+            self._written.reasons[_path_of(name_of(var))] = str(mismatch)
             return call(var, tx, args, kwargs)
         kind = self._kind_of(var.value, made)
         if kind is not None and kind.agreed and not again:
@@ -196,6 +203,8 @@ class _ReuseWatcher:
             self._written.nodes.setdefault(kind.sample.nodes, []).append(nodes)
             return result
         if kind is not None and (kind.refused or kind.agreed):
+            reason = kind.reason if kind.refused else "it, or a module in it, is called more than once"
+            self._written.reasons[_path_of(made.name)] = reason
             return call(var, tx, args, kwargs)
         before = self._sampled = GraphBefore(tx)
         try:
@@ -204,10 +213,13 @@ class _ReuseWatcher:
             self._sampled = None
         try:
             sample = sample_of(before, var, tx, made, result)
-        except NotAlikeError:
+        except LayerMismatch as mismatch:
             sample = None
+            self._written.reasons[_path_of(made.name)] = str(mismatch)
         if kind is not None:
             kind.compare(sample)
+            if kind.refused:
+                self._written.reasons.setdefault(_path_of(made.name), kind.reason)
         elif sample is not None:
             self._kinds.append(_ModuleKind(sample))
         return result
@@ -229,14 +241,42 @@ class _ReuseWatcher:
             self._sampled.names.append((next(iter(reversed(node.graph.nodes))), node, name))
 
     def _kind_of(self, module: torch.nn.Module, made: ModuleCall) -> _ModuleKind | None:
+        """Return the kind that a module belongs to; None, with the reason noted, if it begins one of its own."""
+        reason = ""
         for kind in self._kinds:
             sample = kind.sample
-            if (sample.call.state, sample.call.given) != (made.state, made.given):
+            if type(sample.module) is not type(module):
                 continue
-            key = (id(sample.module), id(module))
-            if key not in self._alike:
-                self._alike[key] = differing(sample.module, module)
-            names = self._alike[key]
-            if names is not None and not any(reads(sample.read, name) for name in names):
+            found = self._reason(sample, module, made)
+            if not found:
                 return kind
+            reason = reason or f"beside {_path_of(sample.call.name)}, {found}"
+        if reason:
+            self._written.reasons[_path_of(made.name)] = reason
         return None
+
+    def _reason(self, sample: TracedModule, module: torch.nn.Module, made: ModuleCall) -> str:
+        """Return how a module differs from one that was traced; empty if its nodes can be copied."""
+        if sample.call.state != made.state:
+            return "it is called at another line, inside of another module, or in another mode"
+        if sample.call.given != made.given:
+            return "its arguments have other shapes, data types or values"
+        key = (id(sample.module), id(module))
+        if key not in self._differences:
+            try:
+                self._differences[key] = differing(sample.module, module)
+            except LayerMismatch as mismatch:
+                self._differences[key] = mismatch
+        names = self._differences[key]
+        if isinstance(names, LayerMismatch):
+            return str(names)
+        read = sorted(name for name in names if reads(sample.read, name))
+        return f"its {' and '.join(read)} differs, which it reads" if read else ""
+
+
+_SELF = re.compile(r"^L\['\w+'\]\.?|^G\['\w+'\]\.?")
+
+
+def _path_of(name: str) -> str:
+    """Return a module's path in the program, of Dynamo's name for it."""
+    return _SELF.sub("", name) or name

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.module_equality import ModuleCall, NotAlikeError, described, own_tensors, traits_of
+from workbench.compiler.frontend.module_equality import LayerMismatch, ModuleCall, described, own_tensors, traits_of
 from workbench.compiler.lowering.call_normalization import named_in_place
 from workbench.interop.torch_private import (
     AttributeMutationExisting,
@@ -107,11 +107,11 @@ def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: 
 
     Raises
     ------
-    NotAlikeError
+    LayerMismatch
         If the like of it cannot be written.
     """
     if not before.alone or len(tx.output.side_effects.tensor_hooks) != before.hooks:
-        raise NotAlikeError
+        raise LayerMismatch("it changes what Python sees outside of it, or registers a hook")
     nodes: list[fx.Node] = []
     for node in reversed(tx.output.graph.nodes):
         if node is before.last:
@@ -120,11 +120,11 @@ def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: 
             nodes.append(node)
     nodes.reverse()
     if any(node.op not in ("call_function", "call_method") for node in nodes):
-        raise NotAlikeError
+        raise LayerMismatch("it holds more than calls of functions")
     memory = {_storage_of(node) for node in made.tensors}
     if any(_in_place(node) and _storage_of(node.args[0]) in memory for node in nodes):
         # What Dynamo knows of the argument may have changed.
-        raise NotAlikeError
+        raise LayerMismatch("it writes an argument in place")
     own: dict[int, str] = {}
     for at, tensor in own_tensors(var.value).items():
         own.setdefault(id(tensor), at)
@@ -138,24 +138,24 @@ def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: 
             own_path = paths.get(read)
             if read in made.tensors:
                 if own_path is not None:
-                    raise NotAlikeError
+                    raise LayerMismatch("an argument is also one of its own parameters")
                 outside[read] = ("argument", made.tensors.index(read))
             elif own_path is not None:
                 outside[read] = ("tensor", own_path)
             elif read.op == "placeholder":
                 outside[read] = ("fixed", read)
             else:
-                raise NotAlikeError
+                raise LayerMismatch("it reads a value of another module")
     new = [node for node in tx.output.placeholders[before.inputs :] if node in outside]
     if any(paths[node] is None for node in new):
-        raise NotAlikeError
+        raise LayerMismatch("it reads a parameter of another module")
     inputs = {str(paths[node]): node for node in new}
     known = {node: ("argument", at) for at, node in enumerate(made.tensors)}
     known.update((node, ("node", at)) for node, at in numbers.items())
     given = described(result, {}, known)
     changed = {called: count for called, count in tx.num_calls.items() if count != before.calls.get(called, 0)}
     if any(called in before.calls or not _is_inside(called, made.name) for called in changed):
-        raise NotAlikeError
+        raise LayerMismatch("it calls a module outside of itself")
     calls = {called.removeprefix(made.name): count for called, count in changed.items()}
     prefix = var.source.name
     guarded = "\n".join(
@@ -164,7 +164,7 @@ def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: 
     names: dict[fx.Node, list[tuple[fx.Node, str]]] = {}
     for last, named, name in before.names:
         if last not in numbers or named not in numbers:
-            raise NotAlikeError
+            raise LayerMismatch("a node has a name from outside of it")
         names.setdefault(last, []).append((named, name))
     sample = TracedModule(var.value, var.source, made, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
     written = tuple(_copied_node(sample, node, numbers) for node in nodes)
