@@ -107,7 +107,7 @@ def test_bars_are_dragged_a_machine_is_chosen_and_the_best_order_is_found(lab: L
 
     open_tab(lab, "Settings")
     # It cannot run here, so no measurement stands beside the step.
-    assert lab.page.locator(".wb-setting .wb-reason", has_text="nothing can be run here").count() == 1
+    assert lab.page.locator(".wb-setting .wb-reason", has_text="No GPU attached: plan only").count() == 1
     assert lab.page.get_by_role("checkbox", name="time against thunder").count() == 0
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
     lab.wait_until(lambda: graph(lab, "state().dark"))
