@@ -1,4 +1,4 @@
-"""What planning finds out about statements, kept while they are there: a choice leaves most as they are."""
+"""Memo tables for facts about statements, shared by successive plans: a choice leaves most statements unchanged."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from itertools import chain
 from typing import Any
 
 identity: Callable[[object], int] = object.__hash__
-"""Tells objects apart while they are there, as `id` does.
+"""Number of an object that is unique while the object lives, like `id`.
 
-That raises an audit event each time, and filelock, which PyTorch imports, listens to all of them with a function in
-Python: a fifteenth of what a choice takes.
+`id` raises an audit event at each call. filelock, which PyTorch imports, handles every audit event in Python: it
+was a fifteenth of the time of a choice.
 """
 
 PLANS = 16
-"""What none of as many plans asked for is forgotten: a program that is chosen in all day does not grow by it."""
+"""Plans per generation. Outcomes that no plan of a generation uses are dropped, so that long sessions do not grow."""
 
 
 class PlanMemo:
-    """Outcomes by what they are found from.
+    """Cached outcomes by the objects that they depend on.
 
-    Statements and values are told apart by what they are in memory, which costs nothing to ask: what is kept holds on
-    to them, so that no other comes to stand there.
+    Keys identify statements and values by address, which is cheap. Each entry keeps its objects alive, so that no other
+    object can get the same address.
     """
 
     def __init__(self) -> None:
@@ -30,20 +30,20 @@ class PlanMemo:
         self._plans = 0
 
     def begin(self) -> None:
-        """Another plan begins."""
+        """Begin another plan."""
         self._plans += 1
         if self._plans % PLANS == 0:
             self._older, self._known = self._known, {}
 
     def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-        """What `make` gave when the key was first asked for.
+        """Return the outcome of `make` for a key, and call it only for a new key.
 
         Parameters
         ----------
         key : hashable
-            All that the outcome depends on; objects by their `id`.
+            All that the outcome depends on; objects by their `identity`.
         alive : object
-            Holds those objects.
+            Keeps those objects alive.
         make : callable
         """
         found = self._known.get(key)
@@ -53,12 +53,12 @@ class PlanMemo:
 
 
 def ids(objects: Any) -> tuple[int, ...]:
-    """What tells objects apart, as part of a key."""
+    """Return the identities of objects, as part of a key."""
     return tuple(map(identity, objects))
 
 
 class Structure:
-    """What is found out about a statement by what it is made of, whatever its values are called."""
+    """Cached facts about a statement that depend on its structure and not on the names of its values."""
 
     __slots__ = ("_known",)
 
@@ -66,41 +66,41 @@ class Structure:
         self._known: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` gave when the key was first asked for."""
+        """Return the outcome of `make` for a key, and call it only for a new key."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
     def known(self, key: Hashable) -> Any:
-        """The same, where it was asked for; else None."""
+        """Return the cached outcome for a key; None if there is not one yet."""
         return self._known.get(key)
 
 
 STRUCTURE = "_workbench_structure"
-"""Where a statement has its structure; a copy of it has the same unless what is inside changes: see `quick_passes`.
+"""Attribute of a statement: its `Structure`. A copy shares it unless its subsymbols change: see `quick_passes`.
 
-Its tags are no part of it: a statement is tagged after it is copied.
+The structure does not include tags: a statement is tagged after it is copied.
 """
 
 
 SHARED = "_workbench_shared"
-"""Where a statement has what `shared_of` gives."""
+"""Attribute of a statement: the result of `shared_of`."""
 
 READ, MADE = "_workbench_read", "_workbench_made"
-"""Where it has the names of the values that it is given, and that it makes."""
+"""Attributes of a statement: the names of the values that it reads, and of those that it makes."""
 
 CROSSING = "_workbench_crossing"
 """Attribute of a fusion: the result of `compiler.fusion.fusion_boundaries`, with the statements inside of it then."""
 
 CLEAN = "_workbench_clean"
-"""Where it has the statements inside of it, as they were when there was nothing left to remove among them."""
+"""Attribute of a statement: its subsymbols when dead code elimination had nothing left to remove among them."""
 
 NAMES = "_workbench_names"
-"""Where it has all names in it, in order, with the statements inside of it as they were."""
+"""Attribute of a statement: all names in it, in order, with its subsymbols at that time."""
 
 
 def shared_of(bsym: Any) -> dict[Hashable, Any]:
-    """What is found of a statement whatever it is tagged with: the same for copies that differ in nothing else."""
+    """Return the cached facts that do not depend on tags; copies of a statement that differ only in tags share them."""
     found: dict[Hashable, Any] | None = bsym.__dict__.get(SHARED)
     if found is None:
         found = bsym.__dict__[SHARED] = {}

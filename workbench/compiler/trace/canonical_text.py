@@ -1,4 +1,4 @@
-"""What a statement computes, as text: equal texts on equal inputs give equal outputs, whatever names a trace uses.
+"""Canonical text of a statement's computation: equal texts give equal outputs on equal inputs, in any trace.
 
 A text holds one line per step. Statements that no executor has claimed are written as the PyTorch functions that would
 run for them, so that an op reads the same inside a fusion and outside. A line has four fields or five, parted by tabs:
@@ -30,7 +30,7 @@ import torch
 from workbench.compiler.interop.thunder_api import FutureTensorProxy, NumberProxy, Proxy, TensorProxy
 
 type Ref = tuple[int, int]
-"""Of an earlier step the number and the output; of an input -1 and its place."""
+"""Number of an earlier step and of its output; for an input, -1 and its position."""
 
 FUSION = "fusion"
 """Symbol of a statement that is all in its members."""
@@ -53,14 +53,14 @@ class TextLine:
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
-    """What one statement computes."""
+    """Computation of one statement."""
 
     steps: tuple[TextLine, ...]
     outputs: tuple[Ref, ...]
 
     @cached_property
     def text(self) -> str:
-        """As the graph holds it."""
+        """Return the text that the graph holds."""
         return "\n".join((*map(str, self.steps), f"={' '.join(map(_written, self.outputs))}"))
 
 
@@ -100,7 +100,7 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
         executor = bsym.sym.executor
         prefix = "" if executor is None or executor.name in ("torch", "python") else f"{executor.name}."
         arguments = [_static(arg, operands) for arg in _shaped(bsym)]
-        # What is PyTorch's default is left out: Thunder's primitives leave it out, too.
+        # PyTorch's default is left out, because Thunder's primitives leave it out, too.
         given_too = ((key, arg) for key, arg in bsym.kwargs.items() if (key, arg) != ("alpha", 1))
         arguments += [f"{key}={_static(arg, operands)}" for key, arg in given_too]
         symbol = _SAME.get(bsym.sym.name, bsym.sym.name)
@@ -140,8 +140,8 @@ MOVING = frozenset(
 )
 """Symbols of Thunder's PyTorch executor that move elements and do nothing else, wherever their results are views.
 
-Thunder leaves what only moves elements out of nvFuser's fusions where nothing else is beside it, and so in one piece;
-inside a fusion it is taken apart into primitives. Where the elements come from is the same.
+Thunder keeps such an op out of nvFuser's fusions, and so in one piece, where the fusion would hold no other op. Inside
+a fusion it is decomposed into primitives. Both read the same elements.
 """
 
 KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
@@ -158,14 +158,14 @@ _SHAPED = ("expand", "reshape")
 
 
 def _shaped(bsym: Any) -> Sequence[Any]:
-    """A statement's arguments, with the shape that it asks for as what it comes to."""
+    """Return a statement's arguments, with the requested shape replaced by the output's shape."""
     if _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED:
         return (bsym.args[0], tuple(int(length) for length in bsym.output.shape))
     return tuple(bsym.args)
 
 
 def _keeps_shape(bsym: Any) -> bool:
-    """Whether a statement asks for the shape that there is: it hands its input on, and fusions leave it out."""
+    """Return whether the requested shape is the input's: the op returns its input, and fusions leave it out."""
     shaped = _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED and isinstance(bsym.output, TensorProxy)
     return shaped and tuple(bsym.args[0].shape) == tuple(bsym.output.shape)
 
@@ -200,7 +200,7 @@ def _kind(proxy: Any) -> str:
 
 
 def _static(tree: Any, operands: list[str]) -> str:
-    """An argument as text; the values in it are noted in `operands`, in order."""
+    """Return an argument as text, and append the values in it to `operands`, in order."""
     if isinstance(tree, NumberProxy):
         operands.append(tree.name)
         return f"${type(tree).__name__}" + ("" if tree.value is None else f"={_static(tree.value, operands)}")

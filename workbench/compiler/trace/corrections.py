@@ -1,6 +1,6 @@
 """Corrections of unmodified Thunder: the list that `docs/reference/corrections.md` shows, and the marks in a trace.
 
-What corrects a statement while it is traced marks it; the rest is found in the traces, by `pipeline.plan_corrections`.
+Code that corrects a statement during tracing marks it. `pipeline.plan_corrections` finds the rest in the traces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Correction:
 
     @property
     def changes_draws(self) -> bool:
-        """Whether unmodified Thunder draws other random numbers, so that its values are no reference."""
+        """Return whether unmodified Thunder draws other random numbers, so that its values are not a reference."""
         return self.name in DRAWS
 
 
@@ -130,20 +130,20 @@ def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
 
 
 def is_thunders_own(made: list[BoundSymbol], target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether what was recorded for a call is the one statement that Thunder records for it by itself.
+    """Return whether the statements recorded for a call are the single one that unmodified Thunder records.
 
     Parameters
     ----------
     made : list of BoundSymbol
     target : callable
-        The function of PyTorch that was called.
+        The PyTorch function that was called.
     args, kwargs
-        What it was given.
+        Its arguments.
     """
     if len(made) != 1 or made[0].sym.name != getattr(target, "__name__", ""):
         return False
     given, taken = [*args, *kwargs.values()], [*made[0].args, *made[0].kwargs.values()]
-    # What was left to its default may be said.
+    # The statement may spell out arguments that the call left to their defaults.
     return all(any(one is other or _equal(one, other) for other in taken) for one in given)
 
 

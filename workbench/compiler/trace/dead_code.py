@@ -1,4 +1,4 @@
-"""What does nothing inside of statements, which dead code elimination removes."""
+"""Statements without effect inside other statements, which dead code elimination removes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.compiler.trace.bsym_memo import CLEAN
 
 
 def is_kept(bsym: Any) -> bool:
-    """Whether a statement is, or is made of, what dead code elimination never takes."""
+    """Return whether a statement, or one of its subsymbols, is exempt from dead code elimination."""
     if prims.OpTags.DONT_DCE in (bsym.sym.tags or ()) or (bsym.tags and prims.OpTags.DONT_DCE in bsym.tags):
         return True
     return any(map(is_kept, bsym.subsymbols))
@@ -24,7 +24,7 @@ def remove_noops(bsym: Any) -> None:
     left = []
     for sub in inside:
         within = sub.subsymbols
-        # What gives something and is made of something, or is a primitive, is asked for no more than that.
+        # `does_nothing` is False for a statement with outputs that is a primitive or has subsymbols: skip the call.
         if not (sub.flat_proxy_outs and (within or sub.sym.is_prim)) and does_nothing(sub, bsym):
             continue
         if within or type(within) is not list:
@@ -36,14 +36,14 @@ def remove_noops(bsym: Any) -> None:
 
 
 def does_nothing(sub: Any, bsym: Any) -> bool:
-    """Whether a statement inside of another is one that is removed."""
+    """Return whether dead code elimination removes a statement inside of another."""
     if not sub.subsymbols and not sub.sym.is_prim:
         return True
     return not sub.flat_proxy_outs and not is_kept(bsym)
 
 
 def is_clean(bsym: Any) -> bool:
-    """Whether there is nothing to be removed inside of a statement."""
+    """Return whether a statement has nothing to remove inside of it."""
     inside = bsym.subsymbols
     if bsym.__dict__.get(CLEAN) is inside:
         return True

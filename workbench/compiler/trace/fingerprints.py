@@ -1,4 +1,4 @@
-"""What makes statements, and fusions, equal: keys of what they do to memory, digests of what they are."""
+"""Equality of statements and fusions: keys of their effects on memory, digests of their structure."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def fusion_key(bsym: Any) -> str:
     """Digest of a fusion's structure: equal for fusions that one compiled region can serve.
 
     Values are renumbered by first appearance and count with shape, data type and device; symbols by id; constants by
-    type and value, floats exactly. Which values are inputs and outputs, and their order, counts too. Which of them want
-    gradients does not, though it does to Thunder: regions run without autograd, and no compiler asks.
+    type and value, floats exactly. The inputs and outputs count, and their order. Whether they require gradients does
+    not count, although it does for Thunder: regions run without autograd, and no compiler reads it.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _structure(members: Iterable[Any], inputs: Any, outputs: Any) -> tuple[Hasha
 
 
 def statement_key(bsym: Any) -> str:
-    """Digest of a statement that is no fusion: its symbol, constants, and the shapes and data types of tensors."""
+    """Return the digest of a statement other than a fusion: symbol, constants, shapes and data types of tensors."""
     executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
     parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -56,17 +56,17 @@ def leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def is_copy(bsym: BoundSymbol) -> bool:
-    """Whether a statement is the primitive in-place copy, or an executor's version of it."""
+    """Return whether a statement is the primitive in-place copy, or an executor's version of it."""
     return bool(bsym.sym.id is prims.PrimIDs.COPY_ or (bsym.sym.name == "copy_" and not bsym.subsymbols))
 
 
 def is_fence(bsym: BoundSymbol) -> bool:
-    """Whether a statement is Thunder's `update_aliases`, or an executor's version of it."""
+    """Return whether a statement is Thunder's `update_aliases`, or an executor's version of it."""
     return bool(bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES or bsym.sym.name == "update_aliases")
 
 
 def inside_of(bsym: BoundSymbol) -> tuple[int, int]:
-    """How many in-place copies and fences are inside of a statement, or are it: counted once for its structure."""
+    """Count in-place copies and fences in a statement, itself included; cached with its structure."""
 
     def count() -> tuple[int, int]:
         found = list(leaves([bsym]))
@@ -77,7 +77,7 @@ def inside_of(bsym: BoundSymbol) -> tuple[int, int]:
 
 
 def _shares(bsym: BoundSymbol) -> bool:
-    """Whether a statement, or something inside, makes values that may share memory: found once for its structure."""
+    """Return whether a statement or a subsymbol makes values that may share memory; cached with its structure."""
 
     def find() -> bool:
         return any(is_copy(leaf) or is_fence(leaf) or leaf.sym.id in VIEWS for leaf in leaves([bsym]))
@@ -143,7 +143,7 @@ def facts(fusion: BoundSymbol) -> list[CopyFact]:
 
 
 def has_set(policy: str, fact: CopyFact) -> bool:
-    """Whether a policy, taken unchecked, puts a `set` before a copy."""
+    """Return whether a policy, applied without checks, puts a `set` before a copy."""
     if policy == ALIAS_AWARE:
         return bool(fact.needs_set)
     if policy == DIRECT_ONLY:
@@ -201,17 +201,17 @@ _sets = ThreadPatches(
 
 
 def goes_without(source: str, destination: str) -> bool:
-    """Whether the definition being built leaves the `set` of this copy out."""
+    """Return whether the definition being built leaves the `set` of this copy out."""
     return (source, destination) in _skipped.get()
 
 
 def any_left_out() -> bool:
-    """Whether the definition being built may leave a `set` out."""
+    """Return whether the definition being built may leave a `set` out."""
     return bool(_skipped.get())
 
 
 def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
-    """Outputs of a fusion, with a copy's result added where there are none.
+    """Return the outputs of a fusion; for a fusion without outputs, a copy's result.
 
     Thunder's dead-code pass drops a statement without outputs (`remove_duplicate_number_proxies` asks ``all`` of
     nothing), so a fusion that does nothing but copy would be lost, and the update with it. It can go when
@@ -223,9 +223,9 @@ def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
 
 
 def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> list[BoundSymbol]:
-    """Members of an nvFuser fusion in which every copy writes into an input, and every input is written once.
+    """Rewrite members of an nvFuser fusion so that every copy writes into an input, and every input is written once.
 
-    nvFuser refuses a destination that is no input. A copy into the result of an earlier copy goes to that one's
+    nvFuser accepts only an input as destination. A copy into the result of an earlier copy goes to that one's
     destination; of several writes into one input only the last aliases; a copy into what the fusion itself made
     needs no memory of its own.
     """
@@ -252,9 +252,10 @@ def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> li
 
 
 class MemoryAliases:
-    """Which values may share memory.
+    """Sets of values that may share memory.
 
-    Those that one fence names may: Thunder names there whatever its own functions may have made views of each other.
+    Values named by one fence may share memory: Thunder's fences name all values that its own functions may have made
+    views of each other.
 
     Parameters
     ----------
@@ -297,7 +298,7 @@ class MemoryAliases:
 
 
 class MemoryWrites(MemoryAliases):
-    """Which memory is written where in a partitioned trace.
+    """Writes to memory in a partitioned trace, by place.
 
     Parameters
     ----------
@@ -306,7 +307,7 @@ class MemoryWrites(MemoryAliases):
 
     def __init__(self, trace: TraceCtx) -> None:
         writes = any(inside_of(bsym)[0] for bsym in trace.bound_symbols)
-        # Where nothing is written, which memory is whose is of no use.
+        # Without writes, shared memory does not matter.
         super().__init__(trace.bound_symbols if writes else ())
         fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)
         self._position = {bsym: i for i, bsym in fusions} if writes else {}
@@ -351,10 +352,10 @@ def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
 
 
 def kept_in_forward(trace: TraceCtx) -> TraceCtx:
-    """The fused joint trace with forward regions opened that Thunder's split would put into the backward.
+    """Open the forward regions of the fused joint trace that Thunder's split would put into the backward.
 
-    Of a region whose outputs nothing in the forward reads the split does not see that it copies into memory from
-    outside, as the last running statistics of a batch norm are; of a copy that stands alone it does. It can go when
+    The split does not see a copy into outside memory, such as the last running statistics of a batch norm, inside a
+    region whose outputs nothing in the forward reads. It does see a copy outside of regions. This function can go when
     `split_into_forward_and_backward` looks into fusions.
     """
     returned = trace.bound_symbols[-1].args[0]

@@ -1,7 +1,7 @@
 """The lock of the process under which programs are captured and planned, one at a time.
 
-Planning shares fake tensor modes, memo tables, facts about statements, and the contexts of Thunder and Dynamo. A lazily
-computed value is made under the same lock, so that there is no second lock to wait for in another order.
+Planning shares fake tensor modes, memo tables, facts about statements, and the contexts of Thunder and Dynamo. Lazily
+computed values use the same lock, so that two locks taken in different orders cannot deadlock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PlanningLock:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread holds the lock."""
+        """Return whether this thread holds the lock."""
         return self._owner == threading.get_ident()
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What is read off a tensor proxy: its shape, bytes, data type and device."""
+"""Traits of a tensor proxy: its shape, bytes, data type and device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.compiler.interop.thunder_api import FutureTensorProxy, TensorProx
 
 
 class Traits(NamedTuple):
-    """What a tensor proxy says of its tensor; names are Thunder's."""
+    """Shape, bytes, data type and device of a proxy's tensor; names are Thunder's."""
 
     shape: tuple[int, ...]
     bytes: int
@@ -21,21 +21,21 @@ class Traits(NamedTuple):
 
 
 TRAITS = "_workbench_traits"
-"""Where a proxy has them, beside what they were found from: plan after plan asks the same proxies."""
+"""Attribute of a proxy: its traits with the fields they depend on. Successive plans read the same proxies."""
 _found_from = operator.itemgetter("_shape", "_dtype", "_device")
-"""What Thunder's passes may put another in the place of."""
+"""Read the fields that Thunder's passes may replace."""
 
 TOLD_APART_BY = ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type", "_tags")
 """All of a tensor proxy by which Thunder treats it as another, but its name."""
 
 
 def is_tensor(proxy: Any) -> bool:
-    """Whether it stands for a tensor, one that is there or one that is waited for."""
+    """Return whether a proxy stands for a tensor or for the future of one."""
     return isinstance(proxy, (TensorProxy, FutureTensorProxy))
 
 
 def traits_of(proxy: Any) -> Traits:
-    """Of what stands for a tensor."""
+    """Return the traits of a proxy that stands for a tensor."""
     own = proxy.__dict__
     known: tuple[tuple[Any, ...], Traits] | None = own.get(TRAITS)
     if known is not None:
@@ -62,10 +62,10 @@ def shape_of(proxy: Any) -> tuple[int, ...]:
 
 
 def bytes_of(proxy: Any) -> int:
-    """Bytes of a tensor of its shape; 0 for what is no tensor."""
+    """Return the bytes of a tensor of the proxy's shape; 0 if the proxy is not a tensor."""
     return traits_of(proxy).bytes if is_tensor(proxy) else 0
 
 
 def storage_bytes_of(proxy: Any) -> int:
-    """Bytes in use for a storage with room for a tensor of its shape; 0 for what is no tensor."""
+    """Return the allocated bytes of a storage for a tensor of the proxy's shape; 0 if the proxy is not a tensor."""
     return allocated_bytes(bytes_of(proxy), traits_of(proxy).device.partition(":")[0]) if is_tensor(proxy) else 0

@@ -68,7 +68,7 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
 
     def with_tag(bsym: BoundSymbol, tag: OriginTag) -> BoundSymbol:
         made = bsym.from_bsym(tags=bsym.tags | {tag}, subsymbols=[with_tag(sub, tag) for sub in bsym.subsymbols])
-        # Tags are no part of it.
+        # The structure does not include tags.
         made.__dict__[STRUCTURE] = structure_of(bsym)
         return made
 
@@ -82,8 +82,8 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
         if bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES:
             fences.append(bsym)
             continue
-        # What makes no value, as asking a tensor for its number of dimensions, is in no graph of Dynamo's; counted, it
-        # would make names differ by the way in.
+        # Dynamo's graphs leave out statements without a value, such as a query of a tensor's number of dimensions. If
+        # they counted, names would depend on the front end.
         if not is_statement(bsym) or not bsym.flat_proxy_outs:
             tagged.bound_symbols.append(bsym)
             continue
@@ -106,7 +106,7 @@ def known_file(file: str) -> str:
 
 
 def told_place(file: str, line: int) -> str:
-    """How a message about a line of a person's begins: where it stands, and what it is; empty without a line."""
+    """Return the beginning of a message about a user's line: file, line number and text; empty without a line."""
     return f"{known_file(file)}:{line} ({read_line(file, line)}): " if line else ""
 
 
@@ -163,14 +163,14 @@ def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
 
 
 class ValuePlace(NamedTuple):
-    """What the stable id of a value is made of."""
+    """Parts of the stable id of a value."""
 
     origin: int
     """Index of the origin; -1 for none."""
     of: str
-    """Where there is none, the argument that it is made of."""
+    """Argument that a value without an origin is made of."""
     rest: str
-    """What follows: symbol and ordinal where the origin became several statements, and which of several values."""
+    """Rest of the id: symbol and ordinal if the origin became several statements, and the index of the value."""
 
     def id(self, origins: tuple[Origin, ...]) -> str:
         """The stable id."""
@@ -180,7 +180,7 @@ class ValuePlace(NamedTuple):
 def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, ValuePlace]:
     """Places of values by proxy name.
 
-    What has no origin, a parameter's gathering, is named after the argument that it is made of.
+    A value without an origin (a gathered parameter) is named after the argument that it is made of.
     """
     rows: defaultdict[tuple[int, bool, str], list[BoundSymbol]] = defaultdict(list)
     known: dict[str, int] = {}

@@ -6,14 +6,14 @@ from workbench.compiler.interop.thunder_api import BoundSymbol, _vjp_impl, prims
 
 
 def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
-    """Whether a statement is, or is made of, an op with the tag."""
+    """Return whether a statement, or one of its subsymbols, has the tag."""
     if tag in (bsym.sym.tags or ()) or tag in bsym.tags:
         return True
     return any(contains(sub, tag) for sub in bsym.subsymbols)
 
 
 def differentiates(bsym: BoundSymbol) -> bool:
-    """Whether a statement runs PyTorch's autograd, as Thunder does for ops that it has no rule of its own for.
+    """Return whether a statement runs PyTorch's autograd, which Thunder does for ops without a rule of its own.
 
     Dynamo does not trace into it: a region with the gradient of ``x.detach()`` would not compile.
     """

@@ -82,7 +82,7 @@ def _validate_members(bsym: object, side: str) -> None:
 
 
 def unequal(proof: Proof, program: str) -> str:
-    """What is said of a plan that is not proven to compute what the stock plan does."""
+    """Return the error message for a plan that is not proven equal to the stock plan."""
     return (
         f"{proof.message}. The plan under these choices would not compute what {program} does; nothing is changed. "
         "Choose otherwise there, and report this: no choice that is offered should come to it"
