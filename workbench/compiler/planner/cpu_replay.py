@@ -33,7 +33,7 @@ from workbench.compiler.trace import inplace_copies
 
 @dataclasses.dataclass(frozen=True)
 class ReplayResult:
-    """What a step gave.
+    """Results of a step.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, devices.Device):
         return devices.cpu
     if isinstance(value, functools.partial):
-        # What brings a storage back holds the device that it goes to.
+        # The function that brings a storage back holds the target device.
         return functools.partial(value.func, *value.args, **{name: _on_cpu(v) for name, v in value.keywords.items()})
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
@@ -249,4 +249,4 @@ _IN_PLACE_OF: dict[str, Callable[..., Any]] = {
     "nv_cross_entropy_bwd": _cross_entropy_backward,
     "lerp": torch.lerp,
 }
-"""What neither a CPU nor Thunder's torch executor has, by the symbol's name."""
+"""Replacements, by symbol name, for ops that neither a CPU nor Thunder's torch executor has."""

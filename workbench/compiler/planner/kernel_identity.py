@@ -1,4 +1,4 @@
-"""Which kernels a compiled program runs: where they are those of unmodified Thunder, the same bits must come out."""
+"""Kernels that a compiled program runs: the same kernels as unmodified Thunder's must give the same bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOVES = (OFFLOAD, RELOAD, ARRIVE)
 
 
 def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
-    """What execution traces compute with, each kernel once however often it runs.
+    """Return the kernels of execution traces, each once however often it runs.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ from workbench.core.graph import Graph
 from workbench.core.lever import Site
 
 UNPROVEN = Proof(False)
-"""Of a plan that the prover has not seen yet."""
+"""Proof of a plan that the prover has not checked yet."""
 
 
 class SplitTraces:
@@ -60,7 +60,7 @@ NO_STEPS: LazyValue[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = LazyValue(la
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What Thunder would execute under a config; every figure is predicted.
+    """Plan of what Thunder would execute under a config; every figure is predicted.
 
     Attributes
     ----------
@@ -75,9 +75,9 @@ class Plan:
     census : Census
     sites : tuple of Site
     stages : tuple of StageTime
-        What this planning cost.
+        Time of this planning.
     opening : tuple of StageTime
-        What it cost to trace the program, once for all plans.
+        Time to trace the program, once for all plans.
     split : SplitTraces
         Thunder's traces.
     counts : mapping of str to int
@@ -88,15 +88,15 @@ class Plan:
     unmatched : tuple of str
         Choices that fit no site of this program.
     warnings : tuple of str
-        What will be wrong although nothing is refused, each with its cause.
+        Wrong behaviour to expect although nothing is refused, each with its cause.
     corrections : tuple of Correction
-        How it differs from unmodified Thunder's, and on which lines; see `docs/reference/corrections.md`.
+        Differences from unmodified Thunder's plan, with their lines; see `docs/reference/corrections.md`.
     ranks : int
         Processes that share the program.
     steps : LazyValue of tuple of (str, tuple of TraceCtx)
         Thunder's traces on the way to `split`, named by the step that made them: one, then forward and backward.
     unordered : Plan or None
-        The plan that this one is, but for the order of statements.
+        The same plan before its statements were reordered.
     rows : (statements,) intp or None
         For each row of the graph the row of `unordered`'s graph.
     places : mapping of str to str
@@ -177,17 +177,17 @@ class Plan:
 
     @property
     def overlap(self) -> Overlap | None:
-        """Collectives beside compute, simulated on `workbench.analysis.cost.machines.H100`; None if there are none."""
+        """Overlap of collectives with compute, simulated on `analysis.cost.machines.H100`; None without collectives."""
         return self.overlap_on(H100)
 
     def overlap_on(self, machine: Machine, calibration: Calibration | None = None) -> Overlap | None:
-        """Collectives beside compute, simulated on a machine; None if there are none.
+        """Simulate the overlap of collectives with compute on a machine; None without collectives.
 
         Parameters
         ----------
         machine : Machine
         calibration : Calibration, optional
-            What statements took in a run: kernels that were measured take as long, the others what its rates say.
+            Times of statements in a run. Measured kernels take their measured time, others the time by its rates.
         """
         key = (machine.name, id(calibration))
         known = self._overlaps.get(key)
@@ -207,7 +207,7 @@ class Plan:
         return known.reordered(self.graph, self.rows) if known is not None else None
 
     def alive_at_peak(self) -> list[dict[str, Any]]:
-        """What is alive at the peak, the largest first.
+        """List the values that are alive at the peak, the largest first.
 
         Returns
         -------
@@ -255,7 +255,7 @@ class Plan:
         Raises
         ------
         PlanError
-            If there is no such fusion, or nvFuser refuses it.
+            If the plan has no fusion of that name, or nvFuser refuses it.
         """
         with PLANNING:
             traces = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)

@@ -87,7 +87,7 @@ class BasePlan:
     _replanners: dict[str, Replanner] = dataclasses.field(default_factory=dict)
 
     def replanner(self, lever: Lever) -> Replanner:
-        """What puts this plan under quick choices of a lever."""
+        """Return the replanner that applies quick choices of a lever to this plan."""
         with PLANNING:
             if lever.name not in self._replanners:
                 self._replanners[lever.name] = lever.replanner(self.plan, self.stage.value, self.made.value)
@@ -109,7 +109,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         captured.planned.bases.move_to_end(key)
         return known
     planned, made = replan(captured, choices, newer)
-    # The stock plan is what all others are held to.
+    # The prover compares all other plans with the stock plan.
     planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned, made)
     known = BasePlan(planned, captured.staged, LazyValue(lambda: made))
     captured.planned.bases[key] = known
@@ -122,7 +122,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
 
 
 def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: LeverOutcome) -> Plan:
-    """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
+    """Return the stock plan with its proof against the joint trace: the reference of all plans may itself be wrong."""
     stage = captured.stage
     warned = []
     if lost := lost_in_tracing(stage) if stage.program is not None else "":
@@ -330,7 +330,7 @@ def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: LeverOutcome, execut
 
 
 def _bucket_copied_bytes(graph: Graph) -> int:
-    """Bytes written by putting tensors into buckets, and by taking out those that are no views of them."""
+    """Count the bytes written to put tensors into buckets and to take out those that are not views of a bucket."""
     statements, written = graph.statements, 0
     for row in np.flatnonzero((statements.flags & StatementFlag.VIEW) == 0):
         if statements.name[row].startswith((PACK, UNPACK)):
