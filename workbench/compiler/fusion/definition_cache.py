@@ -1,7 +1,7 @@
-"""nvFuser's definitions that this process has compiled, for who defines an equal one later.
+"""Cache of the nvFuser definitions that this process has compiled.
 
-A run compiles its program more than once: as it was chosen, as unmodified Thunder does to compare with, as variants to
-time beside it. What nvFuser compiles is most of that, most of it is equal, and nvFuser itself remembers nothing.
+A run compiles its program several times: with its choices, as unmodified Thunder for comparison, and as variants that
+are timed with it. nvFuser takes most of the compile time, most definitions are equal, and nvFuser has no cache itself.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from workbench.compiler.trace.fingerprints import structure_key
 
 @dataclasses.dataclass(frozen=True)
 class _CachedDefinition:
-    """A definition, and what was asked for: while that lives, nothing else is at an address that its key has."""
+    """A definition with its request, kept alive so that no other object can get an address that the key contains."""
 
     made: Any
     asked: tuple[Any, ...]
 
 
 class Definitions:
-    """What was defined inside of `kept` and `shared`, by what it computes of which inputs.
+    """Definitions made inside of `kept` and `shared`, by their computation and inputs.
 
-    Definitions that go without a `set` of Thunder's are nobody else's, and not among them.
+    Definitions that leave out a `set` of Thunder's are not shared, and so not cached.
     """
 
     def __init__(self) -> None:
@@ -72,5 +72,5 @@ class Definitions:
 
 
 def _key(members: Sequence[Any], descriptors: Hashable, inputs: Sequence[Any], outputs: Sequence[Any]) -> Hashable:
-    """As Thunder's ``create_fd`` takes them. Strides and contiguity are the descriptors'."""
+    """Return the key of the arguments of Thunder's ``create_fd``. Descriptors hold strides and contiguity."""
     return structure_key(members, inputs, outputs), descriptors

@@ -10,11 +10,11 @@ DETACH = "torch.detach"
 
 
 def kept_apart(trace: TraceCtx) -> frozenset[str]:
-    """Results of `detach`, and views without gradients, that no region of torch.compile may make.
+    """Find results of `detach`, and views without gradients, that no region of torch.compile may make.
 
-    Where a region returns a value and the same detached, ``return loss, loss.detach()``, Inductor gives one tensor for
-    both. Autograd takes a tensor that is returned twice for its last place alone: the loss's gradient would be that of
-    the detached value, none. It can go when Inductor's code gives two.
+    If a region returns a value and its detached version, ``return loss, loss.detach()``, Inductor returns one tensor
+    for both. Autograd uses only the last position of a tensor that is returned twice: the loss would have no gradient,
+    like the detached value. This function can go when Inductor's code returns two tensors.
 
     Parameters
     ----------
@@ -24,7 +24,8 @@ def kept_apart(trace: TraceCtx) -> frozenset[str]:
     Returns
     -------
     frozenset of str
-        Of the values that are returned and share memory: what one is cut off by, and another is not.
+        Names of the `detach` results and views that cut off some, but not all, of the returned values that share
+        memory.
     """
     owner: dict[str, str] = {}
     passed: dict[str, frozenset[str]] = {}

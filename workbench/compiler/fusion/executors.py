@@ -63,9 +63,9 @@ UNFUSED = frozenset(
 )
 """Ops that no region takes in, beside matmuls and random ops: nvFuser does not either."""
 DIFFERENTIATED = frozenset(op for op, how in torch_executor.implmap.items() if how.grad_transform is not None)
-"""Ops that Thunder's PyTorch executor has a gradient rule for, which holds where no executor before it claims them.
+"""Ops with a gradient rule of Thunder's PyTorch executor, which applies if no earlier executor claims them.
 
-Those that are primitives, such as ``adaptive_avg_pool2d``, have no other.
+Primitives among them, such as ``adaptive_avg_pool2d``, have no other rule.
 """
 
 
@@ -86,7 +86,7 @@ class Observer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FusionOptions:
-    """What levers ask of the fusion executor; each lever replaces its own fields.
+    """Options of the fusion executor, set by levers; each lever replaces its own fields.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class FusionOptions:
 
     @property
     def of_fusions(self) -> tuple[Hashable, ...]:
-        """What of them a fusion keeps."""
+        """Return the options that a fusion keeps."""
         return self.share, self.set_policy, tuple(self.set_policies.items())
 
 
@@ -116,19 +116,19 @@ Configure = Callable[[TraceCtx], FusionOptions]
 
 
 class Compilation:
-    """What the fusions of one compilation have in common when they are first called.
+    """State that the fusions of one compilation share at their first call.
 
-    A function is compiled again for other shapes, or other gradients, while fusions of the first compilation, such as
-    those of a backward that is still to come, have not run yet: theirs stay their own.
+    A function may be compiled again, for other shapes or gradients, before all fusions of its first compilation have
+    run, such as those of its backward. Each compilation keeps its own state.
 
     Attributes
     ----------
     observer : Observer or None
     options : FusionOptions
     shared : dict
-        What is compiled already, by structure.
+        Compiled fusions, by structure.
     begun, count : int
-        How many have been compiled so far, and how many there are.
+        Fusions compiled so far, and fusions in all.
     lock : threading.RLock
         Held while a fusion is defined, compiled and run for the first time: threads that call a program first together
         compile each fusion once.
@@ -144,25 +144,26 @@ class Compilation:
 
 
 class ExecutorState:
-    """What an executor is given before a pass and keeps from it.
+    """Input of an executor's pass, and its results.
 
     Attributes
     ----------
     configure : callable
-        Gives the options for a partitioned trace.
+        Returns the options for a partitioned trace.
     observer : Observer or None
     partitioned : TraceCtx or None
         The last pass's trace before any rematerialization.
     compilation : Compilation
         The last pass's.
     report : RematReport
-        What the last pass found about its cuts.
+        The last pass's findings about its cuts.
     unfused : frozenset of str
-        Names of outputs of statements that shall stay out of fusions.
+        Names of outputs of statements to keep out of fusions.
     kept : PlanMemo or None
-        What earlier plans of the program found about fusions; None where it is to run: fusions are its own then.
+        Facts about fusions from earlier plans of the program; None for a program that will run, which has fusions of
+        its own.
     keeping : bool
-        Whether it is looked up, and added to, now.
+        Whether `kept` is in use now, for reads and writes.
     """
 
     def __init__(self, configure: Configure, observer: Observer | None = None, kept: PlanMemo | None = None) -> None:
@@ -182,7 +183,7 @@ class ExecutorState:
 
     @property
     def options(self) -> FusionOptions:
-        """Of the last pass."""
+        """Options of the last pass."""
         return self.compilation.options
 
     def begin(self, partitioned: TraceCtx) -> FusionOptions:
@@ -289,7 +290,7 @@ class FirstCall:
 
 
 def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
-    """How many of the fusions have to be compiled."""
+    """Count the fusions that have to be compiled."""
     bsyms = list(fusions)
     return len({fusion_key(bsym) for bsym in bsyms}) if share else len(bsyms)
 
@@ -316,11 +317,11 @@ class RegionExecutor(TorchCompileExecutor):
         self._apart: frozenset[str] = frozenset()
 
     def can_execute(self, bsym: BoundSymbol) -> bool:
-        """Whether an operator is one of those in regions; before the gradient is taken, who says so has its rule."""
+        """Return whether regions may hold an op. Its claim before differentiation sets the gradient rule."""
         return super().can_execute(bsym) and not (bsym.sym.is_prim and bsym.sym.id in DIFFERENTIATED)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
-        """Whether a statement may be in a region."""
+        """Return whether a statement may be in a region."""
         unfused, apart = self.control.unfused, self._apart
         if (unfused or apart) and any(out.name in unfused or out.name in apart for out in bsym.flat_proxy_outs):
             return False
@@ -330,8 +331,8 @@ class RegionExecutor(TorchCompileExecutor):
     def _can_fuse(self, bsym: BoundSymbol) -> bool:
         return bool(
             super().can_fuse(bsym)
-            # Dead code elimination takes what has no subsymbols and is no primitive, such as the zeros of a gradient
-            # that is not there, for an identity, and drops it from inside a fusion.
+            # Inside a fusion, dead code elimination drops a statement without subsymbols that is not a primitive, such
+            # as the zeros of a missing gradient: it takes it for an identity.
             and (bsym.subsymbols or bsym.sym.is_prim)
             and not contains(bsym, prims.OpTags.MATMUL_OP)
             and not contains(bsym, prims.OpTags.RANDOM_OP)
@@ -408,10 +409,10 @@ def _partitioned(
 
 
 def _callable_again(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
-    """The trace with each fusion made anew of what is in it now.
+    """Return the trace with each fusion rebuilt from its present members.
 
-    Thunder's `update_fusion_call_ctx` does the same, and makes a class for each fusion on the way: of all that planning
-    the residual chain again costs, the classes are an eighth.
+    Thunder's `update_fusion_call_ctx` does the same, but creates a class for each fusion. These classes take an eighth
+    of the time to replan the residual chain.
     """
     done = from_trace(trace)
     for bsym in trace.bound_symbols:
@@ -464,8 +465,8 @@ def _renamed(member: BoundSymbol, taken: Mapping[str, Proxy]) -> BoundSymbol:
 def region_executor(
     control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False
 ) -> FusionExecutor:
-    """A new torch.compile executor under `control`; for the others see `RegionExecutor`."""
-    # As for nvFuser below: fusions that are kept know the executor that made them.
+    """Return a torch.compile executor under `control`; for the other parameters see `RegionExecutor`."""
+    # As for nvFuser below: cached fusions refer to the executor that made them.
     make = partial(RegionExecutor, control, further, past_others=past_others)
     executor: RegionExecutor = make() if control.kept is None else control.kept.once("torchcompile", None, make)
     executor.control = control
@@ -516,14 +517,14 @@ def _timed(definition: Any, compilation: Compilation, name: str, defined_s: floa
 def _region(
     inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol], structure: Structure | None = None
 ) -> Any:
-    """What Thunder makes a fusion of; with its structure, where that is known."""
+    """Return the region that Thunder makes a fusion of, with its structure if known."""
     named = [[variableify(proxy) for proxy in proxies] for proxies in (inputs, outputs)]
     return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms, structure=structure)
 
 
 def nvfuser_executor(control: ExecutorState) -> FusionExecutor:
-    """A new nvFuser executor under `control`: a copy of Thunder's, sharing its table of supported ops."""
-    # Fusions that are kept know the executor that made them, and two of two executors are no pair to be cut.
+    """Return an nvFuser executor under `control`: a copy of Thunder's that shares its table of supported ops."""
+    # Cached fusions refer to the executor that made them, and only fusions of one executor can be cut as a pair.
     executor = _nvfuser_executor() if control.kept is None else control.kept.once("nvfuser", None, _nvfuser_executor)
     executor.control = control
     return executor
@@ -536,10 +537,10 @@ def _nvfuser_executor() -> Any:
         """nvFuser with our cuts between fusions."""
 
         def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
-            """Whether the gradient of a statement is nvFuser's to take.
+            """Return whether nvFuser takes the gradient of a statement.
 
-            Thunder also takes it where nvFuser's own implementation refuses the arguments and can fuse the parts. Its
-            `cross_entropy` then fails on sums, and leaves out the weights of a mean.
+            Thunder also lets nvFuser take it if nvFuser's implementation refuses the arguments but can fuse the
+            decomposition. Its `cross_entropy` then fails on sums, and leaves out the weights of a mean.
             """
             if self.get_grad_transform(bsym.sym) is not None:
                 return bool(self.can_execute(bsym))

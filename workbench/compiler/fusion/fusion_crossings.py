@@ -1,4 +1,4 @@
-"""What crosses from fusion to fusion in a partitioned trace, and which of it presets save."""
+"""Values that cross from fusion to fusion in a partitioned trace, and those that presets save."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Crossing:
 
 
 def tagged(bsym: BoundSymbol) -> bool:
-    """Whether a statement is a reduction, a random op or a matmul, or has one inside: it is not computed again."""
+    """Return whether a statement is or contains a reduction, random op or matmul: it is not recomputed."""
     return tagged_by_thunder(bsym) or draws_inside(bsym)
 
 
 def tagged_by_thunder(bsym: BoundSymbol) -> bool:
-    """Whether Thunder knows that a statement is not to be computed again: `randn` and `randint` have no tag there."""
+    """Return whether Thunder's tags forbid to recompute a statement: `randn` and `randint` lack the tag."""
     if not (_NEVER_RECOMPUTED.isdisjoint(bsym.sym.tags or ()) and _NEVER_RECOMPUTED.isdisjoint(bsym.tags)):
         return True
     return any(map(tagged_by_thunder, bsym.subsymbols))
@@ -84,21 +84,21 @@ def crossings(trace: TraceCtx) -> list[Crossing]:
 
 
 class _FusionMembers:
-    """What is inside of a fusion: found once, as long as that stays the same."""
+    """Members of a fusion, indexed by name; cached until they change."""
 
     def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
         self._makers = {name: bsym for bsym in bsyms for name in made_names(bsym)}
         self._needed: dict[str, tuple[str, ...]] = {}
 
     def why_not(self, name: str) -> str:
-        """Why an output cannot be computed again; empty where it can."""
+        """Return why an output cannot be recomputed; empty if it can."""
         if name not in self._makers:
             return "argument: its fusion only passes it on"
         maker = self._makers[name]
         return f"tagged: {maker.sym.name} {_TAGGED}" if tagged(maker) else ""
 
     def needed(self, name: str) -> tuple[str, ...]:
-        """Names of all that a value is made of, however far back inside of the fusion, and of what that is given."""
+        """Return the names of all values that a value depends on inside of the fusion, with the fusion's inputs."""
         if name not in self._needed:
             queue, seen = [name], {name: None}
             while queue:

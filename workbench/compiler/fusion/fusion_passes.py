@@ -68,13 +68,13 @@ class Regions:
         self._kept = kept
 
     def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-        """What `make` gives, or gave in an earlier plan."""
+        """Return the outcome of `make`, from an earlier plan if it is cached."""
         return make() if self._kept is None else self._kept.once(key, alive, make)
 
     def again(
         self, key: tuple[Hashable, ...], trace: TraceCtx, make: Callable[[], tuple[TraceCtx, Any]]
     ) -> tuple[TraceCtx, Any]:
-        """What a pass makes of a trace, and tells beside it; or did of one with the same statements in an earlier plan.
+        """Run a pass, or return its result for a trace with the same statements in an earlier plan.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class Regions:
         return own_names(done), told
 
     def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
-        """The structure of what a region becomes: the same for all regions that differ in nothing but names.
+        """Return the structure of a region's fusion: the same for all regions that differ only in names.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Regions:
         return done
 
     def without_casts(self, trace: TraceCtx) -> TraceCtx:
-        """Casts that come to nothing left out, as nvFuser's ``remove_redundant_casts`` does."""
+        """Remove redundant casts, as nvFuser's ``remove_redundant_casts`` does."""
         done = from_trace(trace)
         replaced = _Replacements()
         originals: dict[str, Any] = {}
@@ -160,7 +160,7 @@ class Regions:
     def _fusion_without_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
         here = _known_of(map(variableify, (*fusion.args, *fusion.output)), redundant)
         left, more = self._passed(fusion, "cse", here, _without_repeats)
-        # Another may make a value of the same name, where this one does not hand out what stands for it inside.
+        # Unless this fusion outputs the replacement, another fusion may make a value of the same name.
         given = {out.name for out in left.output}
         redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
@@ -172,9 +172,9 @@ class Regions:
         given: dict[Any, Any],
         make: Callable[[BoundSymbol, Mapping[Any, Any], dict[int, int | None]], tuple[BoundSymbol, dict[Any, Any]]],
     ) -> tuple[BoundSymbol, dict[Any, Any]]:
-        """What a pass leaves of a fusion, and what it lets stand for what.
+        """Run a pass on a fusion; return the remaining fusion and the replaced values.
 
-        Fusions that differ in nothing but names stay as they are together, and what is left of them is alike.
+        Fusions that differ only in names either all stay as they are, or become fusions that differ only in names.
         """
         if self._kept is None:
             return make(fusion, given, {})
@@ -205,14 +205,14 @@ class Regions:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What of a region is in the fusion that is made of it.
+    """Parts of a region that its fusion holds.
 
     Attributes
     ----------
     inputs : tuple of int
-        Which of its inputs.
+        Indices of the region's inputs.
     members : tuple of (tuple of int)
-        Which of its statements: the place of one in the region, and of those inside of it.
+        Paths of its statements: index of a statement in the region, then of subsymbols inside of it.
     """
 
     inputs: tuple[int, ...]
@@ -222,7 +222,7 @@ class Parts:
     def of(
         cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
     ) -> Parts | None:
-        """Of a fusion and the region that it was made of; None where it has what the region has not."""
+        """Find the parts of a region in its fusion; None if the fusion has others than the region's."""
         paths: dict[int, tuple[int, ...]] = {}
 
         def enter(inside: Sequence[BoundSymbol], path: tuple[int, ...]) -> None:
@@ -238,7 +238,7 @@ class Parts:
         return cls(left, tuple([paths[identity(member)] for member in fusion.subsymbols]))
 
     def within(self, bsyms: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-        """The members, of a region that is alike."""
+        """Return the members, taken from a region of the same structure."""
         found = []
         for first, *more in self.members:
             member = bsyms[first]
@@ -258,16 +258,16 @@ class MemoizedPasses:
     _apart: frozenset[str] = frozenset()
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
-        """Whether nvFuser can fuse a statement."""
+        """Return whether nvFuser can fuse a statement."""
         stock: Any = super()
         alike = structure_of(bsym)
         return bool(self._once(("can fuse", identity(alike)), alike, lambda: stock.can_fuse(bsym)))
 
     ready = False
-    """Whether what is to be fused is in parts already, and nothing of it dead."""
+    """Whether the statements to fuse are already flattened and free of dead code."""
 
     def flatten(self, bsym: BoundSymbol) -> list[BoundSymbol]:
-        """What nvFuser executes for a statement."""
+        """Return the statements that nvFuser executes for a statement."""
         if self.ready:
             return [bsym]
         stock: Any = super()
@@ -298,7 +298,7 @@ class MemoizedPasses:
         return dce(self.cse(self.control.regions.without_casts(fused)))
 
     def _mergeable(self, trace: TraceCtx) -> Callable[[Any, Any], bool]:
-        """Whether two groups of statements may be in one fusion: sharded tensors and others may not."""
+        """Return the test whether two groups may be one fusion: sharded tensors do not mix with others."""
         sharded = any(type(arg) is DTensorProxy for bsym in trace.bound_symbols for arg in bsym.flat_proxy_args)
         known: dict[int, bool] = {}
 
@@ -348,18 +348,18 @@ class MemoizedPasses:
 
 
 _LEFT = "_workbench_left"
-"""Where what a pass left of a fusion has the structure of that, with what it was found from."""
+"""Attribute of a fusion after a pass: its structure, with the objects that it was found from."""
 
 
 def known_structure(fusion: BoundSymbol) -> Structure | None:
-    """What `Regions.structure` gives for the arguments, outputs and statements of a fusion, where a pass left them."""
+    """Return `Regions.structure` of a fusion as a pass left it; None if the fusion has changed since."""
     args, output, inside, found = fusion.__dict__.get(_LEFT, (None, None, None, None))
     same = args is fusion.args and output is fusion.output and inside is fusion.subsymbols
     return found if same else None
 
 
 def _same(fusion: BoundSymbol) -> tuple[Hashable, ...]:
-    """Equal for fusions of one name that have the same statements, arguments and outputs."""
+    """Return a key that is equal for fusions of one name with the same statements, arguments and outputs."""
     return fusion.sym.name, ids(fusion.subsymbols), ids(fusion.args), ids(fusion.output)
 
 
@@ -368,7 +368,7 @@ def _whole(fusion: BoundSymbol) -> tuple[int, ...]:
 
 
 def _numbered(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[Hashable, ...]:
-    """What stands for what in a fusion, with its names as numbers: equal where that makes the same of fusions alike."""
+    """Return a fusion's replacements with numbers for names: equal if they change fusions of one structure equally."""
     if not given:
         return ()
     numbers: dict[str, int] = {}
@@ -389,14 +389,14 @@ def _traits(proxy: Any) -> tuple[Hashable, ...]:
 
 
 def _known_of(variables: Iterable[Any], known: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Of what stands for other values, what concerns a fusion."""
+    """Return the replacements of some variables."""
     return {v: known[v] for v in variables if v in known} if known else {}
 
 
 def _fusion_without_casts(
     fusion: BoundSymbol, given: Mapping[Any, Any], _: dict[int, int | None]
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
-    """A fusion without casts that come to nothing, and what it hands out in the place of what."""
+    """Return a fusion without redundant casts, and the replacements of its outputs."""
     fusion = fusion.from_bsym_swap_proxies(given, skip_output=True)
     replaced = _Replacements()
     originals: dict[str, Any] = {}
@@ -409,30 +409,30 @@ def _fusion_without_casts(
 
 
 class _Replacements(dict[Any, Any]):
-    """What stands for what, by variable; whether that concerns a statement is asked by names."""
+    """Replacements by variable, with their names for a quick test whether a statement reads one."""
 
     def __init__(self) -> None:
         super().__init__()
         self._names: set[str] = set()
 
     def put(self, variable: Any, instead: Any) -> None:
-        """Let a value stand for another."""
+        """Replace a variable by another value."""
         self[variable] = instead
         self._names.add(variable.proxy.name)
 
     def concerns(self, bsym: BoundSymbol) -> bool:
-        """Whether a statement is given what another stands for."""
+        """Return whether a statement reads a replaced value."""
         return not self._names.isdisjoint(read_names(bsym))
 
     def among(self, bsym: BoundSymbol) -> dict[Any, Any]:
-        """What of it concerns a statement."""
+        """Return the replacements of the values that a statement reads."""
         return _known_of(bsym.flat_variableified_proxy_args, self) if self.concerns(bsym) else {}
 
 
 def _without_cast(
     bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
 ) -> None:
-    """Put a statement behind those left, unless it is a cast to the type that its value had before other casts."""
+    """Append a statement to those left, unless it casts a value back to the type that it had before other casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
         concerned = replaced.concerns(bsym)
@@ -446,7 +446,7 @@ def _without_cast(
 
 
 def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
-    """What is cast, and to what, where that is from one float type to another; else None."""
+    """Return the value and target type of a cast between float types; None for other statements."""
     if bsym.sym.id is not prims.PrimIDs.CONVERT_ELEMENT_TYPE:
         return None, None
     given = dict(zip(("a", "dtype"), bsym.args, strict=False)) | bsym.kwargs
@@ -456,12 +456,12 @@ def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
 
 
 class _Outside:
-    """Statements outside of fusions: what each computes is told only where another reads the same values.
+    """Statements outside of fusions; their computations are compared only if they read the same values.
 
     Parameters
     ----------
     redundant : dict
-        What stands for what; what is found is added.
+        Replacements; new ones are added.
     """
 
     def __init__(self, redundant: dict[Any, Any]) -> None:
@@ -470,11 +470,11 @@ class _Outside:
         self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
 
     def left_of(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """What is left of a statement, as Thunder finds it."""
+        """Return the rest of a statement, as Thunder's pass does; None if it is redundant."""
         if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
             return bsym
         made = bsym.from_bsym_swap_proxies(self._redundant, skip_output=True)
-        if draws_inside(bsym):  # Thunder takes two equal draws for one, but for those of `uniform`
+        if draws_inside(bsym):  # Thunder merges two equal draws, except those of `uniform`
             return made
         key = bsym.sym.name, frozenset(read_names(made))
         if key not in self._alone:

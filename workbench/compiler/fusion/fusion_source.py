@@ -19,14 +19,14 @@ from workbench.errors import PlanError, nearest
 
 @dataclasses.dataclass(frozen=True)
 class FusionCode:
-    """What a fusion is made of, as its compiler is given it; nothing is compiled for it.
+    """Source of a fusion, as its compiler gets it; nothing is compiled to make it.
 
     Attributes
     ----------
     name : str
-        Of the fusion in the trace.
+        Name of the fusion in the trace.
     kind : str
-        Whose code it is.
+        Compiler of the code.
     text : str
     """
 
@@ -39,18 +39,18 @@ class FusionCode:
 
 
 def code_of(traces: tuple[TraceCtx, ...], name: str) -> FusionCode:
-    """The code of one fusion.
+    """Return the code of one fusion.
 
     Parameters
     ----------
     traces : tuple of TraceCtx
-        Those that run, fused.
+        The fused traces that run.
     name : str
 
     Raises
     ------
     PlanError
-        If there is no such fusion, or nvFuser refuses it.
+        If the traces have no fusion of that name, or nvFuser refuses it.
     """
     fusions = {bsym.sym.name: bsym for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion}
     if name not in fusions:
@@ -92,9 +92,9 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
 
 
 def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
-    """How many `set` nodes a fusion's definition has for its copies, those that nvFuser puts in by itself included.
+    """Count the `set` nodes for copies in a fusion's definition, with those that nvFuser adds itself.
 
-    Clones, and broadcasts that change nothing, are sets too: they are in the same definition without the copies.
+    Clones, and broadcasts that change nothing, are sets too, but also appear in the same definition without copies.
     """
     plain = [
         prims.shallow_copy.bind(member.args[0], output=member.output) if inplace_copies.is_copy(member) else member

@@ -51,35 +51,35 @@ class ExcludedCopy:
 
 @dataclasses.dataclass(frozen=True)
 class _Content:
-    """What a tensor held when the region began: its memory, and its name where no element has moved."""
+    """Content of a tensor when the region began: its memory, and its name if no element has moved."""
 
     memory: str
     place: str
 
 
 def kept_out(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
-    """Copies that Inductor would get wrong beside the copies before them, were all of them in one region.
+    """Find copies that Inductor would get wrong if they were in one region with the copies before them.
 
-    AOTAutograd makes a region a function without side effects, followed by one copy into each input that is written.
-    If Inductor finds that what is copied is nothing but another input, it reads that input when its turn comes: by then
-    it may be written. ``t = a.clone(); a.copy_(b); b.copy_(t)`` comes out wrong, and so does ``a.copy_(b); b.copy_(c)``
-    where the copies are put in another order. Which ops are found to be nothing changes from one PyTorch to the next
-    (2.10: clones, casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])``, empty padding). So this
-    asks the other way: every value is taken for what it reads, but for results of ops that compute for certain.
+    AOTAutograd turns a region into a function without side effects, followed by one copy into each written input. If
+    Inductor finds that the copied value equals another input, it reads that input only at the copy, after another copy
+    may have written it. ``t = a.clone(); a.copy_(b); b.copy_(t)`` gives wrong results, and so does
+    ``a.copy_(b); b.copy_(c)`` if the copies are reordered. The ops that Inductor removes as identities depend on the
+    version of PyTorch (2.10: clones, casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])``,
+    empty padding). So this analysis is conservative: every value may equal what it reads, except results of ops that
+    certainly compute.
 
-    A copy kept out ends the region, so that those after it begin anew. It can go when
-    `tests/levers/test_known_wrong_results.py`
-    finds plain ``torch.compile`` right.
+    A copy kept out ends the region, and the copies after it start another. This function can go when
+    `tests/levers/test_known_wrong_results.py` finds plain ``torch.compile`` right.
     """
     walk = _HazardWalk()
     return [found for bsym in leaves(bsyms) if (found := walk.statement(bsym)) is not None]
 
 
 def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
-    """The memory that a region writes into and that several of its inputs are views of; empty where there is none.
+    """Return the memory that a region writes and several of its inputs are views of; empty if it has none.
 
-    AOTAutograd puts one base in the place of such inputs, and makes outputs anew as views of that: PyTorch 2.10 takes
-    the wrong views, an error where shapes differ and a wrong result where they do not. It can go when
+    AOTAutograd replaces such inputs by one base, and rebuilds outputs as views of it. PyTorch 2.10 takes the wrong
+    views: an error if shapes differ, a wrong result if they are equal. This function can go when
     `tests/levers/test_aliased_inputs.py` finds plain ``torch.compile`` right.
     """
     walk = _HazardWalk()
@@ -103,7 +103,7 @@ class _HazardWalk:
 
     def _begin(self) -> None:
         self.may_be: dict[str, frozenset[_Content]] = {}
-        # What each memory written so far was made of.
+        # Sources of each memory written so far.
         self.written: dict[str, frozenset[_Content]] = {}
 
     def memory(self, name: str) -> str:
@@ -124,7 +124,7 @@ class _HazardWalk:
         tensors = [a for a in bsym.flat_proxy_args if isinstance(a, TensorProxy)]
         if is_fence(bsym):
             for given, out in zip(tensors, bsym.flat_proxy_outs, strict=False):
-                # Named in one fence: what is written through one may be seen through the other.
+                # Values of one fence may be aliases: a write to one may change the other.
                 self.memory_of[self.memory(given.name)] = self.memory(tensors[0].name)
                 self._same(out.name, given.name)
             return None
@@ -142,7 +142,7 @@ class _HazardWalk:
             self.constant.add(name)
 
     def _made(self, bsym: BoundSymbol, out: TensorProxy, tensors: list[TensorProxy]) -> None:
-        # What draws random numbers reads nothing either, and is no constant; nobody takes it for one.
+        # Random draws read nothing either, and are not constants, but no compiler takes them for constants.
         if all(t.name in self.constant for t in tensors):
             self.constant.add(out.name)
         found: set[_Content] = set()
@@ -192,13 +192,13 @@ class _HazardWalk:
 
 
 def computes(bsym: BoundSymbol, constant: Iterable[str] = ()) -> bool:
-    """Whether the result of a primitive is never just what it was given, in its place or another.
+    """Return whether the result of a primitive never just equals an input, with elements moved or not.
 
     Parameters
     ----------
     bsym : BoundSymbol
     constant : iterable of str
-        Names of values that no input goes into: a compiler knows them.
+        Names of values that depend on no input: a compiler knows them.
     """
     id, known = bsym.sym.id, frozenset(constant)
     tensors = [a for a in bsym.flat_args if isinstance(a, TensorProxy)]

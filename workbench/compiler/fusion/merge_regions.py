@@ -1,14 +1,14 @@
-"""Regions that nothing but the order of statements keeps apart, made one.
+"""Merge fusion regions that are separated only by statement order.
 
-Thunder ends a region at each statement that is in none, such as a matmul, whether what follows needs its result or not.
-So a value that is made before it and read behind it goes through memory, and so does what two regions make again or
-read on both sides of it. Here a region is put into an earlier one, or an earlier one into it, where one makes what the
-other reads or both read the same value, and where this keeps to what each statement needs.
+Thunder ends a region at each unfused statement, such as a matmul, even if the next statements do not need its result.
+So a value that is made before it and read after it goes through memory, and so does a value that regions on both sides
+recompute or read. This pass moves a region into an earlier one, or an earlier one into it, if one makes a value that
+the other reads or if both read the same value. Dependencies between statements stay satisfied.
 
-At no statement between the two are more bytes alive than before, and with the one region no more than where most
-were: counted of what goes through memory once fusions are cut (`remat`). What is only inside of a region, or made
-again in it, is no memory. Larger regions may be cut otherwise than these were; tests hold peaks to those of regions
-that stay apart.
+At no statement between the two regions are more bytes alive than before, and at the merged region no more than at the
+previous maximum. The count covers values that go through memory after fusions are cut (`remat`); values that are only
+inside of a region, or recomputed in it, take no memory. Larger regions may be cut differently; tests compare the peaks
+with those of separate regions.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class _RegionGroup:
 
 
 class _RegionGroups:
-    """Groups in order, and the memory that their values are in.
+    """Groups in order, and the memory of their values.
 
-    Memory is named by the first value in it. What is given to the program is not counted: it stays.
+    Memory is named by its first value. Inputs of the program stay alive and are not counted.
     """
 
     def __init__(self, groups: Sequence[_RegionGroup]) -> None:
@@ -124,7 +124,7 @@ class _RegionGroups:
         return not first.makes & read_between and self._fits(first, second, between, at=second)
 
     def _fits(self, first: _RegionGroup, second: _RegionGroup, between: list[_RegionGroup], at: _RegionGroup) -> bool:
-        """Whether no more bytes are alive anywhere than may be; the groups are as asked for then."""
+        """Return whether live bytes stay within the limits everywhere; if so, apply the change to the groups."""
         both = {first, second}
         place = at.place
         change = dict.fromkeys((*between, at), 0)
@@ -136,7 +136,7 @@ class _RegionGroups:
             inside = touching <= both and base in first.makes | second.makes
             for group in change:
                 was = min(before) <= group.place <= max(before)
-                # What one makes for the other alone goes through no memory.
+                # A value that one makes for the other alone does not go through memory.
                 is_now = not inside and min(after) <= group.place <= max(after)
                 change[group] += nbytes * (is_now - was)
         if any(change[group] > 0 for group in between) or at.bytes + change[at] > self.most:
@@ -171,21 +171,21 @@ def made_one(
     is_region: Callable[[list[BoundSymbol]], bool],
     held: Sequence[Iterable[str]],
 ) -> list[list[BoundSymbol]]:
-    """Groups of a partition, regions put into each other where nothing but their order keeps them apart.
+    """Merge the regions of a partition that only statement order separates.
 
     Parameters
     ----------
     groups : sequence of list of BoundSymbol
         In the order in which they run, as Thunder's partition gives them.
     is_region : callable
-        Whether a group is to be fused.
+        Returns whether a group will be fused.
     held : sequence of iterable of str
-        Of each group the names of what it reads from memory and writes to it once all are cut.
+        For each group, the names of values that it reads from memory and writes to it after all cuts.
 
     Returns
     -------
     list of list of BoundSymbol
-        In an order in which they can run; all groups that are no regions in the order that they had.
+        In a valid execution order; groups that are not regions keep their order.
     """
     given = zip(groups, held, strict=True)
     found = _RegionGroups(

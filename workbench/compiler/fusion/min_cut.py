@@ -1,8 +1,8 @@
-"""The least cuts of a network of variables that lies between two fusions.
+"""Minimum cuts of the network of variables between two fusions.
 
-Of all cuts of least cost both ends are found: the one nearest to the sink, which is the one that Thunder's NetworkX
-call returns, and the one nearest to the source. A search ends at what costs nothing; SciPy's maximum flow is asked only
-where something flows between the two, and once for networks of the same shape.
+Two of all minimum cuts are found: the one nearest to the sink, which Thunder's NetworkX call returns, and the one
+nearest to the source. A search ends at variables without cost. SciPy's maximum flow runs only if there is a flow
+between source and sink, and once for networks of the same shape.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ INFINITE = 1 << 30
 
 
 class Network:
-    """What lies between two fusions: variables with capacities, which of them the source feeds and the sink drains.
+    """Network between two fusions: variables with capacities, those fed by the source and drained by the sink.
 
     Parameters
     ----------
     capacity : mapping of str to int
         Of every variable.
     edges : collection of pairs of str
-        From a variable to one that is made of it, if the source does not feed that one.
+        From a variable to one computed from it, unless the source feeds that one.
     fed, drained : set of str
     order : mapping of str to int
-        Where variables stand in the program: networks of the same shape are solved once.
+        Positions of variables in the program: networks of the same shape are solved once.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Clones that nvFuser may not make: it hands out a view of what it is asked to clone."""
+"""Clones to keep out of nvFuser, which returns a view in place of a clone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _EqualNames:
 
 
 def _clones(bsym: BoundSymbol) -> bool:
-    """Whether a statement, or something inside, clones: found once for its structure."""
+    """Return whether a statement or a subsymbol clones; cached with its structure."""
     return bool(structure_of(bsym).once("clones", lambda: any(map(_is_clone, leaves([bsym])))))
 
 
@@ -34,10 +34,10 @@ def _is_clone(leaf: BoundSymbol) -> bool:
 
 
 def made_by_pytorch(trace: TraceCtx) -> frozenset[str]:
-    """Outputs of statements whose clones need memory of their own.
+    """Return the outputs of statements whose clones need memory of their own.
 
-    nvFuser takes a clone for a view (`workbench.compiler.memory.nvfuser_aliasing`). That shows where the memory of
-    either is written after the first clone, and where a caller has both and may write to one.
+    nvFuser treats a clone as a view (`workbench.compiler.memory.nvfuser_aliasing`). The error shows if the memory of
+    either is written after the first clone, or if a caller gets both and may write to one.
 
     Parameters
     ----------

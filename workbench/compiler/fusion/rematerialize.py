@@ -1,11 +1,12 @@
-"""Rematerialization between fusions, with the cut in our hands: legality read off first, then a minimum cut per pair.
+"""Rematerialization between fusions with weights and pins: a legality check, then a minimum cut per pair.
 
-The pass gives what `thunder.core.rematerialization.rematerialize` gives, to the order of statements, but weights and
-pins are inputs. Of all cuts of least cost the one nearest to the consumer is taken, as Thunder does.
+By default the pass returns the result of `thunder.core.rematerialization.rematerialize`, including the order of
+statements; `rematerialize` lists the exceptions. Among minimum cuts it takes the one nearest to the consumer, as
+Thunder does.
 
-It is fast because a statement is flattened once a pass, not once a pair; because what is inside a fusion is indexed by
-name, and anew only when it changes; and because a search for a cut begins at what the consumer reads and ends at what
-the producer has to hand out or is given.
+Three things make it fast. A statement is flattened once per pass, not once per pair. The index of a fusion's members by
+name is rebuilt only after a change. The search for a cut begins at the values that the consumer reads and ends at those
+that the producer must output or gets as inputs.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ _RELUCTANT = 1 << 24
 
 
 type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]
-"""As `workbench.compiler.trace.bsym_memo.PlanMemo.once`."""
+"""Signature of `workbench.compiler.trace.bsym_memo.PlanMemo.once`."""
 
 
 def _once(key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-    """Where nothing is kept."""
+    """Call `make` without a cache."""
     return make()
 
 
@@ -58,18 +59,18 @@ _READS_NOTHING = {prims.PrimIDs.DEL, prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK
 
 @dataclasses.dataclass(frozen=True)
 class RematOptions:
-    """What the cuts shall be.
+    """Options of the cuts.
 
     Attributes
     ----------
     enabled : bool
         False leaves every fusion as partitioned.
     argument_weight : float
-        Weight of a producer's own argument against 1 for what it computes.
+        Weight of a producer's own argument, relative to 1 for a value that it computes.
     pins : mapping of str to str
         Variable name to ``save`` or ``recompute``.
     repeats_draws : bool
-        True repeats random draws where Thunder's own pass does, which has no tag on `randn` and `randint`.
+        True repeats random draws where Thunder's own pass does, whose `randn` and `randint` have no tag.
     """
 
     enabled: bool = True
@@ -85,14 +86,14 @@ class RematOptions:
 
 @dataclasses.dataclass
 class RematReport:
-    """What a pass found beside the trace.
+    """Findings of a pass.
 
     Attributes
     ----------
     ties : dict of str to str
-        Variable of a cut to another cut of the same cost, where there is one.
+        Variable of a cut to another cut of the same cost, if there is one.
     failed : dict of str to str
-        Variable pinned to recompute to the reason why it had to be saved all the same.
+        Variable pinned to recompute to the reason why it had to be saved.
     """
 
     ties: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -119,7 +120,7 @@ class _Member:
 
 
 class Members:
-    """Each statement flattened once, however many fusions it comes to be in."""
+    """Flattened statements, each flattened once for all fusions that hold it."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Member] = {}
@@ -143,7 +144,7 @@ class Members:
 
 
 class _FlatFusion:
-    """What is inside a fusion, by name; valid as long as its statements stay the same."""
+    """Members of a fusion, indexed by name; valid until its statements change."""
 
     def __init__(self, members: Sequence[_Member]) -> None:
         self.members = members
@@ -161,7 +162,7 @@ class _FlatFusion:
 
     @functools.cached_property
     def written(self) -> list[str]:
-        """What its copies make, which write into memory from outside."""
+        """Return the results of its copies, which write into memory from outside."""
         return [name for member in self.members for name in member.copied]
 
     @functools.cached_property
@@ -186,7 +187,7 @@ class _FlatFusion:
         return found
 
     def in_order(self, members: Collection[int]) -> list[_Member]:
-        """Those of the statements, given by key, each once."""
+        """Return the statements with the given keys, each once."""
         left, found = set(members), []
         for member in self.members:
             if member.key in left:
@@ -208,7 +209,7 @@ class _CutFusion:
 
     @classmethod
     def of(cls, bsym: BoundSymbol, members: Members) -> _CutFusion:
-        """As it was partitioned."""
+        """Return the fusion as it was partitioned."""
         return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _FlatFusion(members.of(bsym)))
 
     def giving(self, outs: Iterable[Proxy]) -> _CutFusion:
@@ -223,7 +224,7 @@ class _CutFusion:
 
     @functools.cached_property
     def is_equal_to_its_original(self) -> bool:
-        """Whether Thunder takes it for the statement that it was: what is inside does not count; a list is no tuple."""
+        """Return whether Thunder finds it equal to the original: members do not count; a list differs from a tuple."""
         if self._takes_other and _names(self.args) != _names(self.bsym.flat_proxy_args):
             return False
         return not self._gives_other or (
@@ -242,7 +243,7 @@ class _CutFusion:
         return self._path(())
 
     def _path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
-        # What copies write is wanted as outputs are, read by that name or not.
+        # Results of copies are needed like outputs, even if nothing reads them by that name.
         outs, makers = [*_names(self.outs), *self.inside.written], self.inside.makers
         path = self.inside.leading_to(outs, outside).values()
         wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
@@ -250,7 +251,7 @@ class _CutFusion:
 
     @functools.cached_property
     def names(self) -> dict[str, None]:
-        """Of all that it takes and makes."""
+        """Names of all values that it takes and makes."""
         return dict.fromkeys(chain(_names(self.args), self.inside.proxies))
 
     @functools.cached_property
@@ -273,7 +274,7 @@ def _bytes_of(variable: Proxy) -> float:
 
 
 class _Producer:
-    """A fusion whose readers are dealt with, one after the other."""
+    """A fusion whose consumers are cut one after the other."""
 
     def __init__(self, fusion: _CutFusion) -> None:
         self.fusion = fusion
@@ -284,7 +285,7 @@ class _Producer:
         self._kept: set[str] = set()
 
     def outside(self, consumer: _CutFusion) -> list[Proxy]:
-        """What others give the consumer."""
+        """Return the consumer's inputs from other fusions and statements."""
         given = {out.name for out in self.fusion.outs}
         return [a for a in consumer.args if a.name not in self._known and a.name not in given]
 
@@ -324,7 +325,7 @@ class _Producer:
         network = self._between(consumer, required | saved, wanted - saved, reads | saved, capacity)
         cut, other = network.cuts()
         if report is not None:
-            # What costs nothing may be handed over even if nothing that the consumer wants is made of it.
+            # A value without cost may be passed on even if the consumer needs nothing computed from it.
             other.update(name for name in required if name not in network.capacity and not capacity(name))
             if other != cut:
                 tie = f"{{{', '.join(sorted(cut))}}} and {{{', '.join(sorted(other))}}} cost the same"
@@ -347,7 +348,7 @@ class _Producer:
         reads: Collection[str],
         capacity: Callable[[str], int],
     ) -> Network:
-        """What the wanted is made of, back to what is required."""
+        """Return the network from the wanted values back to the required ones."""
         drained = {*reads, *(a for name in wanted for member in self.inside.makers.get(name, ()) for a in member.args)}
         drained.difference_update(wanted)
         queue = list(drained)
@@ -449,21 +450,22 @@ def find_cut(
 def rematerialize(
     trace: TraceCtx, options: RematOptions, report: RematReport | None = None, once: Once = _once
 ) -> TraceCtx:
-    """Recompute in each consumer fusion what a minimum cut says is cheaper than to hand over.
+    """Recompute in each consumer fusion the values that a minimum cut finds cheaper to recompute than to pass on.
 
     Parameters
     ----------
     trace : TraceCtx
         Partitioned, before any rematerialization.
     options : RematOptions
-        With the defaults the result is what Thunder's own pass gives, except where that repeats a random draw; where it
-        moves a read past an in-place write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser reads ``a`` too
-        late; and where nothing reads by name what a copy in the consumer writes, as after a batch norm: Thunder makes
-        again whatever such a copy reads, earlier copies too. That can go when Thunder's pass looks at writes.
+        With the defaults the result equals that of Thunder's own pass, with three exceptions. Thunder's pass repeats a
+        random draw. It moves a read past an in-place write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser
+        reads ``a`` too late. If nothing reads by name the result of a copy in the consumer, as after a batch norm,
+        it recomputes all that the copy reads, earlier copies too. The exceptions for writes can go when Thunder's
+        pass considers writes.
     report : RematReport, optional
         Filled with ties, and with pins that could not be kept.
     once : callable, optional
-        Knows what earlier plans of the program found; see `workbench.compiler.trace.bsym_memo.PlanMemo.once`.
+        Cache of earlier plans of the program; see `workbench.compiler.trace.bsym_memo.PlanMemo.once`.
     """
     if not options.enabled:
         return trace
@@ -545,7 +547,7 @@ class _Pairs:
     overwritten: tuple[frozenset[str], ...]
 
     def key(self, options: RematOptions) -> tuple[Hashable, Any]:
-        """What the cuts depend on, and what has to be there for that to be the same."""
+        """Return the key of the cuts, and the objects to keep alive while the key is in use."""
         together = (self.fusion, *self.consumers)
         pins = options.pins
         concerned = [pins.keys() & fusion.names.keys() for fusion in together] if pins else []
