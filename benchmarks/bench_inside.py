@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import thunder
 import torch
 import torch.nn.functional as F
 
 from tests.compiler.random_programs import OPS, _statement
 from workbench.compiler import api
+from workbench.compiler.lowering import patch_context
 from workbench.compiler.memory import fake_execution, kernel_workspace, op_effects
 from workbench.errors import WorkbenchError
 from workbench.programs import resolve
@@ -250,7 +250,7 @@ def step_off(captured: api.Capture, plan: api.Plan) -> list[Off]:
     """The whole step: its peak, beyond what was there before."""
     function, args, kwargs = captured.program.build()
     hooks = api.Hooks("torch", {})
-    jitted = thunder.jit(function, executors=hooks.executors(), transforms=hooks.transforms())
+    jitted = patch_context.jit(function, executors=hooks.executors(), transforms=hooks.transforms())
     step = Stepper(jitted, args, kwargs)
     step.step()
     measured = memory_meter.measure_peak(step)
