@@ -462,9 +462,9 @@ def _captured(
                 if whole.written.modules:
                     why += f"; {whole.written} written as another that was traced"
                 if reasons := whole.written.reasons:
-                    shown = [f"{path}: {reason}" for path, reason in list(reasons.items())[:_REASONS]]
+                    traced = [f"{path}: {reason}" for path, reason in list(reasons.items())[:_REASONS]]
                     more = f", and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
-                    why += f"; traced, and not written as another: {'; '.join(shown)}{more}"
+                    why += f"; traced, and not written as another: {'; '.join(traced)}{more}"
                 hooks.mark("capture")
             transforms[1:1] = sharing
             jitted = patch_context.jit(function, executors=hooks.executors(), transforms=transforms)
