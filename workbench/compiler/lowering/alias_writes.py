@@ -1,7 +1,7 @@
-"""Writes in place to memory that a graph sees by other names, too: what Thunder misses of them is written again.
+"""In-place writes to aliased memory: repeat each write that Thunder misses.
 
-Of a write under another name Thunder's gradients know nothing: neither those of what a view was made of, nor those of
-other views. Nor do its values, where Thunder makes a copy of what PyTorch has a view of.
+Thunder's gradients ignore a write through an alias, both for the base of a view and for other views. Its values ignore
+the write, too, if Thunder makes a copy where PyTorch has a view.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place 
 WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place what others see"
 
 _GIVEN = ("placeholder", "get_attr")
-"""The kinds of nodes whose memory is not the program's own."""
+"""Kinds of nodes that give memory from outside the program."""
 _SETS_GRAD = "_set_grad_enabled"
-"""The function by which Dynamo's graphs turn gradients on and off."""
+"""Function that turns gradients on and off in Dynamo's graphs."""
 
 _WRITES = frozenset(
     getattr(operator, name)
@@ -46,36 +46,36 @@ _WRITES = frozenset(
 )
 _RESHAPED = frozenset({"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"})
 _SAME = frozenset({"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu"})
-"""What gives a tensor itself, or all of it, where there is nothing to do; Thunder may make a copy."""
+"""Operators that return their input, or a view of all of it, if there is nothing to do; Thunder may make a copy."""
 _SWAPPED = frozenset({"transpose", "swapaxes", "swapdims", "t", "T", "mT"})
 _SHARED = _RESHAPED | {"transpose", "swapaxes", "swapdims", "t", "permute", "detach"}
-"""Views that Thunder has views of, too, as it has of parts; not of what was written in place before."""
+"""Views that are views in Thunder, too, as parts are; not after an in-place write."""
 _WHOLE = _SHARED | _SAME | _SWAPPED
 _PARTS = frozenset({"getitem", "select", "narrow"})
 _SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split"})
-"""Views that are parts; of those that come together eager PyTorch writes none where a gradient goes."""
+"""Operators that return several parts; eager PyTorch refuses to write these in place if they need a gradient."""
 KEEPS_STATISTICS = frozenset({"batch_norm", "instance_norm"})
-"""What writes into what it is given as its second and third argument."""
+"""Functions that write into their second and third argument."""
 _DRAWS = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal", "normal_", "random", "uniform")
-"""In names of what draws: what is drawn behind it hangs on it, whoever reads it."""
+"""Substrings in the names of random operators. Later random numbers depend on each of them, read or not."""
 _HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn"})
-"""Modules of functions that are no operators of a library."""
+"""Modules of functions that do not belong to an operator library."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AliasWrite:
-    """Memory that a node writes, and that is read by other names behind it.
+    """Memory that a node writes and that later nodes read by other names.
 
     Attributes
     ----------
     views : tuple of Node
-        What is written, if that is a view, and what that is a view of, without the owner.
+        The written view, if it is a view, and its bases, without the owner.
     owner : Node
-        What owns the memory.
+        Owner of the memory.
     others : tuple of Node
-        The views, and all other names of the memory so far that are read later, in the order in which they were made.
+        The views, and all other earlier names of the memory that are read later, in order of creation.
     stored : bool
-        Whether the program itself writes what it wrote into a part into the whole, before that is read: ``y[0] += 1``.
+        Whether the program itself stores the written part into the whole before a read: ``y[0] += 1``.
     """
 
     views: tuple[fx.Node, ...]
@@ -85,22 +85,22 @@ class AliasWrite:
 
     @property
     def steps(self) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """Each view with what it is a view of, as they have to be written into the owner."""
+        """Pairs of a view and its base, in the order in which to write them into the owner."""
         return iter(()) if self.stored else itertools.pairwise((*self.views, self.owner))
 
 
 def statistics_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The running mean and variance that one of `KEEPS_STATISTICS` is given; None where it is given none."""
+    """Return the running mean and variance passed to one of `KEEPS_STATISTICS`; None for a missing one."""
     first, second = (*args[1:3], None, None)[:2]
     return kwargs.get("running_mean", first), kwargs.get("running_var", second)
 
 
 def writes(node: fx.Node) -> fx.Node | None:
-    """The node whose memory a node writes; None where it writes none."""
+    """Return the node whose memory a node writes; None if it does not write."""
     first = node.args[0] if node.args else None
     if not isinstance(first, fx.Node) or node.op not in ("call_method", "call_function"):
         return None
-    # What has such a name and gives other memory writes nothing.
+    # An operator with such a name that returns other memory does not write.
     named_so = named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
     in_place = named_so and _memory(node) in (None, _memory(first))
     return first if in_place or node.target in _WRITES or _asked_in_place(node) else None
@@ -122,16 +122,16 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _name(node: fx.Node) -> str:
-    """Of an operator: that of a method, a function or an attribute."""
+    """Return the name of an operator: of a method, a function or an attribute."""
     if node.target is getattr:
         return str(node.args[1])
     return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", ""))
 
 
 def _chain(node: fx.Node) -> tuple[fx.Node, ...]:
-    """A node, and what it is a view of, step by step, to what owns the memory.
+    """Return a node and its bases, step by step, up to the owner of the memory.
 
-    What a write in place gives is the value that was written, under another name.
+    The result of an in-place write is another name of the written value.
     """
     found = [node]
     while (above := writes(found[-1]) or _viewed(found[-1])) is not None:
@@ -163,7 +163,7 @@ def _draws(node: fx.Node) -> bool:
 
 
 def _only_computes(node: fx.Node) -> bool:
-    """Whether a node is known to do nothing but to give a tensor."""
+    """Return whether a node is known to compute a tensor without side effects."""
     if node.op not in ("call_method", "call_function") or _memory(node) is None or _draws(node):
         return False
     built_in = isinstance(node.target, str) or getattr(node.target, "__module__", None) in _HOMES
@@ -176,12 +176,12 @@ def _wants_gradient(node: fx.Node) -> bool:
 
 
 class Aliases:
-    """What the nodes of a graph are names of, and which of them Thunder would miss a write of.
+    """Alias analysis of a graph: the memory behind each node, and the writes that Thunder would miss.
 
     Parameters
     ----------
     graph : Graph
-        As Dynamo gives it, with what each node gives as a fake tensor.
+        Dynamo's graph, with a fake tensor as the value of each node.
     differentiated : bool
         Whether the program has gradients where it does not turn them off.
     """
@@ -192,7 +192,7 @@ class Aliases:
 
     @functools.cached_property
     def _unseen(self) -> frozenset[fx.Node]:
-        """The nodes that have no gradient."""
+        """Nodes without a gradient."""
         found, enabled = set(), self._differentiated
         for node in self._graph.nodes:
             if node.op == "call_function" and _name(node) == _SETS_GRAD:
@@ -203,7 +203,7 @@ class Aliases:
 
     @functools.cached_property
     def _reads(self) -> dict[fx.Node, list[tuple[fx.Node, fx.Node]]]:
-        """By owner of memory the nodes that read it, in order, each with the name that it reads."""
+        """For each owner of memory, its readers in order, each with the name that it reads."""
         owners: dict[fx.Node, fx.Node] = {}
         found: dict[fx.Node, list[tuple[fx.Node, fx.Node]]] = {}
         for node in self._graph.nodes:
@@ -215,7 +215,7 @@ class Aliases:
 
     @functools.cached_property
     def _held(self) -> dict[int, list[fx.Node]]:
-        """By memory the nodes that are names of it."""
+        """For each memory, the nodes that are names of it."""
         found: dict[int, list[fx.Node]] = {}
         for node in self._graph.nodes:
             memory = _memory(node)
@@ -225,9 +225,9 @@ class Aliases:
 
     @functools.cached_property
     def unread(self) -> dict[fx.Node, fx.Node]:
-        """The writes to memory of the program's own that nothing reads behind them, each with what it writes.
+        """Writes to the program's own memory without a later read, each with the written node.
 
-        Thunder moves such a write into the backward, and makes one for it where there is none else.
+        Thunder moves such a write into the backward, and creates a backward for it if the program has none.
         """
         found: dict[fx.Node, fx.Node | None] = {}
         for node in reversed(self._graph.nodes if self._differentiated else ()):
@@ -245,10 +245,10 @@ class Aliases:
 
     @functools.cached_property
     def unnoticed(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
-        """Of memory that is seen behind the program, the last writes, each with the name by which it is written.
+        """Last writes that Thunder would miss to memory that is visible after the program, each with the written name.
 
-        Those that Thunder would miss: by another name than that which is seen, and read by no statement behind that. To
-        be handed back is to be read, but not for Thunder, which leaves the write to the backward.
+        Such a write uses another name than the visible one, and no later statement reads it. Returning a value reads
+        it, but Thunder does not count that as a read and leaves the write to the backward.
         """
         found = []
         for owner, reads in self._reads.items() if self._differentiated else ():
@@ -268,7 +268,7 @@ class Aliases:
         Raises
         ------
         NotImplementedError
-            Where the program has gradients.
+            If the program has gradients.
         """
         if not self._differentiated or _name(node) not in KEEPS_STATISTICS:
             return
@@ -282,7 +282,7 @@ class Aliases:
         Raises
         ------
         NotImplementedError
-            With PyTorch's reason.
+            For such a write; the message is PyTorch's reason.
         """
         if node in self._unseen or writes(node) is None:
             return
@@ -293,9 +293,9 @@ class Aliases:
             raise NotImplementedError(WRITTEN_LEAF)
 
     def itself(self, node: fx.Node) -> fx.Node | None:
-        """What a node without a gradient of its own hands on as it is, with its gradient: ``loss.float()`` of floats.
+        """Return the input that a node without its own gradient returns unchanged: ``loss.float()`` of a float tensor.
 
-        Thunder would cut that off, and as one tensor both are given the gradient of the last.
+        Thunder would detach it. Because both names are one tensor, both would get the gradient of the last one.
         """
         if node not in self._unseen or not _wants_gradient(node) or _name(node) not in _SAME:
             return None
@@ -306,12 +306,12 @@ class Aliases:
         return first if same else None
 
     def shared(self, node: fx.Node) -> AliasWrite | None:
-        """The memory that a node writes, where Thunder would miss that somewhere behind; None else.
+        """Return the memory that a node writes, if Thunder would miss the write at a later read; else None.
 
         Raises
         ------
         NotImplementedError
-            If that cannot be mended.
+            If the write cannot be repeated for all its names.
         """
         if writes(node) is None:
             return None
@@ -344,9 +344,9 @@ class Aliases:
     def _read_behind(
         self, node: fx.Node, chain: tuple[fx.Node, ...], *, copied: bool
     ) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """Behind a write, the nodes that read that memory by another name, each with the name.
+        """Return the nodes after a write that read its memory by another name, each with the name.
 
-        Those that a gradient goes through, by any name where the write has none; where Thunder makes a copy all.
+        Keep only reads with a gradient, by any name if the write has no gradient. If Thunder makes a copy, keep all.
         """
         known = () if node in self._unseen and not copied else (node, chain[1])
         for behind, read in self._reads.get(chain[-1], ()):
@@ -357,17 +357,17 @@ class Aliases:
 
 
 def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
-    """Whether a `torch.autograd.Function` writes what it is given, and that is read for a gradient behind it.
+    """Return whether a `torch.autograd.Function` writes an input that is later read for a gradient.
 
     Parameters
     ----------
     node : Node
-        That calls it, with its forward, its backward and what it is given.
+        Call of the function, with its forward, its backward and its inputs.
     forward : Graph
     """
     written = {_chain(each)[-1] for each in forward.nodes if writes(each) is not None}
     inputs, given = list(forward.find_nodes(op="placeholder")), node.args[2:]
-    # Before what it is given there may be the context.
+    # The context may precede the inputs.
     for inside, outside in zip(inputs[len(inputs) - len(given) :], given, strict=True):
         if inside in written and isinstance(outside, fx.Node) and _wants_gradient(outside):
             held = _memory(outside)
@@ -378,14 +378,14 @@ def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
 
 
 def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
-    """Whether the backward of a `torch.autograd.Function` writes memory that others see.
+    """Return whether the backward of a `torch.autograd.Function` writes memory that is visible outside it.
 
-    Thunder puts each write into the forward or the backward by what reads it, and nothing reads this one.
+    Thunder assigns each write to the forward or the backward by its readers, and this one has none.
 
     Parameters
     ----------
     forward, backward : Graph
-        The first gives its results and what it saves; the other takes the context, the gradients, and what is saved.
+        The first returns its results and saved values; the second takes the context, gradients and saved values.
     """
     results, saved = next(iter(forward.find_nodes(op="output"))).args[0]
     inputs = list(backward.find_nodes(op="placeholder"))
@@ -413,14 +413,14 @@ def _stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) -> 
 
 
 def index_of(view: fx.Node, index: Any) -> Any:
-    """The index at which a part stands in what it is a view of.
+    """Return the index of a part in its base.
 
     Parameters
     ----------
     view : Node
-        That made the part.
+        Node that made the part.
     index : tuple
-        What it was given behind what it is a view of, as values.
+        Its arguments after the base, as values.
     """
     if view.target is operator.getitem:
         return index[0]
@@ -432,20 +432,20 @@ def index_of(view: fx.Node, index: Any) -> Any:
 
 
 def is_part(view: fx.Node) -> bool:
-    """Whether a view is some of what it is a view of, at an index."""
+    """Return whether a view is a part of its base, at an index."""
     return _name(view) in _PARTS
 
 
 def undone(view: fx.Node, made: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """What all of a tensor is, where a view of all of it, such as a transposed one, is `made`.
+    """Return the value of a whole tensor from the value `made` of a view of all of it, such as its transpose.
 
     Parameters
     ----------
     view : Node
-        That made the view.
+        Node that made the view.
     made : TensorProxy
     shape : tuple of int
-        Of what it is a view of.
+        Shape of the base.
     """
     name, given = _name(view), view.args[1:]
     if name == "permute":

@@ -1,12 +1,13 @@
 """Operators that PyTorch differentiates better than Thunder does on a CPU: attention, `addmm` and `log_softmax`.
 
-Attention is one kernel each way; Thunder takes it apart there, and saves its weights. What a mask adds is a statement
-of its own: in a region it is one loop, where PyTorch's operators for it, seldom called, ran out of cold caches. Of
-`addmm` Thunder has no rule: it runs PyTorch's autograd, which multiplies once more to learn what it knows. Of
-`log_softmax` Thunder saves what comes out; PyTorch subtracts two columns once more from what went in. The executor
-stands before Thunder's own and claims what it is right for: attention of four dimensions, one data type and one size of
-head, no mask or one of truth values, nothing dropped; `addmm` of a row and two matrices without factors; `log_softmax`
-that casts nothing. All else is as before.
+Attention is one kernel in each direction; Thunder decomposes it there and saves its weights. The additive mask is a
+separate statement: in a region it is one loop, while PyTorch's operators for it, seldom called, ran from cold caches.
+Thunder has no rule for `addmm`: it runs PyTorch's autograd, which repeats the product. For `log_softmax`, Thunder saves
+the output; PyTorch subtracts two columns from the input again.
+
+The executor precedes Thunder's own and claims only the calls that it supports: attention of four dimensions, one data
+type and one head size, without a mask or with a boolean one, without dropout; `addmm` of a row and two matrices without
+factors; `log_softmax` without a cast. Other calls do not change.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _FORWARD, _BACKWARD, _MASK, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "sdpa_cpu_
 _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX = "log_softmax_aten_sums", "log_softmax_aten"
 _LOG_SOFTMAX_BACKWARD = "log_softmax_aten_backward"
 IN_REGIONS = (_MASK, _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD)
-"""Ids of its operators that Inductor takes apart inside a region; the others are kernels of PyTorch's."""
+"""Ids of its operators that Inductor decomposes inside a region; the others are PyTorch kernels."""
 
 
 def attention(
@@ -44,7 +45,7 @@ def attention(
     is_causal: bool,
     scale: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What attention gives, and the logarithm of the sums that its weights were divided by.
+    """Return the attention output and the logarithm of the sums that normalize its weights.
 
     Parameters
     ----------
@@ -55,14 +56,14 @@ def attention(
     mask : Tensor or None
         (batch or 1, heads or 1, queries or 1, keys or 1) or without the first two, as `added` gives it.
     is_causal : bool
-        Whether a query sees no later key.
+        Whether later keys are hidden from a query.
     scale : float or None
-        Of the products; None for the reciprocal root of the size.
+        Factor of the products; None for the reciprocal square root of the size.
 
     Returns
     -------
     tuple of Tensor
-        As the query; (batch, heads, queries).
+        Output with the shape of the query; logarithms (batch, heads, queries).
     """
     given = map(_readable, (query, key, value))
     made, sums = _attention_for_cpu(*given, 0.0, is_causal, attn_mask=mask, scale=scale)
@@ -80,28 +81,28 @@ def attention_backward(
     is_causal: bool,
     scale: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of query, key and value, from what `attention` was given and gave."""
+    """Return the gradients of query, key and value, from the inputs and outputs of `attention`."""
     given = map(_readable, (grad, query, key, value, made))
     of_query, of_key, of_value = _attention_for_cpu_backward(*given, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
     return of_query, of_key, of_value
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """The kernel takes any strides but the last."""
+    """Make the last dimension contiguous, as the kernel needs; it accepts any other strides."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def added(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A mask as the kernel takes it: what is added to the products, zero where a key is seen, minus infinity elsewhere.
+    """Return the additive mask that the kernel takes: zero for a visible key, minus infinity for a hidden one.
 
-    Where one value stands for many, as in a mask of all heads that a program has expanded to them, it is taken once.
+    Use a value of an expanded dimension once, as in a mask that a program has expanded to all heads.
 
     Parameters
     ----------
     mask : Tensor
-        Of any shape, bool: which keys a query sees.
+        Of any shape, bool: True for the keys that a query sees.
     like : Tensor
-        Of the data type that is wanted.
+        Tensor of the wanted data type.
 
     Returns
     -------
@@ -144,7 +145,7 @@ def takes_attention(
     *,
     scale: float | None = None,
 ) -> bool:
-    """Whether PyTorch's kernel takes an attention."""
+    """Return whether PyTorch's kernel supports an attention call."""
     given = (query, key, value)
     sizes = {(*each.shape[:2], each.shape[-1]) for each in given}
     return (
@@ -159,33 +160,33 @@ def takes_attention(
 
 
 def _takes_mask(mask: TensorProxy, shape: tuple[int, ...]) -> bool:
-    # Of truth values alone: the kernel has no gradient for a mask.
+    # Only boolean masks: the kernel has no gradient for a mask.
     fits = all(size in (1, whole) for size, whole in zip(reversed(mask.shape), reversed(shape), strict=False))
     return mask.dtype is dtypes.bool8 and mask.ndim in (2, 4) and fits
 
 
 def claims(*args: Any, **kwargs: Any) -> bool:
-    """Whether what is being compiled has this executor, and it takes an attention with these arguments."""
+    """Return whether the current compilation has this executor, and it supports an attention with these arguments."""
     compiled = compile_data.get_compile_data()
     used = compiled is not None and any(executor.name == NAME for executor in compiled.executors_list)
     return used and takes_attention(*args, **kwargs)
 
 
 def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> bool:
-    """Whether the gradients of an ``addmm`` are two products and a sum over rows."""
+    """Return whether the gradients of an ``addmm`` are two products and a sum over rows."""
     one_type = bias.dtype == a.dtype == b.dtype and dtypes.is_float_dtype(a.dtype)
     return one_type and beta == alpha == 1 and a.ndim == b.ndim == 2 and bias.shape == (b.shape[1],)
 
 
 def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool:
-    """Whether a ``log_softmax`` computes in the type that it is given, and gives that."""
+    """Return whether a ``log_softmax`` computes and returns the data type of its input."""
     given = dtypes.to_dtype(a.dtype)
     wide = given in (dtypes.float32, dtypes.float64)
     return wide and a.ndim > 0 and a.numel > 0 and (dtype is None or dtypes.to_dtype(dtype) == given)
 
 
 def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``log_softmax`` takes from what it is given, as PyTorch takes it apart: maxima, and logarithms of sums.
+    """Return the maxima and the logarithms of sums that ``log_softmax`` subtracts, as in PyTorch's decomposition.
 
     Parameters
     ----------
@@ -196,21 +197,21 @@ def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Ten
     Returns
     -------
     tuple of Tensor
-        Twice of the shape of `a` with a length of one at `dim`.
+        Two tensors of the shape of `a` with length one at `dim`.
     """
     highest = a.amax(dim, keepdim=True)
     return highest, (a - highest).exp().sum(dim, keepdim=True).log()
 
 
 def log_softmax_less(a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-    """What ``log_softmax`` gives, from what it was given and `log_softmax_sums`: elementwise, and so made again."""
+    """Return ``log_softmax`` from its input and `log_softmax_sums`: elementwise, and so recomputed."""
     return (a - highest) - sums
 
 
 def log_softmax_backward(
     grad: torch.Tensor, a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor, dim: int
 ) -> torch.Tensor:
-    """Gradient of what ``log_softmax`` was given: its result is made again."""
+    """Return the gradient of the input of ``log_softmax``: recompute its result."""
     return grad - log_softmax_less(a, highest, sums).exp() * grad.sum(dim, keepdim=True)
 
 
@@ -225,7 +226,7 @@ def _meta_like_first(first: TensorProxy, *_: Any) -> TensorProxy:
 
 @functools.cache
 def aten_executor() -> Any:
-    """The executor; Thunder's registries do not know of it."""
+    """Return the executor; it is not in Thunder's registries."""
     executor = new_executor(NAME)
     forward = executor.register_operator(_FORWARD, meta=_meta, fn=attention)
     backward = executor.register_operator(_BACKWARD, meta=_meta_backward, fn=attention_backward)
@@ -249,7 +250,7 @@ def aten_executor() -> Any:
     ) -> Any:  # fmt: skip
         made, sums = forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)
         grad = prims.get_grad(made)
-        # Made again, so that the mask is saved, and not what each attention makes of it.
+        # Recompute the additive mask, so that the mask is saved and not one additive mask for each attention.
         grads = backward(grad, query, key, value, taken(attn_mask, grad), made, sums, bool(is_causal), scale)
         for given, of_given in zip((query, key, value), grads, strict=True):
             prims.put_grad(given, of_given)
@@ -280,7 +281,7 @@ def aten_executor() -> Any:
         grad_transform=differentiate_addmm,
     )
 
-    # Of sums Thunder's own rematerialization makes none again.
+    # Thunder's own rematerialization does not recompute sums.
     summed = executor.register_operator(
         _LOG_SOFTMAX_SUMS, meta=_meta_log_softmax_sums, fn=log_softmax_sums, tags=[prims.OpTags.REDUCTION_OP]
     )

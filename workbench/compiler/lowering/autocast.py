@@ -1,4 +1,4 @@
-"""What autocast makes of a call on a CPU where Thunder knows no rule for it: PyTorch's lists of operators."""
+"""CPU autocast for calls without a rule in Thunder, by PyTorch's lists of operators."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _WIDE = frozenset(
         torch.cdist,
     )
 )
-"""Computed in single precision."""
+"""Operators that autocast computes in single precision."""
 _NARROW = frozenset((torch.addmm, torch.baddbmm, torch.addbmm))
-"""Computed in autocast's type."""
+"""Operators that are computed in autocast's data type."""
 _HALVES = (torch.bfloat16, torch.float16)
 
 
 def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments of a call as autocast casts them.
+    """Return the arguments of a call, cast by autocast.
 
     Parameters
     ----------
     target : callable
         PyTorch's function.
     args, kwargs
-        With Thunder's proxies.
+        Arguments with Thunder's proxies.
     """
     if target not in _WIDE and target not in _NARROW:
         return args, kwargs
-    # None where a graph is surveyed, and nothing compiled.
+    # None if a graph is only surveyed and not compiled.
     data, _ = compile_data._compile_data.get()
     kind = None if data is None else data.autocast_stack.get_dtype_for_device_if_enabled("cpu")
     if kind is None:

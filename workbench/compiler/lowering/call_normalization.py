@@ -1,4 +1,4 @@
-"""How a graph calls an operator, put as what stands in for it takes it: keywords by place, writes as copies."""
+"""Normalize FX call arguments for the replacement operator: keywords to positions, in-place operators to copies."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.ilshift: operator.lshift,
     operator.irshift: operator.rshift,
 }
-"""Operators in place that Thunder's tensors refuse, by what they write."""
+"""In-place operators that Thunder's tensors refuse, each with the operator that computes the written value."""
 
 _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
-"""Keywords of NumPy's that PyTorch takes for its own."""
+"""NumPy keywords that PyTorch accepts, each with PyTorch's own keyword."""
 
 _TENSORS = frozenset(("input", "other"))
-"""What PyTorch's operators call the tensors that they take."""
+"""Names of tensor parameters in PyTorch's operators."""
 
 _NO_COPY = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
-"""Of methods in place that change how a tensor looks at its memory, or draw as no method out of place does."""
+"""Tags of in-place methods without an out-of-place copy: they change a tensor's view, or draw random numbers."""
 
 
 def placed(
     target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments with those by place that are given by a keyword which what is called instead has not.
+    """Return arguments with each keyword that the replacement operator lacks moved to its position.
 
-    Where Thunder takes an operator from PyTorch as it is, all tensors are: it has no gradient of keywords.
+    If Thunder takes an operator from PyTorch as it is, move all tensors: Thunder has no gradient for keywords.
 
     Parameters
     ----------
     target : callable or str
-        PyTorch's function, or the name of a method of its tensors, which are then the first argument.
+        PyTorch's function, or the name of a tensor method; the tensor is then the first argument.
     known : callable
-        What is called instead.
+        Replacement operator.
     args, kwargs
     """
     if not kwargs:
@@ -77,15 +77,15 @@ def placed(
 
 
 def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
-    """Thunder loses the gradients of tensors in a list where it takes an operator from PyTorch as it is.
+    """Refuse tensors in a list if Thunder takes an operator from PyTorch as it is: Thunder loses their gradients.
 
-    For a program that is differentiated: what its tensors say of themselves is not asked, as one that was written in
-    place does not say that it has a gradient.
+    Call this for a differentiated program only. `requires_grad` of a tensor is not read, because it is wrong after an
+    in-place write.
 
     Raises
     ------
     NotImplementedError
-        If there is one that may have a gradient.
+        If a tensor in a list may have a gradient.
     """
     if not _as_it_is(known):
         return
@@ -96,7 +96,7 @@ def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
 
 
 def unlisted(target: Any, known: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments with the tensors of a list by place, where PyTorch takes them so, too: there they have gradients."""
+    """Return arguments with a list's tensors as positional ones, if PyTorch accepts them: these keep gradients."""
     if len(args) != 1 or not isinstance(args[0], list | tuple) or isinstance(target, str) or not _as_it_is(known):
         return args
     kinds = [each.kind for signature in _signatures(target) for each in signature.parameters.values()]
@@ -108,22 +108,22 @@ def _as_it_is(known: Any) -> bool:
 
 
 def draws(bsym: BoundSymbol) -> bool:
-    """Whether a statement that is made of no others draws random numbers, as PyTorch says of its operators.
+    """Return whether a statement without subsymbols draws random numbers, by the tags of PyTorch's operators.
 
-    Thunder marks some of its primitives alone, and nothing that it takes from PyTorch as it is.
+    Thunder tags only some of its primitives, and no operator that it takes from PyTorch as it is.
     """
     return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
 
 
 def draws_inside(bsym: BoundSymbol) -> bool:
-    """Whether a statement draws random numbers, or is made of one that does, tagged as random by Thunder or not."""
+    """Return whether a statement or one of its subsymbols draws random numbers, tagged by Thunder or not."""
     if prims.OpTags.RANDOM_OP in (bsym.sym.tags or ()) or prims.OpTags.RANDOM_OP in bsym.tags or draws(bsym):
         return True
     return any(map(draws_inside, bsym.subsymbols))
 
 
 def _drops(bsym: BoundSymbol) -> bool:
-    """Whether a statement is a whole attention that drops weights: its backward takes the seed, and drops the same."""
+    """Return whether a statement is a fused attention with dropout: its backward takes the seed and drops the same."""
     if bsym.sym.executor is None or bsym.sym.meta is None:
         return False
     named = {each.name: at for at, each in enumerate(_parameters(bsym.sym.meta) or ())}
@@ -139,7 +139,7 @@ def _draws(name: str) -> bool:
 
 
 def draws_again(bsym: BoundSymbol) -> bool:
-    """Whether a statement is taken from PyTorch as it is and draws: run once more for its gradient it draws others."""
+    """Return whether a statement is PyTorch's as it is and draws: rerun for its gradient, it draws other numbers."""
     if not _as_it_is(bsym.sym):
         return False
     found: bool = structure_of(bsym).once("draws again", lambda: _draws_as_it_is(bsym))
@@ -164,13 +164,13 @@ def _draws_as_it_is(bsym: BoundSymbol) -> bool:
 
 
 def _unknown(known: Any, keywords: Collection[str]) -> bool:
-    """Whether one of some keywords is none of a function's."""
+    """Return whether a function lacks one of some keywords."""
     function = getattr(known, "meta", None) or known
     parameters = (_parameters if isinstance(function, FunctionType) else _parameters.__wrapped__)(function)
     if parameters is None:
         return False
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        # Thunder's elementwise operators take whatever is given, and pass it on to what calls its tensors otherwise.
+        # Thunder's elementwise operators accept any keyword and pass it to a function with other tensor names.
         return not _TENSORS.isdisjoint(keywords)
     names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
     return bool(set(keywords) - names)
@@ -178,7 +178,7 @@ def _unknown(known: Any, keywords: Collection[str]) -> bool:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _parameters(function: Any) -> tuple[inspect.Parameter, ...] | None:
-    """Of what can be called; None of what is built in, without a signature."""
+    """Return the parameters of a callable; None for a built-in without a signature."""
     try:
         return tuple(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -200,7 +200,7 @@ def _overloads(name: str) -> list[Any]:
 
 
 def named_in_place(node: fx.Node) -> bool:
-    """Whether an operator has the name of one that writes in place, as `add_`; Python's own `and_` is none."""
+    """Return whether an operator is in-place by its name, such as `add_`; Python's own `and_` is not."""
     if getattr(node.target, "__module__", "") == "_operator":
         return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
@@ -208,7 +208,7 @@ def named_in_place(node: fx.Node) -> bool:
 
 
 def out_of_place_name(name: str) -> str:
-    """The method whose result a method in place writes; empty where that is no copy of it."""
+    """Return the method whose result an in-place method writes; empty if that method does not exist."""
     if not name.endswith("_") or name.endswith("__"):
         return ""
     overloads = _overloads(name)
@@ -218,11 +218,11 @@ def out_of_place_name(name: str) -> str:
 
 
 SOFT = frozenset({functional.softmax, functional.softmin, functional.log_softmax})
-"""What takes a dimension that PyTorch chooses, with a warning, where none is said; Thunder fails there as it runs."""
+"""Functions for which PyTorch chooses a missing `dim`, with a warning; Thunder fails at run time without it."""
 
 
 def with_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of one of `SOFT`, with the dimension that PyTorch takes."""
+    """Return arguments of one of `SOFT`, with the dimension that PyTorch chooses."""
     if not args or (args[1] if len(args) > 1 else kwargs.get("dim")) is not None:
         return args, kwargs
     chosen = 0 if args[0].ndim in (0, 1, 3) else 1

@@ -1,7 +1,7 @@
-"""Regions of `torch.utils.checkpoint`: mark what is computed again in the backward, and never a random draw.
+"""Regions of `torch.utils.checkpoint`: mark statements to recompute in the backward, but never a random draw.
 
-Thunder ignores ``preserve_rng_state``: its backward would draw other numbers than its forward did, and gradients would
-be those of another draw. Here a draw inside of a region is saved, and the rest is computed again from it.
+Thunder ignores ``preserve_rng_state``: its backward would draw other numbers than its forward, and the gradients would
+be wrong. Here a draw inside a region is saved, and the other values are recomputed from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.compiler.lowering.call_normalization import draws_inside
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointTag:
-    """Rides in the tags of a statement that draws inside of a region that is computed again."""
+    """Tag of a statement that draws random numbers inside a recomputed region."""
 
 
 CHECKPOINTED = CheckpointTag()
@@ -45,7 +45,7 @@ def mark_recomputed(
                 proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
             continue
         bsym.tags.add(CHECKPOINTED)
-        # Thunder passes the other tag of a composite statement to all that it is made of.
+        # Thunder passes the other tag of a composite statement to its subsymbols.
         for sub in bsym.subsymbols:
             if draws_inside(sub):
                 mark_recomputed([sub], results)
@@ -54,19 +54,19 @@ def mark_recomputed(
 
 
 def _mark_parts(bsym: BoundSymbol, results: Collection[str]) -> None:
-    """Mark what a saved value is computed from inside of its own statement."""
+    """Mark the subsymbols of a statement from which its saved value is computed."""
     for sub in bsym.subsymbols:
         if any(proxy.name not in results for proxy in sub.flat_proxy_outs):
             sub.tags.add(BoundSymbolTag.RECOMPUTE_IN_BACKWARD)
 
 
 def save_draws(trace: TraceCtx) -> None:
-    """Take the marks of Thunder's interpreter off the random draws of a trace, and leave them on all else.
+    """Remove the marks of Thunder's interpreter from the random draws of a trace, and keep all others.
 
     Parameters
     ----------
     trace : TraceCtx
-        As interpreted.
+        Interpreted trace.
     """
     for bsym in trace.bound_symbols:
         outputs = bsym.flat_proxy_outs

@@ -1,12 +1,12 @@
-"""Operators of libraries: each is one statement. Those of `torch.library.custom_op` have their gradient as registered.
+"""Operators of libraries, one statement each, with the gradient that `torch.library.custom_op` registered.
 
-Thunder's `_register_custom_op` makes statements of them, too, but reads in the source of `setup_context` what a
-gradient takes, and loses what is kept otherwise than by `save_for_backward`. Here `setup_context` runs in the backward,
-before the gradient, as PyTorch runs it behind the forward: on the values that it keeps, which running it on fake
-tensors tells, and on stand-ins of the same shape for all others, which then need not live until there.
+Thunder's `_register_custom_op` makes statements of them, too. It reads the inputs of a gradient from the source of
+`setup_context`, and loses values that are not kept by `save_for_backward`. Here `setup_context` runs in the backward,
+before the gradient; PyTorch runs it after the forward. It runs on the values that it keeps, found by a run on fake
+tensors. Stand-ins of the same shape replace all other values, so that these need not live until the backward.
 
-Of those that are registered otherwise, compiled ones above all, as torchvision's for regions of images, only PyTorch
-knows the gradient: they run once more in the backward, and are differentiated there.
+For operators registered in another way, only PyTorch knows the gradient; most are compiled, such as torchvision's for
+regions of images. They run again in the backward, and PyTorch differentiates them there.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _PYTORCHS = frozenset({
     "debugprims", "debug_mode_ops", "export", "profiler", "static_runtime", "onnx", "onnx_symbolic", "flex_lib",
     "_test",
 })  # fmt: skip
-"""Libraries that come with PyTorch: what Thunder does not know of these is no single step of a program."""
+"""Libraries that come with PyTorch: an operator of theirs that Thunder lacks does not become one statement."""
 
 _DESCRIBED = re.compile(r"like (\S+) (\w+)\[([\d, ]*)\]")
 
 
 @dataclasses.dataclass(frozen=True)
 class _OperatorDefinition:
-    """What there is of an operator.
+    """Definition of an operator.
 
     Attributes
     ----------
     overload : OpOverload
     set_up : callable or None
-        Keeps what its gradient takes.
+        Saves the inputs of its gradient.
     gradient : callable or None
     """
 
@@ -82,7 +82,7 @@ def _keep_inputs(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = 
 
 
 def _run_again(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
-    """Gradients of all that an operator takes, of what it gives when it is run once more."""
+    """Run an operator again and return the gradients of all its inputs."""
 
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -109,7 +109,7 @@ def _run_again(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
 
 
 def known(target: Any) -> str:
-    """The qualified name of a library's operator, ``library::name``; empty for PyTorch's own."""
+    """Return the qualified name of a library's operator, ``library::name``; empty for PyTorch's own."""
     if isinstance(target, OpOverloadPacket):
         target = getattr(target, "default", None)
     if not isinstance(target, OpOverload):
@@ -121,12 +121,12 @@ def known(target: Any) -> str:
         return "" if its_own or target._schema.overload_name else name
     if defined._opoverload is not target:
         return ""
-    # PyTorch's own have other gradients, and Thunder knows what they are called by.
+    # PyTorch's own have other gradients, and Thunder knows the functions that call them.
     return "" if defined._init_fn.__module__.partition(".")[0] == "torch" else name
 
 
 def names_in(graph: fx.GraphModule) -> set[str]:
-    """Operators that a graph calls."""
+    """Return the names of the library operators that a graph calls."""
     return {known(node.target) for node in graph.graph.nodes if node.op == "call_function"} - {""}
 
 
@@ -136,17 +136,17 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     Parameters
     ----------
     name : str
-        As `known` gives it.
+        Qualified name, from `known`.
     args, kwargs : sequence, mapping
-        Proxies and constants, as its schema takes them.
+        Proxies and constants that match its schema.
     differentiated : bool
-        Whether what it gives has a gradient.
+        Whether its result has a gradient.
 
     Raises
     ------
     NotImplementedError
-        If it writes into what it takes, gives something else than tensors, takes tensors by keyword alone, or has no
-        gradient where there is one.
+        If it writes into its inputs, returns anything but tensors, takes keyword-only tensors, or lacks a gradient that
+        the program needs.
     """
     schema = _definition(name).overload._schema
     if schema.is_mutable:
@@ -164,7 +164,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
 def _all_arguments(
     schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """All arguments, defaults included: those by place, and those by keyword alone."""
+    """Return all arguments, defaults included: the positional ones and the keyword-only ones."""
     by_place, by_name = [], {}
     for at, argument in enumerate(schema.arguments):
         given = args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
@@ -191,7 +191,7 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _wants_gradient(proxy: Any, given: Mapping[str, bool]) -> bool:
-    """Whether a gradient may be asked for: of what is made on the way Thunder does not say."""
+    """Return whether a gradient may be needed: Thunder does not record that for intermediate values."""
     if not dtypes.is_inexact_dtype(proxy.dtype) or ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags:
         return False
     return given.get(proxy.name, True)
@@ -204,7 +204,7 @@ def _executor() -> Any:
 
 @functools.cache
 def symbols(name: str) -> tuple[Symbol, Symbol]:
-    """An operator and its gradient as statements; whoever defines it anew under the same name has it called."""
+    """Return an operator and its gradient as symbols; they call the latest definition with this name."""
     plain = _free(re.sub(r"\W+", "_", name))
     _names[plain] = name, 0
     tags = list(_definition(name).overload.tags)
@@ -227,17 +227,17 @@ _names: dict[str, tuple[str, int]] = {}
 
 
 def _free(plain: str) -> str:
-    """A name that no other has: ``a::b_c`` and ``a_b::c`` are two operators, and one may be called ``…_backward``."""
+    """Return a unique name: ``a::b_c`` and ``a_b::c`` are two operators, and a name may end in ``_backward``."""
     return next(name for count in itertools.count() if (name := plain + "_" * count) not in _names)
 
 
 def way_to(symbol: Symbol) -> tuple[str, int]:
-    """What `symbol_named` finds one of these symbols by, in another process."""
+    """Return the arguments with which `symbol_named` finds one of these symbols in another process."""
     return _names[symbol.name]
 
 
 def symbol_named(name: str, which: int) -> Symbol:
-    """One of `symbols`."""
+    """Return one of `symbols`."""
     return symbols(name)[which]
 
 
@@ -252,13 +252,13 @@ def _meta(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def proxy_of(tensor: torch.Tensor) -> TensorProxy:
-    """What stands for a tensor in a trace, under a new name."""
+    """Return a proxy of a tensor, with a new name."""
     device, dtype = devices.to_device(tensor.device), dtypes.to_dtype(tensor.dtype)
     return TensorProxy(shape=tuple(tensor.shape), device=device, dtype=dtype)
 
 
 def fakes(tree: Any) -> Any:
-    """Contiguous tensors in the place of proxies; inside of a `FakeTensorMode`."""
+    """Replace proxies by contiguous tensors; call this inside a `FakeTensorMode`."""
     if isinstance(tree, list | tuple):
         return type(tree)(map(fakes, tree))
     if not isinstance(tree, TensorProxy):
@@ -268,7 +268,7 @@ def fakes(tree: Any) -> Any:
 
 
 class _Context(torch.autograd.function.FunctionCtx):
-    """What `setup_context` writes into and the gradient reads, as PyTorch has it."""
+    """The autograd context that `setup_context` fills and the gradient reads."""
 
     def __init__(self, needs_input_grad: tuple[Any, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -304,11 +304,11 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _gradients(name: str, context: _Context, args: Any, grads: Sequence[Any]) -> list[Any]:
-    """What the registered gradient gives for each tensor among the arguments, in order."""
+    """Return the registered gradient of each tensor among the arguments, in order."""
     gradient = _definition(name).gradient
     assert gradient is not None
     given = gradient(context, *grads)
-    given = given if isinstance(given, tuple) else (given,)  # a list is of one argument, which is a list
+    given = given if isinstance(given, tuple) else (given,)  # a list is the gradient of one list argument
     of_tensors: list[Any] = []
     for arg, grad in zip(args, given, strict=False):
         count = len(_tensors(arg))
@@ -323,7 +323,7 @@ _CONSTANTS = (bool, int, float, complex, str, type(None), torch.dtype, torch.dev
 
 
 def _held_tensors(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
-    """Which of some tensors a context holds; all, where it holds something that may be made of any."""
+    """Return the indices of the tensors that a context holds; all, if it holds a value that may derive from any."""
     places = {id(tensor): at for at, tensor in enumerate(tensors)}
     leaves = pytree.tree_leaves({key: value for key, value in vars(context).items() if key != "needs_input_grad"})
     held = [leaf for leaf in leaves if not isinstance(leaf, _CONSTANTS)]
@@ -347,7 +347,7 @@ def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
         kept = _held_tensors(context, [*_tensors(given_to_it), *results])
         if name in OPDEFS:
             given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
-        else:  # which autograd would run on the device, there or not
+        else:  # autograd would run this on the device, available or not
             given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(given_to_it)]
     for proxy, grad in zip(inputs, given, strict=True):
         if grad is not None and tuple(grad.shape) != tuple(proxy.shape):
@@ -373,13 +373,13 @@ def _as_made(made: Any, results: tuple[Any, ...]) -> Any:
 
 
 def _described(proxy: Any) -> str:
-    """A tensor that is not kept, in words from which something of its shape, type and device is made."""
+    """Return a description of a tensor that is not kept, from which `_stand_in` makes its shape, type and device."""
     dtype = str(to_torch_dtype(proxy.dtype)).removeprefix("torch.")
     return f"like {to_torch_device(proxy.device)} {dtype}[{', '.join(map(str, proxy.shape))}]"
 
 
 def _stand_in(leaf: Any) -> Any:
-    """Zeros where a tensor is only described; all else as it is."""
+    """Replace a description of a tensor by zeros; return any other value unchanged."""
     match = _DESCRIBED.fullmatch(leaf) if isinstance(leaf, str) else None
     if match is None:
         return leaf

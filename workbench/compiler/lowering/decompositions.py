@@ -1,6 +1,6 @@
 """Decompositions of operators that Thunder does not know or cannot differentiate; see `lowering.overrides`.
 
-Elements come out as PyTorch's own operators make them, but for rounding where a sum is taken in another order.
+Elements equal those of PyTorch's own operators, except for rounding if a sum is taken in another order.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from workbench.interop.torch_private import _nn_pad
 
 
 def known_as(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Thunder's own operator for a function of PyTorch."""
+    """Return Thunder's own operator for a function of PyTorch."""
     known: Callable[..., Any] = thunder_functions.get(function)
     return known
 
 
 def wide_of(kind: torch.dtype) -> torch.dtype:
-    """What PyTorch computes in: at least single precision, double for whole numbers."""
+    """Return the data type of PyTorch's computation: at least single precision, double for integers."""
     if not kind.is_floating_point:
         return torch.float64
     return torch.float32 if kind.itemsize < 4 else kind
 
 
 def root(a: TensorProxy, p: float = 2.0) -> Any:
-    """A root of what is not negative, whose gradient at zero is zero, as PyTorch has it of lengths and deviations."""
+    """Return a root of nonnegative elements with gradient zero at zero, as PyTorch's norms and deviations have it."""
     zero, where = a == 0, known_as(torch.where)
     above = where(zero, 1.0, a)
     return where(zero, 0.0, known_as(torch.sqrt)(above) if p == 2 else above ** (1.0 / p))
 
 
 def with_empty(known: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """What Thunder makes a constant of where its input is empty: nothing would get a gradient; PyTorch's is zero."""
+    """Call an operator that Thunder folds to a constant, without a gradient, for empty input; PyTorch's is zero."""
     made = known(a, *args, **kwargs)
     if 0 not in a.shape:
         return made
     for given in (a, *args, *kwargs.values()):
         if isinstance(given, TensorProxy) and dtypes.is_inexact_dtype(given.dtype):
-            # With a dimension: on a CPU Thunder's gradient of a tensor without any is wrong where it is spread.
+            # Keep a dimension: on a CPU, Thunder's gradient of a broadcast zero-dimensional tensor is wrong.
             made = made + (given.reshape(math.prod(given.shape)).sum(0, keepdim=True) * 0).to(made.dtype)
     return made
 
@@ -74,7 +74,7 @@ def _taken(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
 
 
 def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """Thunder pads with a constant alone; the other modes say which element stands at each place."""
+    """Thunder pads only with a constant; the other modes select an element for each position."""
     if mode == "constant":
         return with_empty(known_as(functional.pad), a, pad, mode, value)
     for at in range(len(pad) // 2):
@@ -97,7 +97,7 @@ def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: floa
 
 
 def _flip(a: TensorProxy, *dims: Any) -> Any:
-    """Thunder has no gradient of it."""
+    """Thunder has no gradient for it."""
     if not dtypes.is_inexact_dtype(a.dtype):
         return known_as(torch.flip)(a, *dims)
     given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
@@ -123,14 +123,14 @@ def _tile(a: TensorProxy, *dims: Any) -> Any:
 
 
 def minimum(a: TensorProxy, b: TensorProxy) -> Any:
-    """Thunder has no gradient of it."""
+    """Thunder has no gradient for it."""
     if not dtypes.is_inexact_dtype(a.dtype) and not dtypes.is_inexact_dtype(b.dtype):
         return known_as(torch.minimum)(a, b)
     return -known_as(torch.maximum)(-a, -b)
 
 
 def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
-    """Thunder has no gradient of it. As PyTorch computes it: from the nearer end."""
+    """Thunder has no gradient for it. Compute from the nearer end, as PyTorch does."""
     step = end - start
     if isinstance(weight, TensorProxy):
         near = start + weight * step
@@ -139,7 +139,7 @@ def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
 
 
 def _index_add(a: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy, *, alpha: float = 1) -> Any:
-    """Thunder has no gradient of it, and no `alpha`."""
+    """Thunder has no gradient for it, and no `alpha`."""
     scaled = source if alpha == 1 else source * alpha
     if not dtypes.is_inexact_dtype(a.dtype):
         return known_as(torch.index_add)(a, dim, index, scaled)
@@ -151,7 +151,7 @@ def _index_add(a: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy
 
 @contextlib.contextmanager
 def _no_grad() -> Iterator[None]:
-    """What is recorded inside has no gradient, as in a region of `torch.no_grad`."""
+    """Record statements without a gradient, as in a region of `torch.no_grad`."""
     data, _ = compile_data._compile_data.get()
     before = data.is_grad_enabled
     data.is_grad_enabled = False
@@ -162,7 +162,7 @@ def _no_grad() -> Iterator[None]:
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """Thunder has no gradient of it: a difference of zero brings it in."""
+    """Thunder has no gradient for it: add a difference of zero that carries the gradient."""
     with _no_grad():
         made = known_as(torch.remainder)(a, b)
         if not any(isinstance(x, TensorProxy) and dtypes.is_inexact_dtype(x.dtype) for x in (a, b)):
@@ -177,7 +177,7 @@ def _mod(a: Any, b: Any) -> Any:
 
 
 def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
-    """Thunder has no gradient of it, which is zero, and no `decimals`."""
+    """Thunder lacks its gradient, which is zero, and `decimals`."""
     with _no_grad():
         scale = 10.0 ** abs(decimals)
         shifted = a if not decimals else a * scale if decimals > 0 else a / scale
@@ -188,7 +188,7 @@ def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
 
 
 def _truncated(a: TensorProxy) -> Any:
-    """Thunder has no gradient of it, which is zero."""
+    """Thunder lacks its gradient, which is zero."""
     with _no_grad():
         made = known_as(torch.trunc)(a)
         never = known_as(torch.zeros_like)(a, dtype=torch.bool)
@@ -196,7 +196,7 @@ def _truncated(a: TensorProxy) -> Any:
 
 
 def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """Thunder divides by each factor for its gradient, which is not a number where one is zero; so by halves."""
+    """Multiply by halves: Thunder's gradient divides by each factor and is NaN if one is zero."""
     a = a if dtype is None else a.to(dtype)
     if not dtypes.is_inexact_dtype(a.dtype) or not a.ndim or not a.numel:
         return known_as(torch.prod)(a, dim, keepdim)
@@ -215,7 +215,7 @@ def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: t
 
 
 def _multinomial(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Thunder asks for a gradient of the numbers drawn."""
+    """Thunder requests a gradient of the random numbers."""
     with _no_grad():
         return known_as(torch.multinomial)(a, *args, **kwargs)
 
@@ -229,7 +229,7 @@ def _binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: TensorProxy | None = None,
 ) -> Any:
-    """Thunder asks PyTorch for the gradients of the weights, which has none."""
+    """Thunder requests gradients of the weights from PyTorch, which has none."""
     if weight is None and pos_weight is None:
         known = known_as(functional.binary_cross_entropy_with_logits)
         return known(a, target, None, size_average, reduce, reduction, None)
@@ -244,7 +244,7 @@ def _binary_cross_entropy_with_logits(
 
 
 def _attribute(a: Any, name: str, *default: Any) -> Any:
-    """Thunder's tensors have no `H` and `mH`, and no gradient of `real` and `imag`."""
+    """Thunder's tensors lack `H` and `mH`, and gradients for `real` and `imag`."""
     if isinstance(a, TensorProxy) and name in ("real", "imag") and dtypes.is_complex_dtype(a.dtype):
         return _real(a) if name == "real" else _imag(a)
     if not isinstance(a, TensorProxy) or name not in ("H", "mH"):
@@ -255,36 +255,36 @@ def _attribute(a: Any, name: str, *default: Any) -> Any:
 
 
 def _real(a: TensorProxy) -> Any:
-    """Thunder has no gradient of it."""
+    """Thunder has no gradient for it."""
     return known_as(torch.view_as_real)(a)[..., 0] if dtypes.is_complex_dtype(a.dtype) else a
 
 
 def _imag(a: TensorProxy) -> Any:
-    """Thunder has no gradient of it."""
+    """Thunder has no gradient for it."""
     return known_as(torch.view_as_real)(a)[..., 1]
 
 
 def _clone(a: TensorProxy, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
-    """Thunder knows the format of what is cloned alone."""
+    """Thunder supports only the memory format of the cloned tensor."""
     if memory_format is torch.contiguous_format:
         return known_as(torch.clone)(a).contiguous()
     return known_as(torch.clone)(a, memory_format=memory_format)
 
 
 def _vdot(a: TensorProxy, b: TensorProxy) -> Any:
-    """Thunder's gradient of it has a wrong shape."""
+    """Thunder's gradient has a wrong shape."""
     if dtypes.is_complex_dtype(a.dtype):
         raise NotImplementedError("vdot of complex numbers")
     return (a * b).sum()
 
 
 def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
-    """Thunder's method takes the condition for what is chosen from."""
+    """Thunder's method treats the condition as the tensor to select from."""
     return known_as(torch.where)(condition, a, other)
 
 
 def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """From both ends to the middle, as PyTorch has it; whole numbers and those of few bits in wider ones."""
+    """Fill from both ends to the middle, as PyTorch does; compute integers and low-precision floats in a wider type."""
     kind = dtype or torch.get_default_dtype()
     wide = wide_of(kind)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
@@ -296,7 +296,7 @@ def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device
 
 
 def _copied(a: TensorProxy, b: Any, non_blocking: bool = False) -> Any:
-    """Thunder copies shapes that are the same alone."""
+    """Thunder copies only between equal shapes."""
     del non_blocking
     spread = isinstance(b, TensorProxy) and b.shape != a.shape
     return known_as(torch.Tensor.copy_)(a, b.expand(*a.shape) if spread else b)
@@ -307,7 +307,7 @@ def _filled(a: TensorProxy, value: Any) -> Any:
 
 
 def _zeroed(a: TensorProxy) -> Any:
-    """Thunder has none."""
+    """Thunder lacks this method."""
     return _filled(a, 0)
 
 
@@ -344,7 +344,7 @@ def _recurrent(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
-    """A recurrent network: its loop over time, layer by layer, written out."""
+    """Unroll a recurrent network over time, layer by layer."""
     if not isinstance(has_biases, bool):
         raise NotImplementedError(f"{cell} of a packed sequence")
     stack, linear = known_as(torch.stack), known_as(functional.linear)
@@ -397,7 +397,7 @@ def _gru_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[A
 def _index_put(
     a: TensorProxy, indices: Sequence[TensorProxy | None], values: TensorProxy, accumulate: bool = False
 ) -> Any:
-    """Thunder has no gradient of the values."""
+    """Thunder has no gradient for the values."""
     found = [index for index in indices if index is not None and to_torch_dtype(index.dtype) is not torch.bool]
     if len(found) < len(indices):
         raise NotImplementedError("index_put by a mask, or with a dimension left out")
@@ -411,14 +411,14 @@ def _index_put(
     given = values.to(a.dtype).expand(*place.shape, *rest).reshape(-1, *rest)
     flat, place = a.reshape(rows, *rest), place.reshape(-1)
     if not accumulate:
-        # What stood there is taken away: of places given twice PyTorch says nothing.
+        # Clear the old elements. PyTorch does not define the result for repeated indices.
         kept = known_as(torch.index_copy)(known_as(torch.ones_like)(flat), 0, place, known_as(torch.zeros_like)(given))
         flat = flat.masked_fill(kept == 0, 0.0)
     return _index_add(flat, 0, place, given).reshape(*shape)
 
 
 def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
-    """As `torch.atleast_1d`, `torch.atleast_2d` and `torch.atleast_3d`."""
+    """Replace `torch.atleast_1d`, `torch.atleast_2d` and `torch.atleast_3d`."""
     if a.ndim == 0:
         return a.reshape([1] * count)
     if count >= 2 and a.ndim == 1:
@@ -427,14 +427,14 @@ def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
 
 
 def _at_least(dims: int, *given: Any) -> Any:
-    """Thunder gives a list back as it is."""
+    """Thunder returns a list unchanged."""
     listed = isinstance(given[0], list | tuple)
     made = tuple(_least_dims(dims, a) for a in (given[0] if listed else given))
     return made if listed or len(made) > 1 else made[0]
 
 
 def _stacked(dims: int, tensors: Sequence[TensorProxy]) -> Any:
-    """Thunder has no gradient of what PyTorch takes as a list."""
+    """Thunder has no gradient for tensors in a list."""
     parts = [_least_dims(dims, a) for a in tensors]
     return known_as(torch.cat)(parts, dims - 1 if dims != 2 else 0)
 
@@ -449,9 +449,9 @@ def _as_columns(tensors: Sequence[TensorProxy]) -> Any:
 
 
 def _spread_of(name: str) -> Callable[..., Any]:
-    """Thunder has `correction` alone, and PyTorch `unbiased`, by its place too, which is that of the dimensions.
+    """Accept `unbiased` as PyTorch does, also in the position of the dimensions; Thunder has only `correction`.
 
-    Its gradient of a deviation over all dimensions fails, and that of no deviation is not a number.
+    Thunder's gradient of a deviation over all dimensions fails, and its gradient at deviation zero is NaN.
     """
 
     def spread(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
@@ -487,7 +487,7 @@ _CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[An
 def _one_step(
     cell: str, x: TensorProxy, first: Any, w_in: Any, w_hidden: Any, b_in: Any = None, b_hidden: Any = None
 ) -> Any:
-    """A recurrent cell: Thunder has no gradient of a state in a list."""
+    """Run a recurrent cell: Thunder has no gradient for a state in a list."""
     linear = known_as(functional.linear)
     state = tuple(first) if cell == "lstm" else (first,)
     made = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)
@@ -559,4 +559,4 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     **{getattr(torch, cell): functools.partial(_recurrent, cell) for cell in _CELLS},
     **{getattr(torch, f"{cell}_cell"): functools.partial(_one_step, cell) for cell in _CELLS},
 }
-"""By the function of PyTorch that a graph calls."""
+"""Replacements by the PyTorch function that a graph calls."""

@@ -1,8 +1,8 @@
-"""Tensors that PyTorch makes of numbers alone, by functions that Thunder does not know: each is one statement.
+"""PyTorch functions that create tensors from numbers and that Thunder lacks: each is one statement.
 
-Masks of pairs (`torch.tril_indices`, which recommenders take their interactions by), orders that are drawn
-(`torch.randperm`), windows of sound, and what a tensor is filled with at random. None has a gradient; what is drawn is
-drawn from PyTorch's own generator.
+They are index masks (`torch.tril_indices`, which recommenders use for interactions), random orders
+(`torch.randperm`), audio windows and random fills. They have no gradient. Random numbers come from PyTorch's own
+generator.
 """
 
 from __future__ import annotations
@@ -74,23 +74,23 @@ def _symbols() -> dict[str, Symbol]:
 
 
 def factory_symbol_named(name: str) -> Symbol:
-    """One of these statements' symbols by its name, in another process."""
+    """Return one of these symbols by its name, in another process."""
     return _symbols()[name.removeprefix("drawn_")]
 
 
 def drawn(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> Any:
-    """What a tensor is filled with by a method of PyTorch.
+    """Return the values with which a PyTorch method fills a tensor.
 
     Parameters
     ----------
     kind : str
-        Which, without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``, ``geometric``,
+        Name without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``, ``geometric``,
         ``random``.
     like : TensorProxy
-        Says its type and device.
+        Tensor with the wanted data type and device.
     shape : sequence of int
     *given : float
-        As the method takes it.
+        Arguments of the method.
     """
     lengths = tuple(int(length) for length in shape)
     return _symbols()[kind](lengths, to_torch_dtype(like.dtype), str(to_torch_device(like.device)), *given)
@@ -110,4 +110,4 @@ def _made(name: str, *args: Any, **kwargs: Any) -> Any:
 MAKERS: dict[Any, Callable[..., Any]] = {
     function: functools.partial(_made, name) for name, function in _OF_NUMBERS.items()
 }
-"""By the function of PyTorch that a graph calls."""
+"""Replacements by the PyTorch function that a graph calls."""

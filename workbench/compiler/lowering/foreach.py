@@ -1,6 +1,6 @@
-"""PyTorch's operators on lists of tensors, which optimizers use, written with those on single tensors.
+"""PyTorch's operators on lists of tensors, which optimizers use, as operators on single tensors.
 
-Thunder has none of them. What is written in place is so here, too.
+Thunder lacks all of them. In-place operators stay in-place.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _on_lists(single: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
         count = next(len(given) for given in args if isinstance(given, list | tuple))
 
         def for_each(given: Any) -> Sequence[Any]:
-            # Lists hold one for each tensor, all else is for all.
+            # A list has one value for each tensor; any other value applies to all.
             return given if isinstance(given, list | tuple) else [given] * count
 
         rows = list(zip(*map(for_each, args), strict=True))
@@ -73,7 +73,7 @@ def _norm(given: Sequence[Any], order: float = 2, dtype: Any = None) -> list[Any
 
 
 def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
-    """Summed in single precision at least: squares of 16-bit numbers soon have no place in 16 bits."""
+    """Return a norm summed in at least single precision: squares of 16-bit numbers soon overflow."""
     kind = to_torch_dtype(a.dtype)
     size = known_as(torch.abs)(a.to(wide_of(kind)))
     if order == math.inf:
@@ -93,4 +93,4 @@ FOREACH: dict[Any, Callable[..., Any]] = {
     for ending in ("", "_")
     if (function := getattr(torch, f"_foreach_{name}{ending}", None)) is not None
 } | {getattr(torch, "_foreach_norm"): _norm}  # noqa: B009  # private, as all of these are
-"""By the function of PyTorch that a graph calls."""
+"""Replacements by the PyTorch function that a graph calls."""

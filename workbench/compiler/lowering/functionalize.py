@@ -1,8 +1,8 @@
-"""Writes in place of which Thunder takes wrong gradients, written out of place: for FX graphs, before Thunder sees any.
+"""Remove in-place writes that give wrong gradients in Thunder, from FX graphs before Thunder sees them.
 
-Thunder computes a gradient from the memory that its forward statement read, also where that was overwritten since.
-Where what is overwritten is a value of the program's own that nobody else can see, the write can be left out: what
-reads it afterwards reads what was to be written. Eager PyTorch keeps a copy for the gradient, and gives the same.
+Thunder computes a gradient from the memory that its forward statement read, even if a later write has changed it. If
+the write goes to the program's own memory and is not visible outside, remove it: later readers read the source of the
+write. Eager PyTorch keeps a copy for the gradient and gives the same values.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from workbench.interop.torch_private import _pytree as pytree
 HARMLESS = frozenset(
     {"add_", "clamp_", "dropout", "hardsigmoid", "hardtanh", "leaky_relu", "relu", "relu6", "relu_", "sub_"}
 )
-"""Thunder's operators of which no gradient reads what they overwrite: programs with no others are not looked into."""
+"""Thunder's operators without a gradient that reads overwritten memory: skip programs that use only these."""
 
 WRITTEN = "the forward of a torch.autograd.Function writes in place what it is given, or has a view of"
 
 
 def written_out_of_place(trace: TraceCtx) -> TraceCtx:
-    """A program's trace without the writes of which Thunder would take wrong gradients, as far as that is the same.
+    """Return a program's trace without the writes that give wrong gradients, if the values stay the same.
 
     Parameters
     ----------
     trace : TraceCtx
-        As interpreted.
+        Interpreted trace.
     """
     arguments = [proxy for proxy in trace.args or () if is_tensor(proxy)]
     if not any(proxy.requires_grad for proxy in arguments):
@@ -78,15 +78,15 @@ def written_out_of_place(trace: TraceCtx) -> TraceCtx:
 
 
 def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The forward of a `torch.autograd.Function`, without writes, and with what it gives apart from what it takes.
+    """Return the forward of a `torch.autograd.Function` without writes, with results separate from its inputs.
 
-    Thunder leaves to the backward what its results do not name, writes too; and what it hands on is the same tensor,
-    which autograd then knows by the history of what was given.
+    Thunder moves each statement that no result needs to the backward, also a write. A returned input is the same
+    tensor, so that autograd would use the history of that input.
 
     Parameters
     ----------
     function : callable
-        Takes Thunder's proxies; gives results and what is saved, of which each call is recorded.
+        Forward on Thunder's proxies; returns results and saved values. Each call is recorded.
     """
 
     def forward(*args: Any) -> Any:
@@ -112,23 +112,23 @@ def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
 def applied(
     graph: fx.Graph, forward: Callable[..., Any], backward: Callable[..., Any], *given: Any, **options: Any
 ) -> Any:
-    """A `torch.autograd.Function`, with results that are no tensors beside what Thunder differentiates.
+    """Apply a `torch.autograd.Function`; return non-tensor results next to the tensors that Thunder differentiates.
 
     Parameters
     ----------
     graph : Graph
-        Of the forward.
+        Graph of the forward.
     forward, backward : callable
-        They take Thunder's proxies.
+        Functions on Thunder's proxies.
     *given
-        What the function takes.
+        Inputs of the function.
     **options
-        As of `torch.ops.higher_order.autograd_function_apply`.
+        Options of `torch.ops.higher_order.autograd_function_apply`.
     """
     apply = thunder_functions[torch.ops.higher_order.autograd_function_apply]
 
     def known(*args: Any, non_differentiable_idx: Sequence[int] = (), **more: Any) -> Any:
-        # Thunder passes gradients through what is marked as not differentiable.
+        # Thunder passes gradients through results that are marked as not differentiable.
         made = apply(*args, non_differentiable_idx=non_differentiable_idx, **more)
         if not isinstance(made, tuple):
             return _cut_off(made) if non_differentiable_idx else made
@@ -160,14 +160,14 @@ def _cut_off(result: Any) -> Any:
 
 
 def _constants_of(results: Any) -> dict[int, Any]:
-    """Results that are no tensors, by their places."""
+    """Return the results that are not tensors, by position."""
     listed = isinstance(results, tuple | list)
     return {at: result for at, result in enumerate(results) if not isinstance(result, fx.Node)} if listed else {}
 
 
 @dataclasses.dataclass
 class _MemoryUses:
-    """Which names may share memory, and where in the trace they are made and last read."""
+    """Names that may share memory, and the positions in the trace where they are made and last read."""
 
     root: dict[str, str] = dataclasses.field(default_factory=dict)
     made: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -180,7 +180,7 @@ class _MemoryUses:
         return name
 
     def groups(self) -> dict[str, set[str]]:
-        """All names that may share memory, by their root."""
+        """Return all names that may share memory, by their root."""
         found: dict[str, set[str]] = {}
         for name in self.made:
             found.setdefault(self.find(name), set()).add(name)
@@ -199,7 +199,7 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
-    """Values that nobody else sees: all copies into each, by the name of what they give, with their operators."""
+    """Return all copies into each value that is private to the program, by result name, with their operators."""
     memory = _MemoryUses()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
     position = 0
@@ -219,11 +219,11 @@ def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, B
                     memory.views.add(leaf.output.name)
             elif leaf.sym.id in VIEWS and given:
                 memory.join(made[0].name, given[0].name)
-                # What is handed on whole, as batch normalization's result is, is no less a value of the program's own.
+                # A value returned whole, such as the result of batch normalization, still belongs to the program.
                 if leaf.sym.id is not prims.PrimIDs.SHALLOW_COPY or given[0].name in memory.views:
                     memory.views.add(made[0].name)
             elif not isinstance(leaf.sym.id, prims.PrimIDs):
-                # Of an operator that is no primitive nothing is known: it may hand on what it is given.
+                # An operator that is not a primitive may return its inputs.
                 for proxy in made:
                     for other in given:
                         memory.join(proxy.name, other.name)
@@ -232,7 +232,7 @@ def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, B
     shared, together = {memory.find(name) for name in arguments}, memory.groups()
     for at, leaf, bsym in copies:
         source, destination = leaf.args[:2]
-        # What is written, and what its writes give, are one tensor under several names.
+        # The written tensor and the results of its writes are one tensor under several names.
         root = memory.find(destination.name)
         others = together[root] - same
         alike = _kind(source) == _kind(destination)
@@ -250,7 +250,7 @@ def _kind(proxy: TensorProxy) -> tuple[object, ...]:
 
 
 def _wrong(trace: TraceCtx) -> set[str]:
-    """Names of what operators give that write over what gradients are taken of, or from."""
+    """Return the names of results of operators that overwrite memory that a gradient reads."""
     copy = from_trace(trace)
     copy.names = set(trace.names)
     copy.bound_symbols = list(trace.bound_symbols)
@@ -258,7 +258,7 @@ def _wrong(trace: TraceCtx) -> set[str]:
     few = reduced(tagged, origins)
     writes = None
     if few is not None:
-        # What is so in one layer is so in those that are as it is.
+        # The result for one layer holds for all layers with the same structure.
         with contextlib.suppress(OtherwiseError):
             writes = _in_all_layers(few, *_stale_writes(few.trace, origins))
     if writes is None:
@@ -267,19 +267,19 @@ def _wrong(trace: TraceCtx) -> set[str]:
 
 
 def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[int], TraceCtx]:
-    """Origins of the writes over what gradients are taken of or from, and the joint trace that tells."""
+    """Return the origins of writes over memory that a gradient reads, and the joint trace that shows them."""
     joint = grad_transform_on_trace(dce(tagged))
     graph = read_joint(joint, origins, frozenset())
     return {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}, joint
 
 
 def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[int]:
-    """Origins of the writes in the layers that were left out, too.
+    """Extend the origins of the writes to the removed layers.
 
     Raises
     ------
     OtherwiseError
-        If the layers that stayed are not one as the other.
+        If the remaining layers have different structures.
     """
     TraceExpander(few).check(joint)
     layers = few.run.layers
@@ -291,13 +291,13 @@ def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[
 
 
 def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
-    """Statements without those copies, by the name of what they give: what they read is it, and what it was.
+    """Yield statements without the copies that have these result names: the source replaces the result and destination.
 
-    An operator that held one is replaced by what it was made of.
+    Replace an operator that contained such a copy by its subsymbols.
     """
     instead: dict[object, Proxy] = {}
     same: dict[str, list[Proxy]] = {}
-    """By name, all names so far of what was written in place."""
+    """For each name, all names so far of its in-place written value."""
 
     def rewritten(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
         if is_copy(bsym):
@@ -321,7 +321,7 @@ def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSy
         if any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves([bsym])):
             left_out.append(line_of(bsym))
         for part in rewritten(bsym):
-            # Parts of an operator have no place of their own.
+            # Subsymbols of an operator have no source position of their own.
             part.source_filename, part.source_positions = bsym.source_filename, bsym.source_positions
             while left_out:
                 mark([part], STALE, left_out.pop())

@@ -1,7 +1,7 @@
-"""`torch.nn.functional.grouped_mm`, the product that experts are computed by: Thunder has it without a gradient.
+"""`torch.nn.functional.grouped_mm`, the product of mixture-of-experts layers, with a gradient, which Thunder lacks.
 
-Rows are multiplied each with the matrix of its group. The gradient of rows is the same product with the matrices
-turned, and that of the matrices a product for each group, of which Thunder's primitive has no shape: both are
+Each row is multiplied with the matrix of its group. The gradient of the rows is the same product with transposed
+matrices. The gradient of the matrices is one product for each group, a shape that Thunder's primitive lacks. Both are
 statements here.
 """
 
@@ -37,7 +37,7 @@ def _run(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tenso
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """PyTorch's kernel takes rows or columns that lie one behind the other, each at a multiple of 16 bytes."""
+    """Return a layout that PyTorch's kernel accepts: contiguous rows or columns, each at a multiple of 16 bytes."""
     whole = 16 // tensor.element_size()
     for inner, outer in ((-1, -2), (-2, -1)):
         step = tensor.stride(outer)
@@ -48,7 +48,7 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def symbols() -> tuple[Symbol, Symbol]:
-    """The product of rows with the matrices of their groups, and that of rows with rows for each group."""
+    """Return the products of rows with the matrices of their groups, and of rows with rows for each group."""
     executor = new_executor(NAME)
     tags = [prims.OpTags.MATMUL_OP]
     rows = executor.register_operator("grouped_mm", meta=_of_rows, fn=_run, tags=tags)
@@ -74,7 +74,7 @@ def grouped_mm(
     bias: Any = None,
     out_dtype: Any = None,
 ) -> Any:
-    """What PyTorch's gives, of rows and a matrix for each group.
+    """Replace PyTorch's function for rows and one matrix for each group.
 
     Parameters
     ----------
@@ -83,12 +83,12 @@ def grouped_mm(
     mat_b : TensorProxy
         (groups, size, columns)
     offs : TensorProxy
-        (groups), int32: the row behind each group's last.
+        (groups), int32: the index after each group's last row.
 
     Raises
     ------
     NotImplementedError
-        If it is called otherwise.
+        If the call has other arguments.
     """
     if offs is None or bias is not None or out_dtype is not None or (mat_a.ndim, mat_b.ndim) != (2, 3):
         raise NotImplementedError("grouped_mm of anything but rows, a matrix for each group, and offs")
@@ -96,5 +96,5 @@ def grouped_mm(
 
 
 def grouped_mm_symbol_named(name: str) -> Symbol:
-    """One of `symbols` by its name, in another process."""
+    """Return one of `symbols` by its name, in another process."""
     return next(symbol for symbol in symbols() if symbol.name == name)

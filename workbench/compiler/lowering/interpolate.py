@@ -1,8 +1,8 @@
-"""`torch.nn.functional.interpolate`, written with what Thunder knows: each place says which elements it is made of.
+"""`torch.nn.functional.interpolate` in operators that Thunder supports: each position selects its input elements.
 
-Thunder's own is kept where it is PyTorch's. Elsewhere it takes other elements: those of images made smaller by nearest
-elements where sizes are no multiples, the first of each group in place of the middle one by ``nearest-exact``, and the
-wrong places where a scale factor does not come out even. The other modes, and `align_corners`, it does not have.
+Thunder's own is used if it equals PyTorch's. In other cases it selects other elements: if ``nearest`` reduces an image
+and the sizes are not multiples; with ``nearest-exact``, the first element of each group instead of the middle one; and
+wrong positions if a scale factor gives a fractional size. Thunder lacks the other modes and `align_corners`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _AREA: dict[int, Callable[..., Any]] = {
 
 
 def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """As `torch.nn.functional.interpolate`."""
+    """Replace `torch.nn.functional.interpolate`."""
     given = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
     mode = given.get("mode", "nearest")
     sizes, scales = _target(a, given)
-    if not a.numel:  # of a batch of none Thunder refuses its own, and there is no element to be told a place
+    if not a.numel:  # Thunder refuses an empty batch, and no element needs a position
         return a.reshape(*a.shape[:2], *sizes)
     if given.get("antialias"):
         return _smoothed(a, mode, sizes, scales, bool(given.get("align_corners")))
@@ -60,7 +60,7 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
 def _smoothed(
     a: TensorProxy, mode: str, sizes: Sequence[int], scales: Sequence[float | None], align_corners: bool
 ) -> TensorProxy:
-    """With `antialias`: each element is a weighted mean of all that lie in its place when the image is made smaller."""
+    """Interpolate with `antialias`: each output element is a weighted mean of all input elements that it covers."""
     kind = to_torch_dtype(a.dtype)
     made = a.to(wide_of(kind))
     for dim in range(a.ndim - 1, 1, -1):
@@ -76,7 +76,7 @@ def _smoothed(
 
 
 def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool) -> TensorProxy:
-    """What share each element has in each that comes out: (size, length)."""
+    """Return the weight of each input element in each output element: (size, length)."""
     arange, where = known_as(torch.arange), known_as(torch.where)
     wide = to_torch_dtype(a.dtype)
     reach = (2.0 if cubic else 1.0) * max(step, 1.0)
@@ -94,13 +94,13 @@ def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool)
 
 
 def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
-    """Whether Thunder's own gives what PyTorch's gives, of a call that Thunder takes.
+    """Return whether Thunder's own result equals PyTorch's, for a call that Thunder accepts.
 
     Parameters
     ----------
     a : TensorProxy
     *args, **kwargs
-        As `torch.nn.functional.interpolate` takes them.
+        Arguments of `torch.nn.functional.interpolate`.
     """
     given = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
     sizes, scales = _target(a, given)
@@ -108,7 +108,7 @@ def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
 
 
 def _target(a: TensorProxy, given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """The lengths that come out, and the scale factors that places are computed with; None for the ratio of lengths."""
+    """Return the output lengths and the scale factors of positions; None for the ratio of lengths."""
     lengths = [int(length) for length in a.shape[2:]]
     size: Any = given.get("size")
     if size is not None:
@@ -124,7 +124,7 @@ def _is_right(
     a: TensorProxy, sizes: Sequence[int], scales: Sequence[float | None], mode: str, align_corners: bool | None
 ) -> bool:
     for length, size, scale in zip(map(int, a.shape[2:]), sizes, scales, strict=True):
-        # Thunder computes sizes from their ratio once more.
+        # Thunder recomputes sizes from their ratio.
         if size < 1 or int(size / length * length) != size or (scale is not None and length * scale != size):
             return False
         if mode in _NEAREST and size % length and (mode == "nearest-exact" or length % size):
@@ -135,10 +135,10 @@ def _is_right(
 def _nearest(a: TensorProxy, dim: int, size: int, scale: float | None, *, exact: bool) -> TensorProxy:
     length = int(a.shape[dim])
     if a.ndim == 4 and not exact and size in (length, 2 * length):
-        scale = None  # PyTorch has it so for images, whatever the factor.
+        scale = None  # PyTorch does so for images, for any factor.
     if size == length and scale is None:
         return a
-    # In single precision, as PyTorch has it for any data type, so that places come out the same.
+    # Use single precision, as PyTorch does for any data type, so that positions are equal.
     place = known_as(torch.arange)(size, device=a.device, dtype=torch.float32)
     return _taken(a, dim, ((place + 0.5 if exact else place) * _step(length, size, scale)).to(torch.int64))
 
@@ -148,7 +148,7 @@ def _step(length: int, size: int, scale: float | None) -> float:
 
 
 def _between(a: TensorProxy, dim: int, size: int, scale: float | None, align_corners: bool) -> TensorProxy:
-    """Where each element comes from, as a number between the places of two that are there: (size,)."""
+    """Return the fractional input position of each output element: (size,)."""
     length = int(a.shape[dim])
     place = known_as(torch.arange)(size, device=a.device, dtype=to_torch_dtype(a.dtype))
     if align_corners:
@@ -164,7 +164,7 @@ def _taken(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
 
 
 def _along(weight: TensorProxy, a: TensorProxy, dim: int) -> TensorProxy:
-    """A weight of each place, beside the elements at it."""
+    """Reshape one weight per position so that it broadcasts along `dim`."""
     return weight.reshape([-1 if axis == dim else 1 for axis in range(a.ndim)])
 
 
@@ -184,17 +184,17 @@ def _cubic(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
 
 
 _BEND = -0.75
-"""Of PyTorch's cubic convolution."""
+"""Coefficient of PyTorch's cubic convolution."""
 
 _SMOOTH = -0.5
-"""With `antialias`."""
+"""The same coefficient with `antialias`."""
 
 
 def _near(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
-    """The weight of an element at most one place away."""
+    """Return the weight of an element at most one position away."""
     return ((bend + 2) * x - (bend + 3)) * x * x + 1
 
 
 def _far(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
-    """The weight of an element between one and two places away."""
+    """Return the weight of an element between one and two positions away."""
     return ((bend * x - 5 * bend) * x + 8 * bend) * x - 4 * bend

@@ -1,6 +1,6 @@
-"""Operators that Thunder knows in part, written with what it knows whole: for FX graphs, before Thunder sees them.
+"""Replacements for operators that Thunder supports in part, applied to FX graphs before Thunder sees them.
 
-Each is here because Thunder refuses, or computes wrongly, some way to call it; every other call is Thunder's own.
+Each is here because Thunder refuses some calls or computes them wrongly; all other calls use Thunder's own operator.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from workbench.interop.torch_private import _disable_current_modes, _grouped_mm,
 
 
 def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
-    """Thunder refuses `output_size`, which only spares a GPU a wait."""
+    """Thunder refuses `output_size`, which only avoids a GPU synchronization."""
     del output_size
     return known_as(torch.repeat_interleave)(a, repeats, dim)
 
 
 def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Thunder refuses `inplace`; where nothing is dropped nothing is written."""
+    """Thunder refuses `inplace`; without dropout, do not write."""
     if not training or p == 0:
         return a
     made = known_as(functional.dropout)(a, p, training)
@@ -48,7 +48,7 @@ def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def _adaptive(a: TensorProxy, output_size: Any) -> Any:
-    """Thunder refuses None, which is the length that is there."""
+    """Thunder refuses None, which keeps the length of the input."""
     sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
     sizes = [int(there) if size is None else size for size, there in zip(sizes, a.shape[-2:], strict=True)]
     return known_as(functional.adaptive_avg_pool2d)(a, sizes)
@@ -64,7 +64,7 @@ def _instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Thunder writes what is known of all inputs into copies of it, one for each of a batch."""
+    """Thunder writes the running statistics into copies, one for each element of a batch."""
     known = known_as(functional.instance_norm)
     if not use_input_stats:
         return known(a, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
@@ -77,13 +77,13 @@ def _instance_norm(
 
 
 def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
-    """Thunder has none; it is what `torch.nn.utils.parametrizations.weight_norm` calls."""
+    """Thunder lacks this operator, which `torch.nn.utils.parametrizations.weight_norm` calls."""
     others = tuple(at for at in range(v.ndim) if at != dim)
     return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
 
 
 def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
-    """Thunder's gradient of what is zero all along is not a number; PyTorch's is that of a division by `eps`."""
+    """Thunder's gradient of a zero vector is NaN; PyTorch's is that of a division by `eps`."""
     if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
         return known_as(functional.normalize)(a, p, dim, eps, out)
     kind = to_torch_dtype(a.dtype)
@@ -101,7 +101,7 @@ def _embedding(
     *args: Any,
     **more: Any,
 ) -> Any:
-    """Thunder's gradient knows no row counted from the end, and gives the padding's one, too."""
+    """Thunder's gradient ignores rows counted from the end, and includes the padding's row."""
     if max_norm is not None:
         raise NotImplementedError("an embedding with max_norm writes its rows anew in the weight")
     if padding_idx is not None and padding_idx < 0:
@@ -125,9 +125,9 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """Thunder counts what is ignored in a mean of smoothed losses, and fails to differentiate some shapes and sums.
+    """Thunder counts ignored targets in a mean of smoothed losses, and fails to differentiate some shapes and sums.
 
-    `_nll_loss` says which; smoothed losses are of the classes that are right, and of all classes alike, as PyTorch's.
+    `_losses` lists these. A smoothed loss combines the loss of the target class and of all classes, as PyTorch's does.
     """
     if a.shape == target.shape:
         if 0 in a.shape:
@@ -180,10 +180,10 @@ def _losses(
     ignore_index: int,
     reduction: str,
 ) -> Any:
-    """Cross entropy, or its second half, of classes.
+    """Return cross entropy of class targets, or only its second half.
 
-    The gradient of a sum, and of scores of one place, fails in Thunder, which gives PyTorch's kernel a total weight of
-    another data type; that over one dimension of places, or more than two, comes out in the shape of two.
+    In Thunder the gradient of a sum, and of scores at one position, fails: it passes PyTorch's kernel a total weight
+    of another data type. The gradient over one dimension of positions, or more than two, has the shape of two.
     """
     if 0 in target.shape:
         return _of_nothing(a.sum(1), reduction)
@@ -203,12 +203,12 @@ def _losses(
 
 
 def _of_nothing(losses: TensorProxy, reduction: str) -> Any:
-    """Losses of an empty batch, reduced: Thunder gives a constant, from which no gradient goes back."""
+    """Reduce the losses of an empty batch: Thunder returns a constant, which has no gradient."""
     return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
 
 
 def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """Scores with the classes in the last of two dimensions, and the targets beside them."""
+    """Return scores as two dimensions, classes last, and the matching targets."""
     if a.ndim <= 2:
         return (a, target) if a.ndim == 2 else (a.reshape(1, -1), target.reshape(1))
     last = a.permute(0, *range(2, a.ndim), 1)
@@ -225,10 +225,10 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Thunder has no `enable_gqa`; on a GPU it wants a mask for each of the batch, and does not repeat one for all.
+    """Thunder has no `enable_gqa`; on a GPU it needs a mask for each batch element and does not broadcast one.
 
-    On a CPU it drops anew in the backward, so that gradients are of another draw; and where a mask leaves a query no
-    key, it gives no number, and PyTorch zero. PyTorch's own kernel needs no help there.
+    On a CPU its backward draws a new dropout mask, so that gradients are wrong. If a mask hides all keys from a query,
+    Thunder returns NaN and PyTorch zero. PyTorch's own kernel handles these cases.
     """
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
@@ -254,7 +254,7 @@ def _attention(
 
 
 def _with_keys(mask: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """A mask that leaves each query a key, and those queries to which it left none: (…, queries, 1)."""
+    """Return a mask with at least one key per query, and the queries that had no key: (…, queries, 1)."""
     if _is_bool(mask):
         alone = known_as(torch.logical_not)(mask.any(-1, keepdim=True))
         return known_as(torch.logical_or)(mask, alone), alone
@@ -307,7 +307,7 @@ def _multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Thunder takes it for one operator, and cannot differentiate one whose second result is None."""
+    """Thunder treats it as one operator, and cannot differentiate one with None as second result."""
     if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
         raise NotImplementedError("multi_head_attention_forward with add_bias_kv, add_zero_attn or static keys")
     linear = known_as(functional.linear)
@@ -358,7 +358,7 @@ def _multi_head_attention(
 
 
 def _added(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
-    """A mask as what is added to scores: minus infinity where a mask of bool is True."""
+    """Return an additive mask for scores: minus infinity where a boolean mask is True."""
     if not _is_bool(mask):
         return mask
     zeros: TensorProxy = known_as(torch.zeros_like)(mask, dtype=like.dtype)
@@ -373,7 +373,7 @@ def _is_bool(mask: TensorProxy) -> bool:
 def _norm(
     a: TensorProxy, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """Thunder takes the method for `torch.linalg.norm`, which calls `p` another name."""
+    """Thunder replaces the method by `torch.linalg.norm`, which has another name for `p`."""
     if p == "nuc":
         raise NotImplementedError("a nuclear norm")
     length = 2 if p in ("fro", None) else p
@@ -381,7 +381,7 @@ def _norm(
 
 
 def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
-    """Thunder shares the gradient among equal elements, also where it tells which of them it took."""
+    """Thunder splits the gradient among equal elements, even if it returns the index of one."""
     if not isinstance(dim, int) or not a.ndim or not dtypes.is_inexact_dtype(a.dtype):
         return known_as(torch.max)(a, dim, keepdim)
     place = known_as(torch.argmax)(a, dim, True)
@@ -390,12 +390,12 @@ def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
-    """Thunder gives what is at a bound no gradient."""
+    """Thunder gives elements at a bound no gradient."""
     if not dtypes.is_inexact_dtype(a.dtype) or min is max is None:
         return known_as(torch.clamp)(a, min, max)
     for bound, outside in ((min, operator.lt), (max, operator.gt)):
         if isinstance(bound, TensorProxy):
-            # A bound that is not a number is none to keep to, and comes out.
+            # A NaN bound does not clamp; the result is NaN.
             inside = known_as(torch.logical_not)(outside(a, bound)) & (bound == bound)
             a = known_as(torch.where)(inside, a, bound)
         elif bound is not None:
@@ -404,7 +404,7 @@ def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
 
 
 def _atan2(a: Any, b: Any) -> Any:
-    """Thunder's gradients at the origin are no numbers; PyTorch's are zero."""
+    """Thunder's gradients at the origin are NaN; PyTorch's are zero."""
     known, where = known_as(torch.atan2), known_as(torch.where)
     if not (isinstance(a, TensorProxy) and isinstance(b, TensorProxy)):
         return known(a, b)
@@ -413,7 +413,7 @@ def _atan2(a: Any, b: Any) -> Any:
 
 
 def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> Any:
-    """Of no width Thunder's gradient cannot be told a shape; that of a product of two matrices can."""
+    """Multiply matrices if the weight is empty: Thunder's gradient of `linear` cannot infer a shape then."""
     if weight.numel:
         return known_as(functional.linear)(a, weight, bias)
     rows, width = math.prod(a.shape[:-1]), weight.shape[0]
@@ -423,10 +423,10 @@ def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None
 
 
 def _detached(a: TensorProxy) -> TensorProxy:
-    """Cut off from gradients, as Thunder does with what is computed under `no_grad`.
+    """Detach a tensor in the way that Thunder does under `no_grad`.
 
-    Thunder leaves the gradient of a detached tensor to PyTorch, which computes zeros; and fails where what is read is a
-    tensor without dimensions, whose gradient Thunder gives the shape of what it is multiplied with.
+    Thunder leaves the gradient of a detached tensor to PyTorch, which computes zeros. This fails for a zero-dimensional
+    tensor: Thunder gives its gradient the shape of the other factor.
     """
     made: TensorProxy = known_as(torch.detach)(a)
     made.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)
@@ -434,7 +434,7 @@ def _detached(a: TensorProxy) -> TensorProxy:
 
 
 def number_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function of NumPy's gives for numbers; Dynamo has a tensor for it."""
+    """Return the result of a NumPy function for numbers; Dynamo has a tensor for it."""
     with _disable_current_modes():
         made = function(*args, **kwargs)
     if isinstance(made, torch.Tensor) and made.ndim:
@@ -443,28 +443,28 @@ def number_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 
 def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """Thunder has it of what is no tensor yet alone."""
+    """Thunder supports only data that is not a tensor."""
     if not isinstance(data, TensorProxy) or device not in (None, to_torch_device(data.device)):
         raise NotImplementedError("torch.as_tensor of anything but a tensor that is there")
     return data if dtype is None else known_as(torch.Tensor.to)(data, dtype)
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
-    """Thunder has it of numbers alone; of a tensor it is a copy that is cut off from gradients."""
+    """Thunder supports only numbers; for a tensor, return a detached copy."""
     if isinstance(data, TensorProxy):
         return known_as(torch.clone)(_as_tensor(_detached(data), dtype, device))
     return known_as(torch.tensor)(data, dtype=dtype, device=device, **more)
 
 
 def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """Thunder has none; Dynamo hands numbers that are read from tensors on in it."""
+    """Thunder lacks this operator; Dynamo uses it for numbers read from tensors."""
     return known_as(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
 
 
 def power(a: Any, exponent: Any) -> Any:
-    """A power whose exponent wants a gradient, or is zero.
+    """Return a power with an exponent that needs a gradient or is zero.
 
-    Thunder's gradient is not a number where the base is zero, PyTorch's is zero.
+    Thunder's gradient is NaN at base zero; PyTorch's is zero.
     """
     known, where = known_as(torch.pow), known_as(torch.where)
     if not isinstance(a, TensorProxy):
@@ -478,7 +478,7 @@ def power(a: Any, exponent: Any) -> Any:
 def _soft_margin_loss(
     a: TensorProxy, target: TensorProxy, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Any:
-    """Thunder asks PyTorch for a gradient of the labels, which has none."""
+    """Thunder requests a gradient of the labels from PyTorch, which has none."""
     if size_average is not None or reduce is not None:
         raise NotImplementedError("size_average and reduce: use reduction")
     loss = known_as(torch.log1p)(known_as(torch.exp)(-target * a))
@@ -486,7 +486,7 @@ def _soft_margin_loss(
 
 
 def kind_of(function: Any) -> str:
-    """The correction that an operator is lowered for."""
+    """Return the correction that an operator is lowered for."""
     if function in DRAWN:
         return RANDOM
     known = thunder_functions.get(function)
@@ -541,7 +541,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.scaled_dot_product_attention: _attention,
     functional.multi_head_attention_forward: _multi_head_attention,
 }
-"""By the function of PyTorch that a graph calls."""
+"""Replacements by the PyTorch function that a graph calls."""
 
 LOWERED |= {
     function: functools.partial(with_empty, LOWERED.get(function) or known_as(function))

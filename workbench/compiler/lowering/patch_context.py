@@ -1,7 +1,7 @@
-"""Our patches of Thunder, in force while we trace, plan or compile, and taken back after.
+"""Our patches of Thunder: active while we trace, plan or compile, and removed afterwards.
 
-`installed` puts them in force for the thread that enters it. `jit` makes a function by `thunder.jit` that compiles
-inside of it, and of which nothing else changes: what its calls do once they are compiled is Thunder's own code.
+`installed` activates them for the thread that enters it. `jit` is `thunder.jit` with compilation inside `installed`;
+compiled calls run Thunder's own code.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _compilation = ThreadPatches("compilation", _places)
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Inside, this thread traces and compiles by Thunder with our patches."""
+    """Context in which this thread traces and compiles by Thunder with our patches."""
     with _compilation(), install.hastened():
         yield
 
 
 @contextlib.contextmanager
 def compiled_alone() -> Iterator[None]:
-    """Inside, no other thread traces, plans or compiles: they share Dynamo's state, fake tensors and memo tables."""
+    """Context without other threads tracing or compiling: all share Dynamo's state, fake tensors and memo tables."""
     with contextlib.ExitStack() as inside:
         # A thread that plans may wait for this one's turn.
         with turn_given_up():
@@ -46,10 +46,10 @@ def compiled_alone() -> Iterator[None]:
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
-    """``thunder.jit``, of which each compilation is `installed`, and whose gradients have no wrong second derivatives.
+    """Return ``thunder.jit`` of a function, with each compilation `installed` and without wrong second derivatives.
 
-    Thunder compiles at the first call of a kind, in two functions that `thunder.jit` defines anew each time: those of
-    this one are wrapped. It can go once `thunder.jit` has a hook around a compilation.
+    Thunder compiles at the first call of a kind, in two functions that each `thunder.jit` call defines. Wrap these two.
+    This can be deleted once `thunder.jit` has a hook around a compilation.
     """
     jitted = thunder_api.jit(function, **options)
     inner = jitted._lc_cd.get_computation_and_inputs

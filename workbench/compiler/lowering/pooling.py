@@ -1,8 +1,8 @@
 """Pooling of FX graphs, decomposed into Thunder's pools; see `lowering.overrides`.
 
-Thunder refuses `ceil_mode`, and `count_include_pad=False`, also where they say nothing. Its `max_pool1d` multiplies by
-zero what it leaves out, so that padding and infinities come out as no number, and shares a gradient among equal
-elements, which PyTorch gives to the first; in three dimensions its gradient needs a stride that is spelled out.
+Thunder refuses `ceil_mode` and `count_include_pad=False`, even if they have no effect. Its `max_pool1d` multiplies
+excluded elements by zero, so that padding and infinities give NaN. It splits a gradient among equal elements; PyTorch
+gives it to the first. In three dimensions its gradient needs an explicit stride.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _each(given: Any, dims: int) -> tuple[int, ...]:
 
 
 def _beyond(length: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """How far the last window of `ceil_mode` reaches behind the padding; none begins in the padding behind."""
+    """Return how far the last `ceil_mode` window extends past the padding; no window starts in the end padding."""
     reach = dilation * (kernel - 1) + 1
     last = -(-(length + 2 * padding - reach) // stride)
     if last * stride >= length + padding:
@@ -75,7 +75,7 @@ def _averaged(function: Callable[..., Any], dims: int, a: TensorProxy, *args: An
         if override:
             made = made * k
             continue
-        # A window counts its elements, with those of the padding or without.
+        # Count the elements of a window, with or without the padding.
         first, end = (0, length) if inside else (-p, length + p)
         start = known_as(torch.arange)(int(made.shape[at]), device=a.device) * s - p
         count = (start + k).clamp(max=end) - start.clamp(min=first)
@@ -90,4 +90,4 @@ POOLS: dict[Any, Callable[..., Any]] = {
     for known in (getattr(functional, f"{names}{dims}d"),)
     for function in (known, getattr(torch, f"{names}{dims}d", known))
 }
-"""By the function of PyTorch that a graph calls."""
+"""Replacements by the PyTorch function that a graph calls."""

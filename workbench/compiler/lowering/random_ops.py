@@ -1,8 +1,8 @@
 """Random operators of FX graphs that draw once, as PyTorch does; see `lowering.overrides`.
 
-Thunder takes dropouts of channels, alpha dropouts and `gumbel_softmax` from PyTorch as they are, and runs them once
-more for their gradient: that draws other numbers, so that gradients were not of what was computed. Draws into a
-tensor, as `bernoulli_`, by which torchvision and timm leave out whole layers, it does not know.
+Thunder takes channel dropout, alpha dropout and `gumbel_softmax` from PyTorch as they are, and runs them again for
+their gradient. The second run draws other numbers, so that the gradients do not match the outputs. Thunder lacks
+in-place draws such as `bernoulli_`, with which torchvision and timm drop whole layers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.compiler.lowering.decompositions import known_as
 from workbench.compiler.lowering.factories import drawn
 
 _SELU = 1.7580993408473766
-"""What is dropped becomes the negative of this: scale times alpha of SELU."""
+"""Scale times alpha of SELU; dropped elements become its negative."""
 
 
 def _in_place(kind: str, a: TensorProxy, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
@@ -38,16 +38,16 @@ def _bernoulli_in_place(a: TensorProxy, p: Any = 0.5, *, generator: Any = None) 
 
 
 def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None) -> Any:
-    """Thunder has none of a number."""
+    """Thunder lacks it for a number."""
     if generator is not None:
         raise NotImplementedError("bernoulli with a generator")
     return known_as(torch.bernoulli)(a) if p is None else drawn("bernoulli", a, a.shape, p)
 
 
 def _randint_like(a: TensorProxy, *bounds: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
-    """Thunder runs it again for a gradient, which no program asks for.
+    """Thunder reruns it for a gradient that no program needs.
 
-    The bounds are one or two numbers, by place or by the keywords ``low`` and ``high``.
+    The bounds are one or two numbers, by position or by the keywords ``low`` and ``high``.
     """
     low, high = kwargs.pop("low", None), kwargs.pop("high", None)
     bounds = (*(() if low is None else (low,)), *bounds, *(() if high is None else (high,)))
@@ -66,7 +66,7 @@ def _dropped(
     training: bool = True,
     inplace: bool = False,
 ) -> Any:
-    """A dropout of elements, or of channels that have so many dimensions, as PyTorch computes it."""
+    """Apply dropout to elements, or to channels with `dims` dimensions, as PyTorch computes it."""
     if not training or p == 0:
         return a
     single = dims is not None and a.ndim == dims + 1 and dims != 2  # images of three dimensions are a batch
@@ -94,7 +94,7 @@ def _feature_alpha_dropout(a: TensorProxy, p: float = 0.5, training: bool = Fals
 
 
 def _channels_dropped(alpha: bool, a: TensorProxy, p: float, train: bool) -> Any:
-    """PyTorch's operators take channels of any dimensions."""
+    """Drop channels with any number of dimensions, as PyTorch's operators do."""
     return _dropped(max(a.ndim - 2, 0), alpha, a, p, train)
 
 
@@ -111,7 +111,7 @@ def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps
 
 
 def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, Any]:
-    """With what was kept."""
+    """Return the result and the mask of kept elements."""
     if not train and train is not None:
         return a * 1, known_as(torch.ones_like)(a, dtype=torch.bool)
     if p == 1:
@@ -138,4 +138,4 @@ DRAWN: dict[Any, Callable[..., Any]] = {
     torch.native_dropout: _native_dropout,
     functional.gumbel_softmax: _gumbel_softmax,
 }
-"""By the function of PyTorch that a graph calls."""
+"""Replacements by the PyTorch function that a graph calls."""

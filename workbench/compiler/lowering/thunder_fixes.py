@@ -1,6 +1,6 @@
-"""What Thunder fails at for some inputs, corrected while we compile: as it is but for those.
+"""Fixes for Thunder operators that fail on some inputs, active while we compile; other inputs are unaffected.
 
-Each says what unmodified Thunder fails at; it can go once that runs.
+Each names a failure of unmodified Thunder, and can be deleted once Thunder handles it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _pad(a: torch.Tensor, /, padding_value: Any, padding_config: Sequence[tuple[
 
 
 def _zeros(*shape: Any, device: Any = None, dtype: Any = None) -> Any:
-    """Without dimensions, as for the gradient of nothing, Thunder calls ``torch.zeros`` without any shape."""
+    """For zero dimensions, as in the gradient of nothing, Thunder calls ``torch.zeros`` without a shape."""
     return _zeros_transform(*(shape or ((),)), device=device, dtype=dtype)
 
 
@@ -46,14 +46,14 @@ def _as_complex(a: torch.Tensor) -> torch.Tensor:
 
 
 def _view_as_real_grad(a: TensorProxy) -> TensorProxy:
-    """A gradient lies in memory as it may; PyTorch views as complex numbers what lies in pairs."""
+    """A gradient may have any strides; PyTorch's complex view needs adjacent pairs."""
     made: TensorProxy = thunder_functions[torch.view_as_real](a)
     prims.put_grad(a, as_complex(prims.get_grad(made)))
     return made
 
 
 def _mul_grad(a: Any, b: Any, /) -> Any:
-    """Thunder's gradient of complex numbers is that of real ones; PyTorch's has the conjugates of the factors."""
+    """Thunder differentiates complex products as real ones; PyTorch uses the conjugates of the factors."""
     made = thunder_functions[torch.mul](a, b)
     grad = prims.get_grad(made)
     for factor, other in ((a, b), (b, a)):
@@ -69,7 +69,7 @@ def _conjugate(factor: Any) -> Any:
 
 
 def _operator(name: str, meta: Callable[..., Any], fn: Callable[..., Any]) -> Any:
-    """A statement that PyTorch runs, as Thunder's executor of PyTorch has them; that one does not know of it."""
+    """Return a symbol that PyTorch runs, like those of Thunder's PyTorch executor, but not registered there."""
     made = OperatorExecutor(torch_executor.name).register_operator(name, meta=meta, fn=fn)
     return dataclasses.replace(made, executor=torch_executor)
 
@@ -79,7 +79,7 @@ as_complex = _operator("as_complex", thunder_functions[torch.view_as_complex].me
 
 
 def fixed_symbol_named(name: str) -> Any:
-    """One of these statements' symbols by its name, in another process."""
+    """Return one of these symbols by its name, in another process."""
     return {"torch_pad_prim_impl": pad, "as_complex": as_complex}[name]
 
 
@@ -87,13 +87,13 @@ SYMBOLS = (pad, as_complex)
 
 
 class _Implementation(ImplInfo):
-    """How PyTorch executes a statement: as stock in a thread that is outside of patches.
+    """PyTorch's implementation of a statement: the stock one in a thread outside the patches.
 
     Parameters
     ----------
     stock : ImplInfo
     ours : mapping
-        Of what differs inside.
+        Attributes that differ inside the patches.
     patches : ThreadPatches
     """
 
@@ -125,7 +125,7 @@ _stock_mul = _grad_fn_map[prims.PrimIDs.MUL]
 
 register_grad("torch.view_as_real", _view_as_real_grad)
 register_grad(prims.PrimIDs.MUL, _mul)
-# No gradient goes through it, as Thunder knows of `argmax`: without a rule it refuses what is read of it.
+# It has no gradient; Thunder has this rule for `argmax`. Without a rule, Thunder refuses reads of its result.
 register_grad(prims.PrimIDs.ARGMIN, prims.argmin)
 
 PLACES: tuple[PatchTarget, ...] = (

@@ -1,6 +1,6 @@
-"""Functions of PyTorch that look at values before they compute, written without that look, for Dynamo.
+"""PyTorch functions without their data-dependent argument checks, so that Dynamo can trace them.
 
-What they would raise for values that are not legal (a variance below zero, a fraction above one) is not raised.
+They do not raise errors for illegal values (a variance below zero, a fraction above one).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _gaussian_nll_loss(
     var = var * torch.ones_like(input) if isinstance(var, float) else var
     if var.ndim and var.size() != input.size() and input.size()[:-1] == var.size():
         var = var.unsqueeze(-1)
-    # As clamped without being noted: a variance that is too small has a gradient, too.
+    # Clamp outside autograd: a variance that is too small has a gradient, too.
     var = var + (var.clamp(min=eps) - var).detach()
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
@@ -41,7 +41,7 @@ def _quantile(
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
     ordered, last = rows.sort(-1).values, rows.shape[-1] - 1
     ranks = (q.reshape(-1) * last).expand(*rows.shape[:-1], q.numel())
-    # Where there is one that is not a number it is the last, and the result.
+    # A NaN is sorted last and is the result.
     ranks = torch.where(rows.isnan().any(-1, keepdim=True), last, ranks)
     if interpolation in ("lower", "higher", "nearest"):
         ranks = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}[interpolation](ranks)
@@ -69,7 +69,7 @@ def _inlines(written: Callable[..., Any]) -> Callable[[Any, ThreadPatches], Any]
         def handle(of: Any, translator: Any, *args: Any, **kwargs: Any) -> Any:
             if patches.value is not None:
                 return translator.inline_user_function_return(VariableTracker.build(translator, written), args, kwargs)
-            # With none Dynamo goes on as it does where it has no handler.
+            # With None, Dynamo continues as without a handler.
             return None if stock is None else stock(of, translator, *args, **kwargs)
 
         return handle
@@ -84,4 +84,4 @@ traced = ThreadPatches(
         for function, written in _WRITTEN.items()
     ],
 )
-"""Inside, Dynamo traces in this thread what is written here; what a person compiles is not concerned."""
+"""Context in which Dynamo traces these functions in this thread; the user's own compilations do not change."""

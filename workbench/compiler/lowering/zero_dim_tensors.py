@@ -1,7 +1,7 @@
-"""Tensors without dimensions, in programs on a CPU: Thunder takes them for numbers, and their gradients come out wrong.
+"""Zero-dimensional tensors in CPU programs: Thunder treats them as numbers, and their gradients are wrong.
 
-It does not broadcast them, and so hands on a gradient of the shape of what they met: `x / x.sum()` has a wrong
-gradient, and `w / x.sum()` fails. Here they are given one dimension, from which Thunder broadcasts as on a GPU.
+Thunder does not broadcast them, so that their gradient gets the shape of the other operand: `x / x.sum()` has a wrong
+gradient, and `w / x.sum()` fails. Here they get one dimension, from which Thunder broadcasts as on a GPU.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ BROADCAST = frozenset(
 
 
 def spread(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a node, with each that has no dimensions and wants a gradient as one of one dimension.
+    """Return the arguments of a node; add one dimension to each zero-dimensional one that needs a gradient.
 
     Parameters
     ----------
     node : Node
-        With what its arguments give as fake tensors.
+        Node with fake tensors as the values of its arguments.
     args, kwargs
-        Thunder's proxies in the place of tensors.
+        Arguments with Thunder's proxies in place of tensors.
     """
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if name not in BROADCAST:
@@ -67,7 +67,7 @@ def _wants_gradient(given: Any) -> bool:
 def _spread(given: Any, arg: Any, wide: list[TensorProxy]) -> Any:
     if not isinstance(arg, TensorProxy) or arg.ndim or not _wants_gradient(given):
         return arg
-    # Without dimensions it does not count among floating point types, with one it would.
+    # A zero-dimensional tensor does not affect promotion among floating point types; a one-dimensional one would.
     kinds = {x.dtype for x in wide if dtypes.is_inexact_dtype(x.dtype)}
     if len(kinds) == 1 and arg.dtype not in kinds:
         arg = arg.to(next(iter(kinds)))
