@@ -1,7 +1,7 @@
 """The reference memory walk: every statement of the execution traces, run once with fake tensors.
 
-Nothing is computed and nothing is allocated, but views, strides and reference counts are PyTorch's own. The arithmetic
-in `workbench.analysis.memory.liveness` is held to this.
+Nothing is computed or allocated, but views, strides and reference counts are PyTorch's own. The arithmetic in
+`workbench.analysis.memory.liveness` is checked against this walk.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _MOVES_DATA = frozenset(
         _aten.constant_pad_nd,
     )
 )
-"""Operators that compute nothing: they count no floating point operations."""
+"""Operators that do not compute: they count zero floating point operations."""
 
 _REDUCED_WHERE_THEY_LIE = frozenset(
     (_aten.binary_cross_entropy, _aten.smooth_l1_loss, _aten.mse_loss, _aten.soft_margin_loss)
@@ -82,7 +82,7 @@ _REDUCED_WHERE_THEY_LIE = frozenset(
 
 
 def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
-    # The registry knows CUDA's attention kernels only.
+    # The registry has only CUDA's attention kernels.
     if func is _aten._scaled_dot_product_flash_attention_for_cpu:
         return int(sdpa_flop_count(*(t.shape for t in args[:3])))
     if func is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
@@ -91,19 +91,19 @@ def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
 
 
 class Allocations(TorchDispatchMode):
-    """While active, counts the bytes of all storages that come and go.
+    """Dispatch mode that counts the bytes of all storages as they are created and freed.
 
     Attributes
     ----------
     live_bytes : int
         Bytes of the storages that exist now.
     peak_bytes : int
-        The most that existed at once since it was last set.
+        Largest number of live bytes since it was last set.
     flops : int
-        Floating point operations so far. Matmuls, convolutions and attention by PyTorch's formulas, everything else
-        one per element of its largest tensor.
+        Floating point operations so far: PyTorch's formulas for matmuls, convolutions and attention; else one per
+        element of the largest tensor.
     stands_for : str
-        The type of device whose allocator is asked, whatever device tensors are on; empty for their own.
+        Device type whose allocator rounds sizes, for tensors on any device; empty for their own device.
     """
 
     def __init__(self) -> None:
@@ -132,11 +132,11 @@ class Allocations(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operator and count what it makes."""
+        """Run the operator and count its results."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         packet = func._overloadpacket
-        # Where PyTorch's autograd finds a gradient, the kernels are measured.
+        # If PyTorch's autograd computes a gradient, the kernels are measured.
         is_own = packet in _REDUCED_WHERE_THEY_LIE and not torch.is_grad_enabled()
         if is_own and out.dim() == 0 and out.device.type == "cpu":
             single = torch.broadcast_shapes(args[0].shape, args[1].shape)
@@ -155,13 +155,13 @@ class Allocations(TorchDispatchMode):
 
 @contextlib.contextmanager
 def fake_execution(mode: FakeTensorMode) -> Iterator[None]:
-    """Run what follows with fake tensors, whatever modes the caller is in."""
+    """Context with fake tensors only, whatever modes the caller has active."""
     with _disable_current_modes(), torch.no_grad(), mode:
         yield
 
 
 def source(bsym: Any) -> tuple[str, dict[str, Any]]:
-    """Python source of one statement as Thunder would execute it, and the names it needs besides its inputs."""
+    """Return the Python source that Thunder would execute for one statement, and its names besides the inputs."""
     # Printing registers objects on the statement, under names that are unique only within one trace: print a copy.
     copy = bsym.from_bsym(_import_ctx={}, _object_ctx={})
     with tracectx(TraceCtx(None)):
@@ -171,17 +171,17 @@ def source(bsym: Any) -> tuple[str, dict[str, Any]]:
 
 
 def claim(bsym: Any) -> list[Any] | None:
-    """The statements that the torch executor would run for an unclaimed symbol; None if it has none."""
+    """Return the statements that the torch executor would run for an unclaimed symbol; None if it cannot run it."""
     try:
         claimed = torch_executor.can_execute(bsym)
     except AssertionError:
-        # `uniform_philox`'s checker takes its offset, a number that is not known yet, modulo 4.
+        # `uniform_philox`'s checker takes its offset, which is not known yet, modulo 4.
         claimed = False
     if not claimed:
         return None
     trace = TraceCtx(None)
     trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
-    # Values in between get names that nothing around them has: `t1` may be another one there.
+    # Give intermediate values unique names: `t1` may already name another value.
     trace._gen_name = lambda number: f"_claimed_{number}"
     with default_dtype_device.default_settings(), tracectx(trace):
         symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
@@ -195,7 +195,7 @@ def claim(bsym: Any) -> list[Any] | None:
 
 
 def runs_whole(bsym: Any) -> bool:
-    """Whether a statement that writes in place computes and writes as one function of PyTorch: a batch norm, say."""
+    """Return whether one PyTorch function computes and writes for an in-place statement, such as a batch norm."""
 
     def find() -> bool:
         claimed = None if is_copy(bsym) or not inside_of(bsym)[0] else claim(bsym)
@@ -205,17 +205,17 @@ def runs_whole(bsym: Any) -> bool:
 
 
 def runs_as_pytorch(fusion: Any) -> bool:
-    """Whether a fusion's outputs share storages as eager PyTorch's would.
+    """Return whether a fusion's outputs share storages as in eager PyTorch.
 
-    Inductor's do: AOTAutograd gives outputs that are views of inputs back as views, inputs as themselves, and views of
-    one buffer as views of it. Of nvFuser's see `workbench.compiler.memory.nvfuser_aliasing`.
+    Inductor's do: AOTAutograd returns views of inputs as views, inputs as themselves, and views of one buffer as views
+    of it. For nvFuser, see `workbench.compiler.memory.nvfuser_aliasing`.
     """
     executor = fusion.sym.executor
     return executor is not None and "torchcompile" in str(executor.name).lower()
 
 
 def forwarded(fusion: Any) -> dict[str, str]:
-    """Names inside a fusion that are one of its inputs: identities, and destinations of copies in place."""
+    """Map names inside a fusion to the input that they are: identities, and destinations of in-place copies."""
     inputs = {proxy.name: proxy.name for proxy in fusion.flat_proxy_args}
     for bsym in fusion.subsymbols:
         if bsym.sym.id == prims.PrimIDs.SHALLOW_COPY:
@@ -230,7 +230,7 @@ def forwarded(fusion: Any) -> dict[str, str]:
 
 
 def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
-    """An uninitialised tensor as a proxy describes it, contiguous unless `strides` (elements) are given."""
+    """Return an uninitialized tensor for a proxy, contiguous unless `strides` (elements) are given."""
     shape, dtype, device = tuple(proxy.shape), to_torch_dtype(proxy.dtype), to_torch_device(proxy.device)
     if strides is None:
         return torch.empty(shape, dtype=dtype, device=device)
@@ -238,7 +238,7 @@ def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
 
 
 def fakes(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """What `empty` gives inside that mode for each proxy, without asking PyTorch's dispatcher."""
+    """Return the tensors that `empty` gives inside a mode for each proxy, without PyTorch's dispatcher."""
     with _disable_current_modes():
         return [
             FakeTensor(
@@ -252,22 +252,22 @@ def fakes(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequen
 
 @dataclasses.dataclass(frozen=True)
 class ExecutedMemory:
-    """Memory over a step as executed with fake tensors.
+    """Memory over a step, executed with fake tensors.
 
     Attributes
     ----------
     live_bytes : tuple of int
         Bytes alive right after each bound symbol of the forward trace and then of the backward trace.
     statement_peak_bytes : tuple of int
-        The most bytes alive at once while it ran.
+        Largest number of bytes alive at once during each of these symbols.
     after_bytes : int
-        The most bytes alive at once after the last one, while autograd gives the gradients to leaves.
+        Largest number of bytes alive at once after the last symbol, while autograd accumulates gradients in leaves.
     peak_bytes : int
-        The most of all.
+        Largest of all these.
     baseline_bytes : int
         Arguments: parameters, buffers and inputs.
     misdeclared : tuple of str
-        Values whose shape or data type is not what Thunder's trace says. Figures that rest on the trace are off there.
+        Values that differ in shape or data type from Thunder's trace. Figures from the trace are wrong for them.
     """
 
     live_bytes: tuple[int, ...]
@@ -287,17 +287,17 @@ def step(
 ) -> ExecutedMemory:
     """Execute the traces of a step with fake tensors, statement by statement.
 
-    The caller holds arguments, outputs and gradients, as autograd and a training loop do. What is saved for the
-    backward is held by lists that the backward trace empties; so are the cotangents, which are taken as contiguous.
+    The caller holds arguments, outputs and gradients, as autograd and a training loop do. Lists that the backward trace
+    empties hold the saved values and the cotangents. Cotangents are assumed contiguous.
 
     Parameters
     ----------
     forward, backward : TraceCtx
-        Execution traces, deletions included, as Thunder compiles them.
+        Execution traces with deletions, as Thunder compiles them.
     arguments : mapping of str to Tensor, optional
         As for `workbench.compiler.memory.op_effects.facts`.
     beside : collection of str
-        Arguments that the program gives back as they came, beside what the forward returns.
+        Arguments that the program returns unchanged, in addition to the results of the forward.
 
     Returns
     -------
@@ -313,11 +313,11 @@ def step(
         if backward is not None:
             outcome, (saved, others) = returned
             del returned
-            # The caller holds the outputs; the lists below are the only holders of what is saved.
+            # The caller holds the outputs; only the lists below hold the saved values.
             walk.held.append(outcome)
             lists: dict[str, list[Any]] = {"saved_for_backward": [list(saved), list(others)]}
             del saved, others
-            # Autograd makes zeros for outputs without a gradient, also where the backward ignores them.
+            # Autograd makes zeros for outputs without a gradient, even if the backward ignores them.
             lists["cotangents"] = [
                 torch.empty(output.shape, dtype=output.dtype, device=output.device)
                 if isinstance(output, torch.Tensor)
@@ -343,7 +343,7 @@ def step(
 
 
 class _StatementExecutor:
-    """Executes statements one by one in a namespace like that of the function they are printed as."""
+    """Executor of single statements, in a namespace like that of their printed function."""
 
     def __init__(self, allocations: Allocations, mode: FakeTensorMode) -> None:
         self.allocations = allocations
@@ -356,7 +356,7 @@ class _StatementExecutor:
         self.stored: dict[str, list[StorageLayout]] = {}
 
     def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
-        """Make the trace's arguments; those of one storage share one."""
+        """Make the trace's arguments; arguments with a common storage share one."""
         storages: dict[int, torch.Tensor] = {}
         for bsym in trace.bound_symbols:
             if bsym.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL:
@@ -401,8 +401,8 @@ class _StatementExecutor:
         text, context = source(bsym)
         name = str(bsym.sym.name)
         if name.startswith(OFFLOAD):
-            # What it makes is on the host, and is not counted where a CPU stands in for the device. Its header cannot
-            # be read from a fake tensor: what it would say is kept here.
+            # The result is on the host, and is not counted if a CPU stands in for the device. A fake tensor has no
+            # readable header: keep the layouts here.
             self.stored[bsym.output.name] = layouts([self.names[p.name] for p in bsym.flat_proxy_args])
             with fake_execution(self.mode):
                 self.names[bsym.output.name] = empty(bsym.output)
@@ -417,7 +417,7 @@ class _StatementExecutor:
             self._call(bsym, text, context)
 
     def _call(self, bsym: Any, text: str, context: dict[str, Any]) -> None:
-        """Run a statement; where its kernel may hold more inside than fake tensors show, the kernel is measured."""
+        """Run a statement; measure its kernel if it may allocate more inside than fake tensors show."""
         allocations = self.allocations
         given = {proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args}
         before_bytes, before_flops = allocations.live_bytes, allocations.flops
@@ -431,7 +431,7 @@ class _StatementExecutor:
             allocations.peak_bytes = max(allocations.peak_bytes, before_bytes + (inside_bytes or 0))
 
     def _fusion(self, bsym: Any) -> None:
-        # What a fused kernel needs inside is not known; its outputs are.
+        # The workspace of a fused kernel is unknown; its outputs are known.
         if runs_as_pytorch(bsym):
             inner = _StatementExecutor(self.allocations, self.mode)
             inner.names.update((proxy.name, self.names[proxy.name]) for proxy in bsym.flat_proxy_args)
@@ -444,7 +444,7 @@ class _StatementExecutor:
         self.allocations.peak_bytes = self.allocations.live_bytes
 
     def _as_nvfuser(self, bsym: Any) -> None:
-        """Give the outputs of a fusion memory, or places in that of others."""
+        """Give the outputs of a fusion their own memory, or views of other memory."""
         inputs = {
             proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)
         }
@@ -463,7 +463,7 @@ class _StatementExecutor:
 
 
 def _past(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
-    """Gradients of arguments that are given back as they came, by `id`: they wait there for those of the backward."""
+    """Return gradients of arguments returned unchanged, by `id`; the backward's gradients are added to them."""
     given = {id(output) for output in outcome["flat_output"] if isinstance(output, torch.Tensor)}
     if given <= set(map(id, outcome["flat_args"])):
         return {}
@@ -476,7 +476,7 @@ def _past(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> 
 
 
 class _HandOver(torch.autograd.Function):
-    """Gives autograd gradients that are there already; the list that holds them is emptied."""
+    """Function that passes existing gradients to autograd and empties the list that holds them."""
 
     @staticmethod
     def forward(ctx: Any, gradients: list[torch.Tensor], *leaves: torch.Tensor) -> torch.Tensor:
@@ -491,7 +491,7 @@ class _HandOver(torch.autograd.Function):
 
 
 class _CopyCounter(TorchDispatchMode):
-    """While active, counts what copies hold inside themselves."""
+    """Dispatch mode that counts the workspace of copies."""
 
     def __init__(self, allocations: Allocations, on_cpu: bool) -> None:
         super().__init__()
@@ -510,7 +510,7 @@ class _CopyCounter(TorchDispatchMode):
 
 
 class _Accumulation:
-    """What autograd does with the gradients of a step: autograd itself does it, with fake tensors."""
+    """Gradient accumulation of a step, run by autograd itself with fake tensors."""
 
     def __init__(
         self,
@@ -538,7 +538,7 @@ class _Accumulation:
             self.leaves.append(_as_on_cpu(argument.detach()).requires_grad_())
 
     def run(self, allocations: Allocations) -> None:
-        """Give the gradients to the leaves."""
+        """Accumulate the gradients in the leaves."""
         if self.leaves:
             hand_over: Any = _HandOver.apply  # without types in torch
             allocations.stands_for = self.device_type
@@ -548,13 +548,13 @@ class _Accumulation:
 
 
 def _as_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, said to lie on the CPU from now on: autograd has no thread for a GPU that is not there."""
+    """Mark a fake tensor as on the CPU and return it: autograd has no thread for a missing GPU."""
     tensor.fake_device = torch.device("cpu")  # type: ignore[attr-defined]
     return tensor
 
 
 def _like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
-    """A fake tensor like `tensor`, on a fake storage of the same size that stands for its storage."""
+    """Return a fake tensor like `tensor`, on a fake storage of the same size that represents its storage."""
     storage = tensor.untyped_storage()
     if storage._cdata not in storages:
         storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=tensor.device)

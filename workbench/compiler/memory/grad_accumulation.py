@@ -1,7 +1,7 @@
-"""What autograd does with the gradients that a backward returns: which it takes as they are, and which it copies.
+"""Gradient accumulation in autograd: the returned gradients that it keeps, and those that it copies.
 
-PyTorch's rules, from ``torch/csrc/autograd/functions/accumulate_grad.h`` (the gradient layout contract): a leaf without
-a gradient takes a tensor that nobody else holds and that lies in memory as the leaf does, and a copy of any other.
+PyTorch's rules are in ``torch/csrc/autograd/functions/accumulate_grad.h`` (the gradient layout contract). A leaf
+without a gradient keeps a tensor with the leaf's layout and no other holder, and copies any other tensor.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Accumulated:
-    """A gradient that a leaf is given.
+    """A gradient that a leaf receives.
 
     Attributes
     ----------
     gradient : TensorProxy
     copied_bytes : int
-        Bytes of the copy, or of the sum, that autograd makes of it; 0 where it takes the tensor itself.
+        Bytes of the copy or the sum that autograd makes; 0 if it keeps the tensor itself.
     copying_bytes : int
-        The most that it allocates meanwhile, the copy included.
+        Largest allocation meanwhile, the copy included.
     """
 
     gradient: Any
@@ -47,21 +47,21 @@ def accumulated(
     tensors: Mapping[str, torch.Tensor],
     past: Collection[str] = (),
 ) -> list[Accumulated]:
-    """Gradients that go into leaves, in the order in which autograd gives them.
+    """Return the gradients that go into leaves, in the order of autograd.
 
     Parameters
     ----------
     gradients : sequence
-        What the backward returns, one per argument; what is no tensor is no gradient.
+        Results of the backward, one per argument; skip values that are not tensors.
     arguments : sequence of Proxy
-        What the gradients are for.
+        Arguments that the gradients belong to.
     found : TraceFacts
-        Facts of all that has run.
+        Facts of all statements that have run.
     tensors : mapping of str to Tensor
-        Tensors behind the arguments, as far as they are known. Those not known are taken for leaves. What goes on into
-        another backward is not autograd's to copy.
+        Known tensors behind the arguments. Arguments without one are assumed to be leaves. Autograd does not copy a
+        gradient that continues into another backward.
     past : collection of str
-        Arguments that a gradient waits at, to which the backward's is added in place.
+        Arguments that already have a gradient, to which autograd adds the backward's in place.
     """
     leaves = [
         (gradient, argument)
@@ -79,8 +79,8 @@ def accumulated(
         device_type = to_torch_device(gradient.device).type
         strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
         if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
-            # Thunder leaves a gradient as wide as what its leaf was broadcast to, and may not say so; the engine
-            # adds it up into a tensor of its own (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
+            # Thunder leaves a gradient in the shape that its leaf was broadcast to, and its trace may not show it.
+            # The engine sums it into a new tensor (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
             summed_bytes = allocated_bytes(
                 math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize, device_type
             )
@@ -108,7 +108,7 @@ class _PendingGradients:
         self._views = Counter(found.storage_of[g.name] for g in gradients if g.name in found.views)
 
     def without(self, gradient: Any) -> bool:
-        """Take out the next; whether one of the others is the same tensor, or a view that refers to it."""
+        """Remove the next gradient; return whether another one is the same tensor, or a view that refers to it."""
         found, name = self._found, gradient.name
         self._tensors[found.tensor_of[name]] -= 1
         if name in found.views:
@@ -119,18 +119,18 @@ class _PendingGradients:
 
 
 def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf: Sequence[int]) -> bool:
-    """Whether a gradient lies in memory as its leaf does or, where the leaf has gaps or overlaps, row by row.
+    """Return whether a gradient has its leaf's layout or, if the leaf has gaps or overlaps, is row-major.
 
     Parameters
     ----------
     strides, of_leaf : sequence of int
-        Of the gradient and of the leaf, in elements.
+        Strides of the gradient and of the leaf, in elements.
     shape : sequence of int
-        Of both.
+        Shape of both.
     """
     if not _is_dense(of_leaf, shape):
         return math.prod(shape) == 0 or _matches(strides, _row_by_row(shape), shape)
-    # PyTorch takes a stride of zero for a sign of a view, also along a dimension of one element.
+    # PyTorch treats a stride of zero as a sign of a view, even along a dimension of one element.
     return _matches(strides, of_leaf, shape) and all(
         stride != 0 for stride, length in zip(strides, shape, strict=True) if length == 1
     )
@@ -145,7 +145,7 @@ def _row_by_row(shape: Sequence[int]) -> list[int]:
 
 
 def _is_dense(strides: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether elements lie one after another in some order of dimensions, with no gap and no overlap."""
+    """Return whether a tensor is dense for some order of its dimensions: without gaps and overlaps."""
     expected = 1
     for stride, length in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
         if stride != expected:
@@ -155,10 +155,10 @@ def _is_dense(strides: Sequence[int], shape: Sequence[int]) -> bool:
 
 
 def accumulation_order(count: int) -> list[int]:
-    """The order in which the autograd engine takes so many leaves off its queue, by their positions.
+    """Return the positions of `count` leaves in the order in which the autograd engine removes them from its queue.
 
-    They are of one rank, and the engine's queue is a binary heap (``std::priority_queue``), which hands out equals in
-    an order of its own: the hole at the root moves down by right children, then what was last fills it.
+    They have equal priority. The engine's queue is a binary heap (``std::priority_queue``), which orders equal elements
+    in its own way: the hole at the root moves down by right children, then the last element fills it.
     """
     heap, order = list(range(count)), []
     while heap:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 IGNORED = "_ignored"
-"""What the names of zeros end with that autograd makes for outputs whose gradient is not asked for."""
+"""Suffix in the names of zeros that autograd makes for outputs without a used gradient."""
 
 _KINDS = {
     "copy_": Kind.COPY,
@@ -79,7 +79,7 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def display_name(bsym: BoundSymbol) -> str:
-    """The symbol as it is printed, without its arguments."""
+    """Return the printed form of a symbol, without its arguments."""
     module = bsym.sym._module.__name__ if bsym.sym._module is not None else ""
     return f"{module.rsplit('.', 1)[-1]}.{bsym.sym.name}" if module.startswith("torch") else str(bsym.sym.name)
 
@@ -88,7 +88,7 @@ _CLONE = int(StatementFlag.CLONE)
 
 
 class _StatementSummary(NamedTuple):
-    """What is told of a statement whatever its values are called, and whatever it is tagged with."""
+    """Data of a statement that depends neither on the names of its values nor on its tags."""
 
     name: str
     executor: str
@@ -98,7 +98,7 @@ class _StatementSummary(NamedTuple):
 
 
 class _StatementRow(NamedTuple):
-    """What is told of a statement whatever stands around it, and whatever it is tagged with."""
+    """Data of a statement that depends neither on other statements nor on its tags."""
 
     name: str
     executor: str
@@ -106,9 +106,9 @@ class _StatementRow(NamedTuple):
     flags: int
     group: Any
     read: tuple[str, ...]
-    """Names of what it is given, each once."""
+    """Names of its inputs, each once."""
     made: tuple[str, ...]
-    """Names of what it gives and is not given, each once."""
+    """Names of its outputs that are not inputs, each once."""
 
 
 def _row_of(bsym: BoundSymbol) -> _StatementRow:
@@ -116,7 +116,7 @@ def _row_of(bsym: BoundSymbol) -> _StatementRow:
     found: _StatementRow | None = known.get(_StatementRow)
     if found is None:
         told: _StatementSummary = structure_of(bsym).once("told", lambda: _tell(bsym))
-        # A fusion's number is part of no structure.
+        # The number of a fusion does not belong to its structure.
         name = display_name(bsym) if bsym.sym.is_fusion else told.name
         read, made, flags = _once(read_names(bsym)), _once(made_names(bsym)), told.flags
         for each in made:
@@ -151,7 +151,7 @@ _FLAG_OF_TAG = {
 
 
 def _flags(bsym: BoundSymbol) -> int:
-    """By the operation, and by what it is made of."""
+    """Return the flags of a statement from its operation and its subsymbols."""
     flags = int(StatementFlag.INPLACE) if _writes(bsym) else 0
     for tag, flag in _FLAG_OF_TAG.items():
         if tag in (bsym.sym.tags or ()) or any(contains(sub, tag) for sub in bsym.subsymbols):
@@ -160,7 +160,7 @@ def _flags(bsym: BoundSymbol) -> int:
 
 
 def _tagged(bsym: BoundSymbol) -> tuple[int, int]:
-    """The origin of a statement and its flags, as far as its own tags tell them."""
+    """Return the origin and the flags of a statement from its own tags."""
     origin, flags = -1, 0
     for tag in bsym.tags:
         if type(tag) is OriginTag:
@@ -184,7 +184,7 @@ _NO_ROWS: dict[str, tuple[Any, ...]] = dict.fromkeys(_COLUMNS, ())
 
 
 class _Builder:
-    """Collects rows, statement by statement."""
+    """Builder that collects table rows, statement by statement."""
 
     def __init__(self, random: frozenset[str]) -> None:
         self.random = random
@@ -193,16 +193,16 @@ class _Builder:
         self.flags: list[int] = []
         self.producer: list[int] = []
         self.handed: set[int] = set()
-        """Values that a statement gives, and not only a member of one: another fusion may make them for itself."""
+        """Outputs of statements, not only of their members: another fusion may compute such a value for itself."""
         self.rows: list[tuple[Any, ...]] = []
-        """Per statement what `_COLUMNS` names: one list, since each plan enters every statement."""
+        """The `_COLUMNS` of each statement, in one list, because each plan enters every statement."""
         self.origins: list[int] = []
         self.frees: dict[int, list[int]] = {}
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
         self.last_top = -1
 
     def value(self, proxy: Any, flags: int = 0) -> int:
-        """Index of a value, entered when first seen."""
+        """Return the index of a value; enter it when first seen."""
         found = self.index.get(proxy.name)
         if found is None:
             found = self.index[proxy.name] = len(self.proxies)
@@ -218,7 +218,7 @@ class _Builder:
         return found
 
     def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> int:
-        """Enter a statement, of which facts are known, and its members; return its kind."""
+        """Enter a statement with known facts, and its members; return its kind."""
         row = self._row(bsym, side, -1, found.transient_bytes[at], found.flops[at], found.computes[at])
         self.last_top = row
         if bsym.sym.is_fusion:
@@ -259,23 +259,23 @@ class _Builder:
         return row
 
     def _group(self, group: torch.distributed.ProcessGroup) -> int:
-        """Index of the process group of a collective, entered when first seen."""
+        """Return the index of the process group of a collective; enter it when first seen."""
         self.group_ranks.setdefault(group, group.size())
         return list(self.group_ranks).index(group)
 
     def free(self, names: Iterable[str]) -> None:
-        """Values dropped after the last statement; those dropped before any ran are dropped with the first."""
+        """Free values after the last statement; values freed before the first one are freed with it."""
         row = max(self.last_top, 0)
         if self.rows:
             self.frees.setdefault(row, []).extend(self.index[name] for name in names if name in self.index)
 
     def values(self, tree: Any) -> tuple[int, ...]:
-        """Indices of the leaves of what is handed on or returned; -1 for one that is no value."""
+        """Return the indices of the leaves of a result or of passed values; -1 for a leaf that is not a value."""
         leaves = (leaf.name if isinstance(leaf, Proxy) else "" for leaf in tree_flatten(tree)[0])
         return tuple(self.index.get(name, -1) for name in leaves)
 
     def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: StepBoundary) -> Graph:
-        """The tables."""
+        """Build the tables."""
         storage = [storages.storage_of.get(proxy.name, -1) for proxy in self.proxies]
         used = sorted({s for s in storage if s >= 0})
         renumbered = {s: i for i, s in enumerate(used)}
@@ -328,7 +328,7 @@ class _Builder:
 def _views(
     flags: Sequence[int], inputs: Sequence[list[int]], outputs: Sequence[list[int]], storage: Sequence[int]
 ) -> list[bool]:
-    """Per statement whether all that it makes lives where what it reads does, and nothing is written."""
+    """Return for each statement whether all its outputs share the storages of its inputs, without a write."""
     found = []
     for flag, taken, made in zip(flags, inputs, outputs, strict=True):
         kept = [storage[v] for v in made if storage[v] >= 0]
@@ -338,14 +338,14 @@ def _views(
 
 
 def _traits(proxy: Any) -> Traits:
-    """What a graph tells of a value; of what is waited for only its shape."""
+    """Return the traits of a value for the graph; for a future, only its shape."""
     if isinstance(proxy, TensorProxy):
         return traits_of(proxy)
     return Traits(shape_of(proxy), 0, "", "")
 
 
 def _own_bytes(proxy: Any) -> int:
-    # What is waited for is counted as what its wait gives.
+    # The bytes of a future are counted at the result of its wait.
     return bytes_of(proxy) if isinstance(proxy, TensorProxy) else 0
 
 
@@ -373,7 +373,7 @@ def read_joint(
     unread: Mapping[str, torch.Tensor] = MappingProxyType({}),
     beside: frozenset[str] = frozenset(),
 ) -> Graph:
-    """Tables of a claimed joint trace; sides are Thunder's tags, and nothing is freed.
+    """Return the tables of a claimed joint trace; sides are Thunder's tags, and nothing is freed.
 
     Parameters
     ----------
@@ -382,7 +382,7 @@ def read_joint(
     random : frozenset of str
         Names of values that random ops make.
     cache, arguments
-        As for `workbench.compiler.memory.op_effects.facts`.
+        See `workbench.compiler.memory.op_effects.facts`.
     unread, beside
         See `LeverContext`.
     """
@@ -406,7 +406,7 @@ def read_joint(
             ignored = []
             for output in (o for o in returned["fw_flat_out"] if isinstance(o, TensorProxy)):
                 given[output.name] += 1
-                # Of an output that is given twice, the split takes the first for the gradient that is asked for.
+                # If an output is returned twice, the split uses the first for the requested gradient.
                 if given[output.name] > asked_for[output.name]:
                     ignored.append(output)
             _enter_ignored(builder, found, ignored)
@@ -414,7 +414,7 @@ def read_joint(
         _mark(builder, returned["fw_flat_out"] if has_backward else returned["output"], ValueFlag.OUTPUT)
         if has_backward:
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
-        # What was changed in place is handed back as an argument.
+        # An argument changed in place is returned as an argument.
         _mark(builder, returned.get("flat_args", ()), ValueFlag.ARGUMENT)
         ends = StepBoundary(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
         if has_backward:
@@ -425,10 +425,10 @@ def read_joint(
 
 
 def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any]) -> None:
-    """Enter the zeros that autograd makes for outputs whose gradient the backward does not ask for.
+    """Enter the zeros that autograd makes for outputs without a used gradient in the backward.
 
-    The backward gives them all one name, which holds the last of them to its end. The others are gone before its first
-    statement and are left out.
+    The backward gives all of them one name, which holds the last of them to its end. The others are freed before its
+    first statement and are not entered.
     """
     for output in outputs[-1:]:
         with tracectx(TraceCtx(None)):
@@ -446,11 +446,11 @@ def _enter_past(
     arguments: Sequence[Any],
     beside: Collection[str],
 ) -> frozenset[str]:
-    """Enter gradients that go past the backward, and give the names of the arguments that they are for.
+    """Enter gradients that bypass the backward, and return the names of their arguments.
 
-    An output that is an argument, as it came, has none of the backward's: what is given for it goes to the argument
-    itself, where it waits for that of the backward, which is given zeros in its place. So it is with what is given back
-    `beside` the trace. Where there is no other output the backward is not run, and none is entered.
+    The gradient of an output that is an unchanged argument goes to the argument itself, where the backward's gradient
+    is added to it later; the backward receives zeros instead. The same holds for arguments returned `beside` the trace.
+    Without other outputs, the backward does not run; then do not enter gradients.
     """
     given = {found.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
     tensors = [each for each in arguments if isinstance(each, TensorProxy)]
@@ -482,7 +482,7 @@ def read_execution(
     backward: TraceCtx | None,
     stage: LeverContext,
 ) -> Graph:
-    """Tables of the traces that run, forward then backward, with what each statement frees."""
+    """Return the tables of the execution traces, forward then backward, with the values that each statement frees."""
     first = facts(forward, cache=stage.cache, arguments=stage.arguments)
     builder = _Builder(stage.random)
     for proxy in _arguments(forward):
@@ -529,7 +529,7 @@ def read_execution(
 
 
 def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
-    """The graph, and an argument in a storage of its own for each tensor that no statement reads."""
+    """Add an argument with its own storage to the graph for each tensor that no statement reads."""
     if not unread:
         return graph
     values, storages, tensors = graph.values, graph.storages, list(unread.values())
@@ -554,7 +554,7 @@ def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
 
 
 def _accumulated(builder: _Builder, known: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
-    """The columns of `StepBoundary` about gradients that autograd accumulates."""
+    """Return the columns of `StepBoundary` for gradients that autograd accumulates."""
     return {
         "accumulated": builder.values([one.gradient for one in known]),
         "copied_bytes": tuple(one.copied_bytes for one in known),
@@ -563,7 +563,7 @@ def _accumulated(builder: _Builder, known: Sequence[Accumulated]) -> dict[str, t
 
 
 def _received(backward: TraceCtx) -> list[list[Any]]:
-    """What the backward takes out of the lists that the forward hands over, in order."""
+    """Return the values that the backward unpacks from the forward's lists, in order."""
     unpacked = {
         bsym.args[0].name: bsym.output
         for bsym in backward.bound_symbols

@@ -1,4 +1,4 @@
-"""What a kernel allocates inside itself, where fake tensors cannot see it: measured by running it once."""
+"""Workspace that a kernel allocates inside itself, invisible to fake tensors: measured by one run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 from workbench.interop.torch_private import _disable_current_modes
 
 MOST_BYTES = 1 << 30
-"""Inputs larger than this are not made only to measure a kernel."""
+"""Limit of the input bytes for measuring a kernel."""
 MOST_FLOPS = 4_000_000_000
-"""Nor is a kernel run that takes more than about a second."""
+"""Limit of the operations for measuring a kernel: about one second."""
 
 _ALWAYS = (
     *("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk"),
@@ -33,25 +33,25 @@ _CONVERSIONS = ("to", "convert_element_type")
 _SINGLE = torch.float32.itemsize
 
 WRITES = "copy_"
-"""How symbols begin whose kernels may hold work space though nothing they make is new."""
+"""Prefix of symbols that may allocate workspace in their kernels although their results are not new."""
 
 
 def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> bool:
-    """Whether a symbol's CPU kernel may allocate work space that fake tensors do not show, and is worth a run.
+    """Return whether a symbol's CPU kernel may allocate workspace that fake tensors do not show, and should be run.
 
-    Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients that PyTorch's own
-    autograd finds (``vjp``), are several steps in one. Matrix products pack an operand that BLAS cannot read as it
-    lies: no unit stride in a matrix, or one row for many; and oneDNN, which multiplies in half precision, packs
-    any. Kernels that work along a dimension make operands contiguous that are not. A copy that transposes a matrix
-    does so block by block. Kernels of single elements take any strides, but convert operands whose data types
-    differ; sums convert what is no floating-point number; and what adds up in half precision may do so in single.
+    Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients by PyTorch's autograd
+    (``vjp``), combine several steps. Matrix products pack an operand that BLAS cannot read directly: a matrix without
+    a unit stride, or one row expanded to many. oneDNN, which multiplies in half precision, packs any operand. Kernels
+    along a dimension make their operands contiguous. A copy that transposes a matrix works block by block. Elementwise
+    kernels accept any strides, but convert operands of different data types. Sums convert values that are not floating
+    point, and half-precision sums may use single precision.
 
     Parameters
     ----------
     name : str
-        The symbol's.
+        Name of the symbol.
     tensors : sequence of Tensor
-        Its inputs, fake ones.
+        Its inputs, as fake tensors.
     flops : int
         Floating point operations of the statement.
     """
@@ -70,13 +70,13 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
         return True
     if name in _CONVERSIONS:
         return False
-    # Conditions are read as they are.
+    # Conditions are not converted.
     dtypes = {t.dtype for t in tensors if t.dim() and not (name == "where" and t.dtype == torch.bool)}
     return len(dtypes) > 1 or any(not dtype.is_floating_point for dtype in dtypes)
 
 
 def _blas_reads(tensor: torch.Tensor) -> bool:
-    """Whether the last two dimensions lie as BLAS takes them, plain or transposed, and the others one after another."""
+    """Return whether BLAS can read the last two dimensions, plain or transposed, and no dimension is expanded."""
     (rows, columns), (down, across) = tensor.shape[-2:], tensor.stride()[-2:]
     plain = (across == 1 or columns == 1) and (down >= columns or rows == 1)
     transposed = (down == 1 or rows == 1) and (across >= rows or columns == 1)
@@ -84,21 +84,21 @@ def _blas_reads(tensor: torch.Tensor) -> bool:
 
 
 def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> int | None:
-    """The most bytes that a statement holds at once on a CPU beyond its inputs.
+    """Return the largest number of bytes that a statement holds at once on a CPU beyond its inputs.
 
     Parameters
     ----------
     text : str
         Python source of the statement.
     namespace : mapping
-        What it needs beside the tensors.
+        Names that it needs besides the tensors.
     tensors : mapping of str to Tensor
         Its inputs, as fake tensors: shape, stride, data type.
 
     Returns
     -------
     int or None
-        None where the inputs are not on a CPU, or larger than `MOST_BYTES`, or the kernel refuses made-up ones.
+        None if the inputs are not on a CPU, or exceed `MOST_BYTES`, or the kernel refuses artificial inputs.
     """
     nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors.values())
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()):
@@ -111,16 +111,16 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
 def copy_inside_bytes(
     shape: tuple[int, ...], strides: tuple[int, ...], into: tuple[int, ...], dtype: torch.dtype
 ) -> int:
-    """The most bytes that a copy on a CPU holds at once beside the two tensors.
+    """Return the largest number of bytes that a copy on a CPU holds at once besides the two tensors.
 
     Parameters
     ----------
     shape : tuple of int
-        Of both.
+        Shape of both.
     strides, into : tuple of int
-        Of what is copied, and of what it is copied into, in elements.
+        Strides of source and destination, in elements.
     dtype : torch.dtype
-        Of both.
+        Data type of both.
     """
     if math.prod(shape) * dtype.itemsize > MOST_BYTES or not _transposes(shape, strides):
         return 0
@@ -132,14 +132,14 @@ def _measured(
     namespace: Mapping[str, Any],
     tensors: Mapping[str, tuple[Sequence[int], Sequence[int], torch.dtype]],
 ) -> int | None:
-    # The program draws its numbers as if nothing had been tried.
+    # The run must not change the random numbers of the program.
     with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
         try:
             real = {
                 name: torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype).zero_()
                 for name, (shape, strides, dtype) in tensors.items()
             }
-            # The first run may pack weights once and for all.
+            # The first run may pack weights permanently.
             for _ in range(2):
                 scope = {**namespace, **real}
                 with _profiled() as measured:
@@ -164,9 +164,9 @@ _used = False
 
 @contextlib.contextmanager
 def _profiled() -> Iterator[Any]:
-    """PyTorch's profiler, quiet at its first use: where there is no driver it says so under the user's cell.
+    """Run PyTorch's profiler, silent at its first use: without a driver it prints a message under the user's cell.
 
-    It reads how much to say from the environment, which is as before once it has begun.
+    It reads its log level from the environment, which is restored once it has begun.
     """
     global _used
     making = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
@@ -185,7 +185,7 @@ def _profiled() -> Iterator[Any]:
 
 
 def _transposes(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether a tensor is a matrix that lies column by column."""
+    """Return whether a tensor is a column-major matrix."""
     return len(shape) == 2 and strides[0] == 1 and strides[1] != 1
 
 

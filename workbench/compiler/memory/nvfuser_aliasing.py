@@ -1,7 +1,7 @@
-"""In whose memory the outputs of an nvFuser fusion lie: not each in its own.
+"""Memory of the outputs of an nvFuser fusion: some share the memory of other values.
 
-What only moves elements, nvFuser does not compute: where an output is a view of one of the fusion's inputs, or of what
-the fusion computes, it gives out a view. The rules are those of nvFuser's ``csrc/alias_analysis.cpp``,
+nvFuser does not compute operators that only move elements. If an output is a view of a fusion's input or of a computed
+value, nvFuser returns a view. The rules are those of nvFuser's ``csrc/alias_analysis.cpp``,
 ``csrc/preseg_passes/mark_aliases_prepare.cpp`` and ``csrc/scheduler/mark_aliases.cpp``.
 """
 
@@ -20,20 +20,20 @@ from workbench.interop.torch_private import _disable_current_modes
 
 @dataclasses.dataclass(frozen=True)
 class OutputLayout:
-    """Where a value that a fusion hands out lies.
+    """Memory layout of an output of a fusion.
 
     Attributes
     ----------
     root : Proxy
-        The value that has the memory: an input of the fusion, one that it computes, or the value itself.
+        Owner of the memory: an input of the fusion, a computed value, or the value itself.
     shape, strides : tuple of int
-        In elements.
+        Shape and strides, in elements.
     offset : int
-        Of the first element in the root's memory, after the root's own first.
+        Distance of its first element from the root's first element, in elements.
     is_view : bool
-        Whether it is a view of the root, and not the root.
+        Whether it is a view of the root, and not the root itself.
     root_strides : tuple of int
-        Of the root, in elements.
+        Strides of the root, in elements.
     """
 
     root: Any
@@ -51,10 +51,10 @@ def lying(
     outputs: Sequence[Any],
     same: Mapping[str, str],
 ) -> dict[str, OutputLayout]:
-    """Where the outputs of a fusion lie.
+    """Return the memory layout of the outputs of a fusion.
 
-    Not known is how nvFuser lays out what it computes, taken as contiguous; and of a view that the fusion reads again,
-    to compute something of it, whether the kernel that does so writes it out: those that normalize may.
+    Two facts are unknown. The layout of computed values is assumed contiguous. If the fusion reads a view again to
+    compute from it, that kernel may materialize the view, as normalization kernels may.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ def lying(
     inputs, outputs : sequence of Proxy
         Its tensors.
     strides : mapping of str to sequence of int
-        Of the inputs, in elements.
+        Strides of the inputs, in elements.
     same : mapping of str to str
-        Names inside that are one of the inputs, see `workbench.compiler.memory.fake_execution.forwarded`.
+        Inputs by the names inside that equal them, see `workbench.compiler.memory.fake_execution.forwarded`.
 
     Returns
     -------
-    dict of str to Lying
-        By output.
+    dict of str to OutputLayout
+        Layout by output name.
     """
     wanted = [proxy.name for proxy in outputs]
     with _disable_current_modes():
@@ -85,22 +85,22 @@ def given_out(
     same: Mapping[str, str],
     made: Callable[[Any, Sequence[int]], torch.Tensor],
 ) -> dict[str, torch.Tensor]:
-    """What a fusion hands out: inputs, what it computes, and views of both.
+    """Return the outputs of a fusion: inputs, computed values, and views of both.
 
     Parameters
     ----------
     fusion : BoundSymbol
     inputs : mapping of str to Tensor
-        By name.
+        Tensors by name.
     same : mapping of str to str
-        As for `lying`.
+        See `lying`.
     made : callable
-        Gives what the fusion computes for a value, in memory of its own, with those strides. Called once for each.
+        Function of a value and strides that returns the computed tensor in its own memory. Called once for each value.
 
     Returns
     -------
     dict of str to Tensor
-        By output.
+        Tensors by output name.
     """
     outputs = [proxy for proxy in fusion.flat_proxy_outs if isinstance(proxy, TensorProxy)]
     proxies = [p for p in fusion.flat_proxy_args if isinstance(p, TensorProxy)]
@@ -121,7 +121,7 @@ def given_out(
 
 
 class _ViewChains:
-    """The values of a fusion, each followed to what it is a view of."""
+    """The values of a fusion, each with the chain of its bases."""
 
     def __init__(
         self,
@@ -149,11 +149,11 @@ class _ViewChains:
                 elif out.name in same:
                     self._tensors[out.name] = self._tensors[same[out.name]]
                 else:
-                    # What is written out of a view lies as the view does, without its gaps.
+                    # A materialized view keeps the dimension order of the view, without its gaps.
                     self._tensors[out.name] = _meta(out) if view is None else torch.empty_like(view)
 
     def _view(self, member: Any) -> torch.Tensor | None:
-        """What a member gives, where that is a view of its first argument."""
+        """Return the output of a member, if it is a view of its first argument; else None."""
         moves = _MOVES.get(member.sym.id)
         source = member.args[0] if moves is not None and member.args else None
         if moves is None or not isinstance(source, TensorProxy) or source.name not in self._tensors:
@@ -163,7 +163,7 @@ class _ViewChains:
         return made if made.untyped_storage()._cdata == given.untyped_storage()._cdata else None
 
     def written(self, wanted: Sequence[str]) -> frozenset[str]:
-        """Views that the kernels write out: something is computed of them, and what they are views of stays inside."""
+        """Return the views that kernels materialize: the fusion computes from them, and their base is not an output."""
         read: set[int] = set()
         waiting = [index for name, index in self._makers.items() if name not in self._viewed]
         while waiting:
@@ -177,7 +177,7 @@ class _ViewChains:
         return frozenset(name for name in cut if name in self._viewed and self._root(name) not in self._inputs | handed)
 
     def _cut(self, name: str, read: Collection[int]) -> str:
-        """Where nvFuser parts an output from the kernels: the first value above it that one of them needs."""
+        """Return the value at which nvFuser separates an output from the kernels: the first that a kernel needs."""
         while name in self._viewed and self._makers[name] not in read:
             name = self._viewed[name]
         return name
@@ -209,7 +209,7 @@ def _meta(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
 def _slice(given: torch.Tensor, member: Any) -> torch.Tensor:
     shape = shape_of(member.output)
     starts = [int(start) for start in member.args[1]]
-    # nvFuser writes out a part of a dimension that is expanded.
+    # nvFuser materializes a slice of an expanded dimension.
     if any(n != m and step == 0 for n, m, step in zip(shape, given.shape, given.stride(), strict=True)):
         return torch.empty(shape, device="meta", dtype=torch.uint8)
     return given[tuple(slice(start, start + length) for start, length in zip(starts, shape, strict=True))]
@@ -232,4 +232,4 @@ _MOVES: Mapping[Any, Callable[[torch.Tensor, Any], torch.Tensor]] = {
     prims.PrimIDs.CLONE: lambda given, member: given,
     prims.PrimIDs.SHALLOW_COPY: lambda given, member: given,
 }
-"""What nvFuser takes for views, by primitive; those that have to copy give another storage."""
+"""Operators that nvFuser treats as views, by primitive; a necessary copy has another storage."""

@@ -1,9 +1,9 @@
-"""Saved storages moved out of device memory for the time between forward and backward, and brought back ahead of use.
+"""Offloading: move saved storages out of device memory between forward and backward, and reload them before use.
 
-Works on the split traces, forward first: the storage is copied out right after it is made, its values leave the saved
-list, and the backward gets them back some statements before it needs them. On CUDA the copies run on a side stream, to
-and from pinned memory (not run yet: no GPU was at hand). On a CPU memory outside PyTorch's allocator stands in for the
-host's, so that the device's figures behave as they would on a GPU.
+Edit the split traces, forward first. Copy the storage out right after it is made, remove its values from the saved
+list, and reload them some statements before the backward needs them. On CUDA the copies run on a side stream, to and
+from pinned memory (not run yet: no GPU was available). On a CPU, memory outside PyTorch's allocator stands in for host
+memory, so that the device's figures behave as on a GPU.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from workbench.compiler.trace.stable_ids import is_statement
 STORE_PREFIX = "off_"
 """Prefix of the names of storages in the store."""
 RELOAD_PREFIX = "ld_"
-"""Prefix of the names of values brought back."""
+"""Prefix of the names of reloaded values."""
 OFFLOAD, RELOAD, ARRIVE = "offload_", "reload_", "reloaded_"
-"""Prefixes of the names of the three statements: out, back, and waiting for it."""
+"""Prefixes of the names of the three statements: copy out, copy back, and wait for the copy back."""
 
 
 _ALIGNMENT = 16
-"""Bytes. Every data type starts at a multiple of it, in the store as in the allocator."""
+"""Alignment in bytes. Every tensor starts at a multiple of it, in the store as in the allocator."""
 _DTYPES = tuple(sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str))
 
 
 @dataclasses.dataclass(frozen=True)
 class StorageLayout:
-    """Where a tensor lies: the bytes of its storage in the store, and how it looks at them."""
+    """Layout of a tensor in the store: the bytes of its storage, and its view of them."""
 
     start: int
     nbytes: int
@@ -64,7 +64,7 @@ class StorageLayout:
 
 
 def layouts(tensors: Sequence[torch.Tensor]) -> list[StorageLayout]:
-    """Where tensors go in the store: after a header, each storage once."""
+    """Return the layouts of tensors in the store: after a header, each storage once."""
     end = _header_bytes(tensors)
     starts: dict[int, int] = {}
     found = []
@@ -80,15 +80,15 @@ def layouts(tensors: Sequence[torch.Tensor]) -> list[StorageLayout]:
 
 
 def offload(*tensors: torch.Tensor) -> torch.Tensor:
-    """Copy the memory that tensors live in out of device memory.
+    """Copy the storages of tensors out of device memory.
 
-    The copy belongs to the call: how the tensors lie in memory goes with it. Thunder does not guard strides, so another
-    call of the same compiled function may have others, and tensors that shared a storage may then lie in two.
+    The copy includes the tensor layouts of this call. Thunder does not guard strides, so another call of the same
+    compiled function may have other strides, and tensors that shared a storage may then have two.
 
     Parameters
     ----------
     *tensors : Tensor
-        On one device.
+        Tensors on one device.
 
     Returns
     -------
@@ -117,12 +117,12 @@ def offload(*tensors: torch.Tensor) -> torch.Tensor:
 
 
 def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """The tensors that `offload` was given, on new storages; on CUDA still on their way, see `arrive`.
+    """Return the tensors passed to `offload`, on new storages; on CUDA the copy may still run, see `arrive`.
 
     Parameters
     ----------
     kept : Tensor
-        What `offload` gave; may be brought back any number of times.
+        Result of `offload`; it can be reloaded any number of times.
     device : torch.device
     """
     stored = _read_header(kept)
@@ -142,7 +142,7 @@ def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]
 
     with torch.cuda.stream(stream):
         moved = brought_back(stored, back)
-        # With the tensor, and so of this call alone.
+        # The event is stored with the tensor, and so belongs to this call only.
         moved[0]._arrival = stream.record_event()  # type: ignore[attr-defined]
     return moved
 
@@ -150,7 +150,7 @@ def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]
 def brought_back(
     stored: Sequence[StorageLayout], back: Callable[[StorageLayout], torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """Tensors of the layouts given, on storages that `back` makes, once each: (n,) uint8."""
+    """Return tensors with the given layouts, on storages that `back` makes once each: (n,) uint8."""
     raws: dict[tuple[int, int], torch.Tensor] = {}
     for each in stored:
         if (each.start, each.nbytes) not in raws:
@@ -164,7 +164,7 @@ def brought_back(
 
 
 def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The same tensors, once they have arrived."""
+    """Wait for the copies back and return the same tensors."""
     arrival = getattr(tensors[0], "_arrival", None)
     if arrival is not None:
         torch.cuda.current_stream().wait_event(arrival)
@@ -172,7 +172,7 @@ def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _header_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    # The first number is how many tensors there are; then for each of them five, its shape and its strides.
+    # The first number is the count of tensors; then each has five numbers, its shape and its strides.
     return 8 * (1 + sum(5 + 2 * t.dim() for t in tensors))
 
 
@@ -199,14 +199,14 @@ def _read_header(kept: torch.Tensor) -> list[StorageLayout]:
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's storage."""
-    # Views, not `set_`: under a fake mode that would keep the storage alive for good.
+    """Return the bytes of a tensor's storage."""
+    # Use views, not `set_`: under a fake mode it would keep the storage alive forever.
     return tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0).view(torch.uint8)
 
 
 @functools.cache
 def _side_stream(device: torch.device) -> Any:
-    """The stream of a device's copies out and back, for all calls: the way back comes after the way out."""
+    """Return the stream of a device's copies out and back, for all calls: each copy back runs after its copy out."""
     return torch.cuda.Stream(device)
 
 
@@ -222,7 +222,7 @@ class OffloadedStorage:
     Attributes
     ----------
     values : frozenset of str
-        Names of the saved values that live in it.
+        Names of its saved values.
     nbytes : int
     """
 
@@ -231,14 +231,14 @@ class OffloadedStorage:
 
 
 class Offloader:
-    """Edits a forward trace, then its backward trace.
+    """Editor of a forward trace, then of its backward trace.
 
     Parameters
     ----------
     groups : sequence of OffloadedStorage
         The storages to offload.
     ahead : int
-        Statements between bringing a storage back and its first use in the backward.
+        Number of statements between the reload of a storage and its first use in the backward.
     """
 
     def __init__(self, groups: Sequence[OffloadedStorage], ahead: int) -> None:
@@ -247,7 +247,7 @@ class Offloader:
         self._stores: list[tuple[TensorProxy, list[TensorProxy]]] = []
 
     def forward(self, trace: TraceCtx) -> TraceCtx:
-        """The forward trace with storages copied out, and their values off the saved list."""
+        """Return the forward trace with storages copied out, and their values removed from the saved list."""
         edited = _without_dels(trace)
         returned = edited.bound_symbols[-1]
         saved = [p for p in returned.args[1][0] if isinstance(p, TensorProxy)]
@@ -279,7 +279,7 @@ class Offloader:
             self._stores.append((kept, values))
             replaced.update({value.name: None for value in values})
             replaced[values[0].name] = kept
-        # Of what one statement made the last stands first.
+        # Copy out the storages of one statement in reverse order.
         edited.bound_symbols = [
             one for place, bsym in enumerate(edited.bound_symbols) for one in (bsym, *reversed(put.get(place, ())))
         ]
@@ -291,7 +291,7 @@ class Offloader:
         return del_last_used(edited)
 
     def backward(self, trace: TraceCtx) -> TraceCtx:
-        """The backward trace that unpacks what is in the store and brings it back ahead of its use."""
+        """Return the backward trace that unpacks the stored copies and reloads them before use."""
         edited = _without_dels(trace)
         gone = {v.name: kept if i == 0 else None for kept, values in self._stores for i, v in enumerate(values)}
         saved = edited.args[0][0]
@@ -308,7 +308,7 @@ class Offloader:
         for row, bsym in enumerate(edited.bound_symbols):
             for name in away.intersection(read.name for read in bsym.flat_proxy_args):
                 users.setdefault(name, []).append(row)
-        # Of each statement now the one it was: looked for in a list of numbers, which is quick.
+        # Original index of each current statement: searching a list of numbers is fast.
         was = list(range(len(edited.bound_symbols)))
         for i, (kept, values) in enumerate(self._stores):
             used = sorted({row for value in values for row in users.get(value.name, ())})
@@ -326,7 +326,7 @@ class Offloader:
         used: Sequence[int],
         was: list[int],
     ) -> None:
-        """Bring a storage back for the statements that were `used`; `was` is of each now the one it was, -1 if new."""
+        """Reload a storage for the statements `used`; `was` has the original index of each statement, -1 if new."""
         first_statement = next(i for i, bsym in enumerate(trace.bound_symbols) if is_statement(bsym))
         with tracectx(trace):
             moved = [value.replace_name(RELOAD_PREFIX + value.name) for value in values]
@@ -335,7 +335,7 @@ class Offloader:
         rows = [was.index(row) for row in used]
         for i in rows:
             bsym = trace.bound_symbols[i]
-            # What it is given only: a fusion may make a value of another of the names for itself.
+            # Swap its inputs only: a fusion may compute a value with another of these names for itself.
             swap: dict[Variable, Proxy] = dict(by_name[a.name] for a in bsym.flat_proxy_args if a.name in by_name)
             trace.bound_symbols[i] = bsym.from_bsym_swap_proxies(swap, skip_output=True)
         back = functools.partial(reload, device=to_torch_device(values[0].device))

@@ -1,7 +1,7 @@
-"""What each statement of a trace does to memory, and its operations: found by running it once with fake tensors.
+"""Memory effects and operation counts of each statement of a trace, found by one run with fake tensors.
 
-Equal statements (symbol, shapes, strides, constants) run once in a process: the layers of a model cost as much as one
-of them, and a program opened again costs nothing.
+Equal statements (symbol, shapes, strides, constants) run once in a process. All layers of a model cost as much as one
+layer, and reopening a program costs nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _IDLE = frozenset(
         prims.PrimIDs.SINK,
     )
 )
-"""Statements that neither allocate nor compute. What they unpack exists already."""
+"""Statements that neither allocate nor compute. The unpacked values exist already."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,27 +61,27 @@ class TraceFacts:
     Attributes
     ----------
     storage_of : dict of str to int
-        Storage of each tensor proxy. Views, and the results of in-place operators, share one.
+        Storage of each tensor proxy. Views and results of in-place operators share a storage.
     strides : dict of str to tuple of int
         Strides of each tensor proxy, in elements.
     tensor_of : dict of str to int
-        Which tensor each tensor proxy is: some statements, such as ``contiguous``, give back what they are given.
+        Tensor number of each tensor proxy: some statements, such as ``contiguous``, return their input.
     views : set of str
-        Tensor proxies that are views to autograd, and so refer to the tensor that they are views of.
+        Tensor proxies that are views to autograd, and so refer to their base.
     storage_bytes : list of int
         Bytes of each storage.
     root : list of str
-        The first proxy that lives in each storage.
+        First proxy of each storage.
     transient_bytes : list of int
-        Per statement, bytes allocated and freed again inside it, beyond its outputs, at the worst moment.
+        Per statement, peak bytes allocated and freed inside it, beyond its outputs.
     flops : list of int
         Per statement, floating point operations.
     assumed : list of int
-        Statements that cannot run with fake tensors; their outputs are taken as new and contiguous.
+        Statements that cannot run with fake tensors; their outputs are assumed new and contiguous.
     computes : list of str
-        Per statement what it computes, see `workbench.compiler.trace.canonical_text`.
+        Per statement, the text of its computation, see `workbench.compiler.trace.canonical_text`.
     members : list of tuple of str
-        Per statement the same for each of its members, where it is a fusion.
+        Per statement, the same text for each member, if it is a fusion.
     """
 
     storage_of: dict[str, int]
@@ -99,41 +99,41 @@ class TraceFacts:
 
 @dataclasses.dataclass(frozen=True)
 class _StatementEffects:
-    """What one statement does, told by position, so that it holds for all statements equal to it."""
+    """Effects of one statement by position, valid for all equal statements."""
 
     sources: tuple[int, ...]
     """Per output tensor: the input tensor whose storage it shares, or ``-1 - n`` for the n-th new storage."""
     strides: tuple[tuple[int, ...], ...]
     new_bytes: tuple[int, ...]
     tensors: tuple[int, ...] = ()
-    """Per output tensor: the input tensor that it is, or ``-1 - n`` for the n-th new tensor; by default each new."""
+    """Per output tensor: the input tensor that it equals, or ``-1 - n`` for the n-th new tensor; default: all new."""
     views: tuple[bool, ...] = ()
-    """Per output tensor whether it refers to a tensor that it is a view of; by default none."""
+    """Per output tensor: whether it refers to a base as its view; default: False."""
     transient_bytes: int = 0
     flops: int = 0
     assumed: bool = False
     moves: tuple[str, ...] = ()
-    """Per output tensor where its elements come from, where nothing but that is done."""
+    """Per output tensor: the source of its elements, if the statement only moves elements."""
     parts: tuple[tuple[Any, computes.Computation], ...] = ()
-    """What the statement was taken apart into, in order."""
+    """The parts into which the statement was decomposed, in order."""
     computation: computes.Computation | None = None
 
 
 _found: dict[Hashable, _StatementEffects] = {}
-"""Facts of all statements that any program of this process had: what one does to memory is the same in all."""
+"""Facts of all statements in any program of this process: memory effects are the same in all programs."""
 
 _MOST_FACTS = 50_000
-"""Then it begins anew, so that a process that opens programs for weeks does not grow by them."""
+"""Size at which the table is cleared, so that it does not grow in a process that opens programs for weeks."""
 
 
 class FactsCache:
-    """What facts are found with. Share one between the traces of a program."""
+    """Shared state for finding facts. Use one for all traces of a program."""
 
     def __init__(self) -> None:
         self.arguments: tuple[Mapping[str, torch.Tensor], _StorageWalk] | None = None
-        """Those that the last walk began with, and that walk before its first statement."""
+        """Arguments of the last walk, and that walk before its first statement."""
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        # Equal statements are found once as it is; filling PyTorch's own cache takes an eighth of the time.
+        # Equal statements already run once; filling PyTorch's own cache takes an eighth of the time.
         self.mode.cache_enabled = False
 
 
@@ -141,7 +141,7 @@ _numbers_of_settings: dict[Hashable, int] = {}
 
 
 def settings() -> tuple[Any, ...]:
-    """What PyTorch is set to and kernels are chosen by, beside what stands in a statement."""
+    """Return the PyTorch settings that select kernels, in addition to the data of a statement."""
     return (
         torch.get_default_dtype(),
         torch.get_num_threads(),
@@ -173,12 +173,12 @@ def facts(
         A joint, forward or backward trace whose statements are claimed by operator executors, unclaimed
         primitives (run as PyTorch would), or fusions.
     cache : FactsCache, optional
-        That of earlier traces of the program.
+        Cache of earlier traces of the program.
     before : TraceFacts, optional
         Facts of the trace that ran before, such as the forward of this backward; its values keep their storages.
     arguments : mapping of str to Tensor, optional
         Tensors (fake ones will do) behind the trace's arguments: their real strides, sizes and shared storages.
-        Arguments not given are taken as contiguous, each in a storage of its own.
+        Missing arguments are assumed contiguous, each in its own storage.
 
     Returns
     -------
@@ -214,16 +214,16 @@ _NOTHING = _StatementEffects((), (), ())
 
 @functools.lru_cache
 def _unaliased(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What inputs share, each of which has memory of its own."""
+    """Return the sharing of inputs that each have their own memory."""
     return tuple(range(count)), tuple(range(count))
 
 
 _NUMBERS = itertools.count()
-"""Numbers of tensors."""
+"""Counter of tensor numbers."""
 
 
 class _StorageWalk:
-    """Walks statements in order and gives every value its storage."""
+    """Walk over statements in order that assigns a storage to every value."""
 
     def __init__(self, cache: FactsCache) -> None:
         self.cache = cache
@@ -236,7 +236,7 @@ class _StorageWalk:
         self.root: list[str] = []
 
     def go_on(self, before: TraceFacts | _StorageWalk) -> None:
-        """Know what was found before."""
+        """Continue from the facts of an earlier walk."""
         self.storage_of.update(before.storage_of)
         self.strides.update(before.strides)
         self.tensor_of.update(before.tensor_of)
@@ -271,7 +271,7 @@ class _StorageWalk:
         return len(self.root) - 1
 
     def enter(self, proxy: Any) -> None:
-        """A value that exists before the trace runs, or that nothing more is known about."""
+        """Enter a value that exists before the trace runs, or without further facts."""
         if proxy.name not in self.storage_of:
             strides = _contiguous(proxy.shape)
             self.storage_of[proxy.name] = self.new_storage(proxy.name, storage_bytes_of(proxy))
@@ -279,7 +279,7 @@ class _StorageWalk:
             self.tensor_of[proxy.name] = next(_NUMBERS)
 
     def statement(self, bsym: Any) -> _StatementEffects:
-        """The fact of one statement, with its outputs entered."""
+        """Enter the outputs of one statement and return its fact."""
         if bsym.sym.id is prims.PrimIDs.DEL:
             return _NOTHING
         inputs, outputs = _inputs(bsym), _outputs(bsym)
@@ -303,28 +303,28 @@ class _StorageWalk:
         return fact
 
     def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """The fact of a statement that is no fusion: found once for all that are equal, and looked up once for each."""
+        """Return the fact of a statement other than a fusion: found once for equal ones, looked up once for each."""
 
         def find() -> _StatementEffects:
             key = (self.settings, statement_memory_key(bsym, self.strides), shared)
             known = _found.get(key)
             if known is None:
                 known = _with_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
-                # A statement that could not run is tried again in another plan.
+                # Another plan retries a statement that could not run.
                 if not known.assumed:
                     if len(_found) >= _MOST_FACTS:
                         _found.clear()
                     _found[key] = known
             return known
 
-        # What is written into one of the inputs is written into all that share its memory.
+        # A write to one input reaches all inputs that share its memory.
         shared = self.shared(inputs)
         lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
         found: _StatementEffects = structure_of(bsym).once(("facts", self.settings, lie, shared), find)
         return found
 
     def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-        """Which inputs share memory, and which are one tensor."""
+        """Return the groups of inputs that share memory, and of inputs that are one tensor."""
         if len(inputs) < 2:
             return _unaliased(len(inputs))
         names = [proxy.name for proxy in inputs]
@@ -359,7 +359,7 @@ class _StorageWalk:
             self.strides[proxy.name] = strides
 
     def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """The fact of a fusion, found once for its structure and for how its inputs lie in memory."""
+        """Return the fact of a fusion, found once for its structure and the layouts of its inputs."""
 
         def find() -> _StatementEffects:
             same = None if runs_as_pytorch(bsym) else forwarded(bsym)
@@ -380,7 +380,7 @@ class _StorageWalk:
         same: Mapping[str, str] | None = None,
         lies: Mapping[str, OutputLayout] | None = None,
     ) -> _StatementEffects:
-        """Several statements as one: as PyTorch would run them or, if the latter two are given, as nvFuser does."""
+        """Combine several statements: run as in PyTorch or, with the last two arguments, as in nvFuser."""
         inner = _StorageWalk(self.cache)
         position: dict[int, int] = {}
         for i, proxy in enumerate(inputs):
@@ -390,7 +390,7 @@ class _StorageWalk:
             inner.strides[proxy.name] = self.strides[proxy.name]
             inner.tensor_of[proxy.name] = self.tensor_of[proxy.name]
         inner.views.update(proxy.name for proxy in inputs if proxy.name in self.views)
-        # The same numbers inside, so that inputs that share a storage go on sharing it.
+        # Use the same numbers inside, so that inputs with a common storage keep it.
         inner.storage_bytes.extend(self.storage_bytes)
         inner.root.extend(self.root)
         inner.storage_of.update((proxy.name, self.storage_of[proxy.name]) for proxy in inputs)
@@ -445,7 +445,7 @@ class _StorageWalk:
         )
 
     def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Execute a statement with fake tensors, as its executor would, or PyTorch where none has claimed it."""
+        """Execute a statement with fake tensors, as its executor would; as PyTorch would, if it is unclaimed."""
         if bsym.sym.executor is None and bsym.sym.python_impl is None:
             claimed = claim(bsym)
             if claimed is not None:
@@ -454,7 +454,7 @@ class _StorageWalk:
                 return self.members(bsym.subsymbols, inputs, outputs)
             return _assume(outputs)
         if any(isinstance(proxy, FutureTensorProxy) for proxy in (*inputs, *outputs)):
-            # A future is PyTorch's pair of work and tensor: waiting for it gives that tensor.
+            # A future is PyTorch's pair of work and tensor: its wait returns that tensor.
             same = bsym.sym.name.startswith("torch_wait") or reduces_in_place(bsym)
             return _wait(outputs) if same else _assume(outputs)
         try:
@@ -520,7 +520,7 @@ class _StorageWalk:
         tensors: Sequence[torch.Tensor],
         made: Sequence[torch.Tensor],
     ) -> tuple[str, ...]:
-        """Where the elements of each output come from, found with contiguous inputs; none where it is no view."""
+        """Return the source of each output's elements, found with contiguous inputs; empty without views."""
         if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
             shape = tuple(outputs[0].shape)
             return (computes.where(shape, shape, _contiguous(shape), 0),)
@@ -542,13 +542,13 @@ class _StorageWalk:
 
 
 def _equal_groups(given: Iterable[Hashable]) -> tuple[int, ...]:
-    """Which of some things are the same, whatever they are."""
+    """Number the items so that equal items have equal numbers."""
     first: dict[Hashable, int] = {}
     return tuple(first.setdefault(one, len(first)) for one in given)
 
 
 def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
-    """Per output the input with its number, or ``-1 - n`` for the n-th number that no input has."""
+    """Return for each output the input with its number, or ``-1 - n`` for the n-th number without an input."""
     known = {number: i for i, number in reversed(list(enumerate(inputs)))}
     new: dict[int, int] = {}
     return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
@@ -557,7 +557,7 @@ def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
 def _with_computation(
     fact: _StatementEffects, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> _StatementEffects:
-    """The fact with what the statement computes: that of its parts, or as a step of its own."""
+    """Add the computation of the statement to its fact: that of its parts, or one step."""
     whole = None
     if fact.parts and not bsym.sym.is_fusion:
         whole = computes.joined(bsym, fact.parts)
@@ -573,9 +573,9 @@ def _with_computation(
 def _offload_effects(
     bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known: Mapping[str, tuple[int, ...]]
 ) -> _StatementEffects | None:
-    """Facts of the offload statements: what is in the store takes no device memory, what comes back is one storage.
+    """Return the facts of an offload statement: the store takes no device memory, and a reload makes one storage.
 
-    A value comes back with the strides that it had.
+    A reloaded value has its original strides.
     """
     name = bsym.sym.name
     if name.startswith(OFFLOAD):
@@ -590,7 +590,7 @@ def _offload_effects(
 
 
 def reduces_in_place(bsym: Any) -> bool:
-    """Whether a collective writes its result into what it is given: the last argument says to make no clone."""
+    """Return whether a collective writes its result into its input: its last argument disables the clone."""
     return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
 
 
@@ -610,12 +610,12 @@ def _wait(outputs: Sequence[Any]) -> _StatementEffects:
 
 
 def _inputs(bsym: Any) -> Sequence[Any]:
-    """The tensors that a statement is given, each once."""
+    """Return the input tensors of a statement, each once."""
     return _of(bsym, "inputs", bsym.flat_proxy_args)
 
 
 def _outputs(bsym: Any) -> Sequence[Any]:
-    """The tensors that it makes."""
+    """Return the output tensors of a statement."""
     return _of(bsym, "outputs", bsym.flat_proxy_outs)
 
 
@@ -626,7 +626,7 @@ def _of(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[Any]:
         plain = all(type(proxy) is TensorProxy for proxy in proxies)
         once = plain and (len(proxies) < 2 or len({proxy.name for proxy in proxies}) == len(proxies))
         found = proxies if once else _tensors(proxies)
-        # What is in a collection may change.
+        # The items of a collection may change.
         if plain or not any(isinstance(proxy, CollectionProxy) for proxy in proxies):
             known[name] = found
     return found
