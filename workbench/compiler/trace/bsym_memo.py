@@ -90,7 +90,7 @@ READ, MADE = "_workbench_read", "_workbench_made"
 """Attributes of a statement: the names of the values that it reads, and of those that it makes."""
 
 CROSSING = "_workbench_crossing"
-"""Attribute of a fusion: the result of `compiler.fusion.fusion_boundaries`, with the statements inside of it then."""
+"""Attribute of a fusion: the result of `compiler.fusion.fusion_boundaries`, with its subsymbols at that time."""
 
 CLEAN = "_workbench_clean"
 """Attribute of a statement: its subsymbols when dead code elimination had nothing left to remove among them."""
@@ -108,7 +108,7 @@ def shared_of(bsym: Any) -> dict[Hashable, Any]:
 
 
 def read_names(bsym: Any) -> tuple[str, ...]:
-    """Names of the values that a statement is given, in order."""
+    """Return the names of a statement's inputs, in order."""
     found: tuple[str, ...] | None = bsym.__dict__.get(READ)
     if found is None:
         found = bsym.__dict__[READ] = tuple([proxy.name for proxy in bsym.flat_proxy_args])
@@ -116,7 +116,7 @@ def read_names(bsym: Any) -> tuple[str, ...]:
 
 
 def made_names(bsym: Any) -> tuple[str, ...]:
-    """Names of the values that a statement gives, in order: what it is given and hands on is among them."""
+    """Return the names of a statement's outputs, in order, returned inputs included."""
     found: tuple[str, ...] | None = bsym.__dict__.get(MADE)
     if found is None:
         found = bsym.__dict__[MADE] = tuple([proxy.name for proxy in bsym.flat_proxy_outs])
@@ -124,7 +124,7 @@ def made_names(bsym: Any) -> tuple[str, ...]:
 
 
 def names_in(bsym: Any) -> tuple[str, ...]:
-    """All names in a statement, those inside of it first, each once."""
+    """Return all names in a statement, those of its subsymbols first, each once."""
     known: tuple[Any, tuple[str, ...]] | None = bsym.__dict__.get(NAMES)
     if known is not None and known[0] is bsym.subsymbols:
         return known[1]
@@ -135,7 +135,7 @@ def names_in(bsym: Any) -> tuple[str, ...]:
 
 
 def structure_of(bsym: Any) -> Structure:
-    """The structure of a statement, the same object for copies, and for fusions that differ in nothing but names."""
+    """Return the structure of a statement: one object for copies, and for fusions that differ only in names."""
     found: Structure | None = bsym.__dict__.get(STRUCTURE)
     if found is None:
         found = bsym.__dict__[STRUCTURE] = Structure()

@@ -1,21 +1,21 @@
 """Canonical text of a statement's computation: equal texts give equal outputs on equal inputs, in any trace.
 
-A text holds one line per step. Statements that no executor has claimed are written as the PyTorch functions that would
-run for them, so that an op reads the same inside a fusion and outside. A line has four fields or five, parted by tabs:
+A text has one line per step. Unclaimed statements are written as the PyTorch functions that would run for them, so
+that an op has the same text inside and outside a fusion. A line has four or five fields, separated by tabs:
 
 ``linear($, $, $)``
     the symbol with its static arguments, exactly (floats in hexadecimal), and a ``$`` for each value;
 ``0 1.2``
-    what the ``$`` stand for: an input of the statement, or after a dot an output of an earlier step;
+    the values behind the ``$``: an input of the statement, or an earlier step with its output after a dot;
 ``- 0 ~0``
-    per output whose memory it lives in: its own, that of the ``$`` of that number, or that of another output;
+    per output the owner of its memory: itself, the ``$`` of that number, or another output;
 ``float32[4,4]@cpu``
     per output its data type, shape and device;
 ``4;4,4;0,1;0``
-    only where elements are moved and nothing else: per output the shape of the first ``$`` and its own, and where in
-    the first one, as if it were contiguous, its elements are: strides and offset.
+    only for steps that just move elements: per output the shape of the first ``$`` and its own shape, then the strides
+    and the offset of its elements in the first ``$``, as if that were contiguous.
 
-The last line, which starts with ``=``, says which of these the outputs of the statement are.
+The last line starts with ``=`` and lists the values that are the outputs of the statement.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ type Ref = tuple[int, int]
 """Number of an earlier step and of its output; for an input, -1 and its position."""
 
 FUSION = "fusion"
-"""Symbol of a statement that is all in its members."""
+"""Symbol of a statement that consists only of its members."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,27 +70,27 @@ def _written(ref: Ref) -> str:
 
 
 def input_names(bsym: Any) -> list[str]:
-    """Names of a statement's inputs, in the order in which the graph lists them."""
+    """Return the names of a statement's inputs, in the order of the graph."""
     return list(dict.fromkeys(arg.name for arg in bsym.flat_proxy_args))
 
 
 def output_names(bsym: Any) -> list[Any]:
-    """A statement's outputs, in the order in which the graph lists them."""
+    """Return a statement's outputs, in the order of the graph."""
     taken = set(input_names(bsym))
     return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in taken}.values())
 
 
 def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()) -> Computation:
-    """The computation of a statement that is one step.
+    """Return the computation of a statement as one step.
 
     Parameters
     ----------
     bsym : BoundSymbol
     sources : mapping of str to (str or int)
-        For an output that lives in an input's memory the name of that; for others a number, equal for those that
-        share memory.
+        For an output in an input's memory, the name of that input; for others a number, equal for outputs that share
+        memory.
     moves : sequence of str
-        For a symbol of `MOVING` where the elements of each output come from, if it is one that only moves them.
+        For a symbol of `MOVING`, the source of each output's elements, if the statement only moves them.
     """
     operands: list[str] = []
     inputs = {name: i for i, name in enumerate(input_names(bsym))}
@@ -129,7 +129,7 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
 
 
 _SAME = {"torch_prims_reshape_impl": "reshape", "view": "reshape"}
-"""Symbols of Thunder's PyTorch executor that compute what another one does; whose memory it lives in stands apart."""
+"""Symbols of Thunder's PyTorch executor that compute the same as another; memory is a separate field."""
 
 MOVING = frozenset(
     (
@@ -138,23 +138,23 @@ MOVING = frozenset(
         *("split", "chunk", "tensor_split", "narrow", "__getitem__", "torch_slice_prim_impl"),
     )
 )
-"""Symbols of Thunder's PyTorch executor that move elements and do nothing else, wherever their results are views.
+"""Symbols of Thunder's PyTorch executor that only move elements, if their results are views.
 
 Thunder keeps such an op out of nvFuser's fusions, and so in one piece, where the fusion would hold no other op. Inside
 a fusion it is decomposed into primitives. Both read the same elements.
 """
 
 KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
-"""Symbols of it that change where elements lie in memory, and no element's place in the tensor."""
+"""Symbols of that executor that change strides, but not the position of an element in the tensor."""
 
 
 def where(taken: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
-    """An output's elements by their places in what it is made of, were that contiguous."""
+    """Return the source positions of an output's elements, as if the source were contiguous."""
     return ";".join((*(",".join(map(str, each)) for each in (taken, shape, strides)), str(offset)))
 
 
 _SHAPED = ("expand", "reshape")
-"""Symbols that take the shape of what they make: as one argument, as several, or with a length left open."""
+"""Symbols that take the shape of their output: as one argument, as several, or with one open length."""
 
 
 def _shaped(bsym: Any) -> Sequence[Any]:
@@ -171,7 +171,7 @@ def _keeps_shape(bsym: Any) -> bool:
 
 
 def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
-    """The computation of a statement made of others; None where they do not make all that it gives."""
+    """Return the computation of a composite statement; None if its parts do not make all its outputs."""
     known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(input_names(bsym))}
     steps: list[TextLine] = []
     for part, computation in parts:

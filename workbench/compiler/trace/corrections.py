@@ -1,4 +1,4 @@
-"""Corrections of unmodified Thunder: the list that `docs/reference/corrections.md` shows, and the marks in a trace.
+"""Corrections of unmodified Thunder: the list in `docs/reference/corrections.md`, and the marks in a trace.
 
 Code that corrects a statement during tracing marks it. `pipeline.plan_corrections` finds the rest in the traces.
 """
@@ -19,11 +19,11 @@ class Correction:
     Attributes
     ----------
     name : str
-        As in `docs/reference/corrections.md`.
+        Name in `docs/reference/corrections.md`.
     reason : str
-        A sentence: what Thunder alone does, and what the plan does.
+        Sentence on the behavior of unmodified Thunder, and that of the plan.
     lines : tuple of str
-        The lines of the program that it touches, ``FILE:LINE  TEXT``; a statement's id where no line is known.
+        Affected lines of the program, ``FILE:LINE  TEXT``; a statement's id if its line is not known.
     """
 
     name: str
@@ -97,11 +97,11 @@ KINDS: Mapping[str, tuple[str, str]] = {
         "takes them in the order of their labels",
     ),
 }
-"""By name, what Thunder does alone and what a plan does instead: the rows of `docs/reference/corrections.md`."""
+"""Behavior of unmodified Thunder and of a plan, by name: the rows of `docs/reference/corrections.md`."""
 
 
 def correction(name: str, lines: Iterable[str]) -> Correction:
-    """A correction of one of `KINDS` that touches some lines, each named once."""
+    """Return a correction of one of `KINDS` with its affected lines, each once."""
     alone, here = KINDS[name]
     reason = f"Differs from unmodified Thunder here, because Thunder {alone}; this plan {here}."
     return Correction(name, reason.replace("`", ""), tuple(dict.fromkeys(lines)))
@@ -109,14 +109,14 @@ def correction(name: str, lines: Iterable[str]) -> Correction:
 
 @dataclasses.dataclass(frozen=True)
 class Corrected:
-    """Rides in the tags of a statement that a correction made, or that stands beside one that it left out.
+    """Tag of a statement that a correction made, or of the neighbor of a statement that it removed.
 
     Attributes
     ----------
     name : str
-        Of the correction.
+        Name of the correction.
     line : str
-        Of a statement that was left out; empty where it is the statement's own.
+        Line of a removed statement; empty if it is the statement's own line.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Corrected:
 
 
 def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
-    """Let statements carry that a correction made them."""
+    """Tag statements as made by a correction."""
     for bsym in bsyms:
         bsym.tags.add(Corrected(name, line))
 

@@ -17,7 +17,7 @@ def is_kept(bsym: Any) -> bool:
 
 
 def remove_noops(bsym: Any) -> None:
-    """Remove what does nothing inside of a statement, as Thunder does."""
+    """Remove the subsymbols of a statement that have no effect, as Thunder does."""
     inside = bsym.subsymbols
     if bsym.__dict__.get(CLEAN) is inside or (type(inside) is list and not inside):
         return
@@ -51,7 +51,7 @@ def is_clean(bsym: Any) -> bool:
 
 
 def clean(bsyms: Sequence[Any]) -> list[Any]:
-    """Statements as dead code elimination leaves those that it keeps: what does nothing inside of them is gone."""
+    """Remove subsymbols without effect from statements, as dead code elimination does in those that it keeps."""
     for bsym in bsyms:
         remove_noops(bsym)
     return list(bsyms)

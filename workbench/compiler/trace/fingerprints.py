@@ -12,17 +12,17 @@ from workbench.compiler.trace.bsym_memo import identity, structure_of
 
 
 def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> Hashable:
-    """Equal for statements that do the same to memory."""
+    """Return a key that is equal for statements with the same memory effects."""
     frozen = _freeze((bsym.args, bsym.kwargs, bsym.output), {}, strides)
     symbol = bsym.sym
-    # The functions: an operator may be registered again under its name.
+    # Include the functions: an operator may be registered again under its name.
     what = (symbol.name, str(symbol.id), symbol.executor, symbol._module)
     functions = (symbol.meta and _IdentityKey(symbol.meta), symbol.python_impl and _IdentityKey(symbol.python_impl))
     return (*what, *functions, frozen)
 
 
 class _IdentityKey:
-    """An object as part of a key: equal to itself alone while it lives, and not kept alive by that."""
+    """An object as part of a key: equal only to itself while it is alive, and not kept alive by the key."""
 
     def __init__(self, what: Any) -> None:
         self.number = identity(what)
@@ -44,7 +44,7 @@ class _IdentityKey:
 
 
 def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int, ...]]) -> Hashable:
-    """Nested arguments as a hashable: tensors by order of appearance and metadata, constants by type and value."""
+    """Return nested arguments as a hashable: tensors by order of appearance and metadata, constants by value."""
     if isinstance(tree, (TensorProxy, FutureTensorProxy)):
         if tree.name in numbers:
             return numbers[tree.name]
@@ -67,7 +67,7 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
 
 
 def fusion_key(bsym: Any) -> str:
-    """Digest of a fusion's structure: equal for fusions that one compiled region can serve.
+    """Return the digest of a fusion's structure: equal for fusions that can share one compiled region.
 
     Values are renumbered by first appearance and count with shape, data type and device; symbols by id; constants by
     type and value, floats exactly. The inputs and outputs count, and their order. Whether they require gradients does
@@ -93,7 +93,7 @@ def _fusion_key(bsym: Any) -> str:
 
 
 def structure_key(members: Iterable[Any], inputs: Any, outputs: Any) -> str:
-    """Digest of what a fusion is made of, as in `fusion_key`, whosever it is.
+    """Return the digest of a fusion's members, as in `fusion_key`, for any executor.
 
     Returns
     -------

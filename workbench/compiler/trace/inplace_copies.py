@@ -1,8 +1,8 @@
-"""In-place copies in fusions: what a copy needs to stay right, who gets a `set`, and copies that passes would lose.
+"""In-place copies in fusions: conditions for correctness, copies with a `set`, and copies that passes would lose.
 
-nvFuser writes an output into an input's memory by an alias. Its alias map is keyed by the output value, so a value may
-be aliased once only, and must not be returned or be an input itself: then it needs a `set`, a node of its own. Thunder
-puts one before every copy; most copies can do without.
+nvFuser writes an output into an input's memory by an alias. Its alias map is keyed by the output value: a value may be
+aliased only once, and must not be returned or be an input. In other cases the copy needs a `set`, a separate node.
+Thunder inserts one before every copy; most copies do not need it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.compiler.trace.bsym_memo import structure_of
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
-"""Stock Thunder; the seed's revert; only for values that no op of the fusion makes; only where the alias needs one."""
+"""Stock Thunder; the seed's revert; only values that no op of the fusion makes; only if the alias needs it."""
 
 VIEWS = {
     prims.PrimIDs.SHALLOW_COPY,
@@ -41,13 +41,13 @@ VIEWS = {
     prims.PrimIDs.SLICE,
     prims.PrimIDs.STRIDE_ORDER,
 }
-"""Ops whose result lives in the memory of their first argument, or may."""
+"""Ops with a result that has, or may have, the memory of their first argument."""
 
 _skipped: ContextVar[frozenset[tuple[str, str]]] = ContextVar("copies without a set", default=frozenset())
 
 
 def leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The primitives that statements are made of, in order."""
+    """Yield the primitives in statements, in order."""
     for bsym in bsyms:
         if bsym.subsymbols and bsym.sym.id is not prims.PrimIDs.COPY_:
             yield from leaves(bsym.subsymbols)
@@ -94,7 +94,7 @@ class CopyFact:
     output, source, destination : str
         Names of the copy's result, of the value copied and of the tensor written.
     needs_set : str
-        Why the alias needs a `set`; empty where it does not.
+        Reason why the alias needs a `set`; empty if it does not.
     direct : bool
         Whether no op of the fusion makes the value.
     """
@@ -107,12 +107,12 @@ class CopyFact:
 
 
 def facts(fusion: BoundSymbol) -> list[CopyFact]:
-    """The copies of a fusion, in order."""
+    """Return the copies of a fusion, in order."""
     if not inside_of(fusion)[0]:
         return []
     inputs = {a.name for a in fusion.flat_proxy_args}
     members = list(leaves(fusion.subsymbols))
-    # Names of one value: nvFuser's translation of a shallow copy, of a cast to the same type too, is its argument.
+    # Names of one value: nvFuser translates a shallow copy, or a cast to the same type, to its argument.
     same: dict[str, str] = {}
     for member in members:
         if member.sym.id is prims.PrimIDs.SHALLOW_COPY:
@@ -154,9 +154,9 @@ def has_set(policy: str, fact: CopyFact) -> bool:
 def without_set(
     fusion: BoundSymbol, policies: Mapping[str, str], *, unchecked: bool = False
 ) -> frozenset[tuple[str, str]]:
-    """Source and destination of the copies that go without a `set`: their policy says so and they stay right.
+    """Return source and destination of the copies without a `set`: the policy omits it and they stay correct.
 
-    With `unchecked` also where they do not stay right.
+    With `unchecked`, include copies that do not stay correct.
     """
     return frozenset(
         (fact.source, fact.destination)
@@ -167,10 +167,10 @@ def without_set(
 
 @contextlib.contextmanager
 def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
-    """Inside, this thread builds definitions without a `set` for the copies given as source and destination.
+    """Context in which this thread builds definitions without a `set` for the copies, given as source and destination.
 
-    Thunder's translator of the in-place copy puts one before every copy and asks nobody. It can go once the translator
-    has an option.
+    Thunder's translator inserts a `set` before every in-place copy. This can be deleted once the translator has an
+    option.
     """
     token = _skipped.set(pairs)
     try:
@@ -213,8 +213,8 @@ def any_left_out() -> bool:
 def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
     """Return the outputs of a fusion; for a fusion without outputs, a copy's result.
 
-    Thunder's dead-code pass drops a statement without outputs (`remove_duplicate_number_proxies` asks ``all`` of
-    nothing), so a fusion that does nothing but copy would be lost, and the update with it. It can go when
+    Thunder's dead-code pass drops a statement without outputs (`remove_duplicate_number_proxies` calls ``all`` on an
+    empty list). A fusion that only copies would be lost, and its write with it. This can be deleted when
     ``a[0].add_(b)`` under nvFuser keeps its fusion.
     """
     if outputs:
@@ -286,12 +286,12 @@ class MemoryAliases:
                 self._root[out.name] = self.base(leaf.flat_proxy_args[0].name)
 
     def base(self, name: str) -> str:
-        """The first name of the memory that a value may live in."""
+        """Return the first name of the memory that a value may have."""
         passed = []
         while (known := self._root.get(name, name)) != name:
             passed.append(name)
             name = known
-        # A program that writes row by row has chains as long as it has rows.
+        # In a program that writes row by row, the chains are as long as the number of rows.
         for each in passed:
             self._root[each] = name
         return name
@@ -311,7 +311,7 @@ class MemoryWrites(MemoryAliases):
         super().__init__(trace.bound_symbols if writes else ())
         fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)
         self._position = {bsym: i for i, bsym in fusions} if writes else {}
-        # In order of where they are written.
+        # In order of the writes.
         self._written = [(position, self.base(base)) for position, base in self._written]
         self._of_one: dict[str, set[str]] = {base: {base} for _, base in self._written}
         for name in list(self._root):
@@ -319,7 +319,7 @@ class MemoryWrites(MemoryAliases):
                 self._of_one[base].add(name)
 
     def between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
-        """Names of values whose memory is written from one fusion on, up to the end of another."""
+        """Return the names of values with a write to their memory between one fusion and the end of another."""
         if not self._written:
             return frozenset()
         first, last = self._position[producer], self._position[consumer]
@@ -329,18 +329,18 @@ class MemoryWrites(MemoryAliases):
 
 
 def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
-    """Results of statements that write in place and that Thunder's split would put into the backward.
+    """Return the results of in-place statements that Thunder's split would put into the backward.
 
-    `split_into_forward_and_backward` leaves in the forward what something there reads later, and a copy whose
-    destination something there reads later by that very name; not what is seen through another name. It can go when
-    ``v = t.view(-1); v.copy_(s); return t`` writes in the forward, `s` and `t` being differentiated.
+    `split_into_forward_and_backward` keeps a statement in the forward if the forward reads its result later, and a copy
+    if the forward reads its destination later by the same name. It misses reads by another name. This can be deleted
+    when ``v = t.view(-1); v.copy_(s); return t`` with differentiated `s` and `t` writes in the forward.
 
     Parameters
     ----------
     bsyms : sequence of BoundSymbol
-        Of the joint trace, in order.
+        Statements of the joint trace, in order.
     needed : iterable of str
-        Names that the forward returns, and of its arguments as they are in the end.
+        Names that the forward returns, and the final names of its arguments.
     """
     names, found = set(needed), set[str]()
     for bsym in reversed(bsyms):
@@ -388,7 +388,7 @@ def _copies_in_forward(member: BoundSymbol) -> bool:
 
 
 def _opened(fusion: BoundSymbol, taken: set[str], trace: TraceCtx) -> list[BoundSymbol]:
-    """The members of a fusion, what they make for themselves by names of their own where those are taken."""
+    """Return the members of a fusion; rename intermediate values if their names are in use."""
     handed = {proxy.name for proxy in (*fusion.flat_proxy_args, *fusion.flat_proxy_outs)}
     swap = {}
     with tracectx(trace):

@@ -1,4 +1,4 @@
-"""A lazily computed value, made under the planning lock."""
+"""A lazily computed value, computed under the planning lock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.compiler.trace.planning_lock import planned_property
 
 
 class LazyValue[T]:
-    """A value that is made when it is first asked for.
+    """A value that is computed at its first use.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class LazyValue[T]:
 
     @property
     def value(self) -> T:
-        """The value; a thread that asks while it is made waits for it."""
+        """Return the value; wait if another thread computes it."""
         return self._made
 
     @planned_property

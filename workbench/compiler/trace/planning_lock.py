@@ -1,4 +1,4 @@
-"""The lock of the process under which programs are captured and planned, one at a time.
+"""Process-wide lock for capturing and planning programs, one at a time.
 
 Planning shares fake tensor modes, memo tables, facts about statements, and the contexts of Thunder and Dynamo. Lazily
 computed values use the same lock, so that two locks taken in different orders cannot deadlock.
@@ -17,15 +17,15 @@ from typing import Any, Self, overload
 
 
 class Superseded(Exception):
-    """Planning was ended because something newer is to be planned."""
+    """Planning ended because a newer request replaces it."""
 
 
 class _YieldedError(Exception):
-    """Planning in a background thread was ended because a foreground thread waits; it begins again after that."""
+    """Planning in a background thread ended because a foreground thread waits; it restarts afterwards."""
 
 
 class PlanningLock:
-    """A re-entrant lock, which foreground threads get before background threads."""
+    """A reentrant lock that prefers foreground threads to background threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -39,7 +39,7 @@ class PlanningLock:
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
-        """Inside, this thread is a background thread."""
+        """Context in which this thread is a background thread."""
         before, self._thread.background = self._is_background, True
         try:
             yield
@@ -47,22 +47,22 @@ class PlanningLock:
             self._thread.background = before
 
     def give_way(self) -> None:
-        """End planning in a background thread for which a foreground thread waits.
+        """End planning in a background thread if a foreground thread waits.
 
         Raises
         ------
         _GaveWay
-            Which `one_at_a_time` answers by planning again.
+            `one_at_a_time` catches it and plans again.
         """
         if self._foreground and self._is_background and getattr(self._thread, "begins_again", False):
             raise _YieldedError
 
     def begins_again(self, *, on: bool) -> None:
-        """Note whether what this thread does under the lock begins again after it gave way."""
+        """Record whether the work of this thread under the lock restarts after it gave way."""
         self._thread.begins_again = on
 
     def forked(self) -> None:
-        """Forget the threads of the parent process, which are not in a forked one."""
+        """Drop the threads of the parent process, which a forked process does not have."""
         self._changed, self._foreground = threading.Condition(threading.Lock()), 0
         if not self.is_mine:
             self._owner = self._depth = 0
@@ -84,7 +84,7 @@ class PlanningLock:
                 self._owner, self._depth = me, 1
             finally:
                 self._foreground -= foreground
-                # Background threads that saw this one wait.
+                # Wake background threads that saw this thread wait.
                 self._changed.notify_all()
 
     def __exit__(
@@ -104,7 +104,7 @@ os.register_at_fork(after_in_child=PLANNING.forked)
 
 
 def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
-    """Call a function under the lock; one that gave way to a foreground thread is called again."""
+    """Call a function under the lock; call it again if it gave way to a foreground thread."""
 
     @functools.wraps(plan)
     def planned(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -126,7 +126,7 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
 
 
 class planned_property[T](cached_property[T]):
-    """A `cached_property` that is found under the lock: two threads do not find it at once."""
+    """A `cached_property` that is computed under the lock: never by two threads at once."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...

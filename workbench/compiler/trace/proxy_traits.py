@@ -26,7 +26,7 @@ _found_from = operator.itemgetter("_shape", "_dtype", "_device")
 """Read the fields that Thunder's passes may replace."""
 
 TOLD_APART_BY = ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type", "_tags")
-"""All of a tensor proxy by which Thunder treats it as another, but its name."""
+"""Attributes by which Thunder distinguishes tensor proxies, without the name."""
 
 
 def is_tensor(proxy: Any) -> bool:
@@ -50,12 +50,12 @@ def traits_of(proxy: Any) -> Traits:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _traits(shape: tuple[int, ...], dtype: Any, device: str) -> Traits:
-    # By the shape: a sharded parameter's `numel` is stale in Thunder.
+    # Use the shape: a sharded parameter's `numel` is stale in Thunder.
     return Traits(shape, math.prod(shape) * int(dtype.bytes), str(dtype).rsplit(".", 1)[-1], device)
 
 
 def shape_of(proxy: Any) -> tuple[int, ...]:
-    """The shape; empty for what has none."""
+    """Return the shape; empty for a proxy without one."""
     if is_tensor(proxy):
         return traits_of(proxy).shape
     return tuple(int(length) for length in proxy.shape) if hasattr(proxy, "shape") else ()

@@ -1,4 +1,4 @@
-"""Stable ids: origins ride through Thunder's passes as tags, and places are built on them."""
+"""Stable ids: tags carry origins through Thunder's passes, and places are derived from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.compiler.trace.bsym_memo import STRUCTURE, made_names, read_names
 from workbench.core.graph import Origin
 
 CLONE_PREFIX = "re_"
-"""Prefix of the names of values computed again in the backward."""
+"""Prefix of the names of values recomputed in the backward."""
 
 _NO_STATEMENT = {
     prims.PrimIDs.UNPACK_TRIVIAL,
@@ -29,13 +29,13 @@ _NO_STATEMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class OriginTag:
-    """Rides in a statement's tags from the initial trace through every pass; Thunder hands tags on."""
+    """Origin in a statement's tags, from the initial trace through every pass; Thunder propagates tags."""
 
     index: int
 
 
 def origin_of(bsym: BoundSymbol) -> int:
-    """Index of the origin that a statement comes from, or -1."""
+    """Return the index of a statement's origin, or -1."""
     for tag in bsym.tags:
         if type(tag) is OriginTag:
             return tag.index
@@ -43,24 +43,24 @@ def origin_of(bsym: BoundSymbol) -> int:
 
 
 def is_statement(bsym: BoundSymbol) -> bool:
-    """False for unpacking, returns, deletions and comments."""
+    """Return False for unpacking, returns, deletions and comments."""
     return bsym.sym.id not in _NO_STATEMENT and bsym.sym.name != "clear_mutable_collection"
 
 
 def read_line(file: str, line: int) -> str:
-    """One line of a source file, or an empty string; works for notebook cells too."""
+    """Return one line of a source file or a notebook cell; empty if it is missing."""
     return linecache.getline(file, line).strip()
 
 
 def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
-    """Tag each statement of the initial trace with where it comes from.
+    """Tag each statement of the initial trace with its origin.
 
     Returns
     -------
     TraceCtx
-        A copy whose statements, and all that they are made of, carry an `OriginTag`.
+        Copy of the trace with an `OriginTag` on all statements and their subsymbols.
     tuple of Origin
-        By index.
+        Origins by index.
     """
     counts: Counter[tuple[str, str]] = Counter()
     origins: list[Origin] = []
@@ -88,7 +88,7 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
             tagged.bound_symbols.append(bsym)
             continue
         origin = _origin(bsym, counts)
-        # A fence stands before the statement that it guards, and is named after it.
+        # A fence precedes the statement that it guards, and is named after it.
         for i, fence in enumerate(fences):
             name = f"{origin.id}!fence" + (f".{i}" if i else "")
             enter(fence, dataclasses.replace(origin, id=name, symbol=fence.sym.name))
@@ -99,7 +99,7 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
 
 
 def known_file(file: str) -> str:
-    """A source file as its writer knows it: a notebook's cell by its number, as tracebacks there have it."""
+    """Return the name of a source file for the user: a notebook cell by its number, as in tracebacks."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
     return f"In[{numbers[file]}]" if file in numbers else file
@@ -111,24 +111,24 @@ def told_place(file: str, line: int) -> str:
 
 
 def told_origin(origin: Origin) -> str:
-    """The line of a statement, ``FILE:LINE  TEXT``; its id where none is known."""
+    """Return the line of a statement, ``FILE:LINE  TEXT``; its id if the line is not known."""
     return f"{origin.file}:{origin.line}  {origin.text}" if origin.line else origin.id
 
 
 def told_line(file: str, line: int) -> str:
-    """A line of a file, as `told_origin` has it; empty where none is known."""
+    """Return a line of a file in the format of `told_origin`; empty if it is not known."""
     return f"{known_file(file).rsplit('/', 1)[-1]}:{line}  {read_line(file, line)}" if line else ""
 
 
 def line_of(bsym: BoundSymbol) -> str:
-    """`told_origin` of a statement that has no tags yet."""
+    """Return `told_origin` of a statement without tags."""
     return told_origin(_origin(bsym, Counter()))
 
 
 def class_of(bsym: BoundSymbol) -> str:
-    """The class of a `torch.autograd.Function`, where a statement is the call of one; an empty string of any other.
+    """Return the class of a called `torch.autograd.Function`; an empty string for any other statement.
 
-    Thunder's interpreter names it by class and address.
+    Thunder's interpreter names the call by class and address.
     """
     found = _BY_ADDRESS.fullmatch(str(bsym.sym.id)) if bsym.sym.module is None and bsym.subsymbols else None
     return "" if found is None else found[1]
@@ -138,7 +138,7 @@ _BY_ADDRESS = re.compile(r"(\w+)_\d+_\d+")
 
 
 def _symbol(bsym: BoundSymbol) -> str:
-    """By what a statement is called in every process."""
+    """Return the name of a statement's symbol, equal in every process."""
     return class_of(bsym) or str(bsym.sym.name)
 
 
@@ -173,12 +173,12 @@ class ValuePlace(NamedTuple):
     """Rest of the id: symbol and ordinal if the origin became several statements, and the index of the value."""
 
     def id(self, origins: tuple[Origin, ...]) -> str:
-        """The stable id."""
+        """Return the stable id."""
         return (origins[self.origin].id if self.origin >= 0 else self.of) + self.rest
 
 
 def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, ValuePlace]:
-    """Places of values by proxy name.
+    """Return the places of values by proxy name.
 
     A value without an origin (a gathered parameter) is named after the argument that it is made of.
     """

@@ -1,4 +1,4 @@
-"""Predicates on the operators that a statement is made of."""
+"""Predicates on the operators in a statement."""
 
 from __future__ import annotations
 

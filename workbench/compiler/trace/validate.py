@@ -1,4 +1,4 @@
-"""No plan is shown whose traces read what they do not define, or that is not proven."""
+"""Validate plans: traces read only defined values, and the plan is proven."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
     Raises
     ------
     PlanError
-        Naming the statement and the value.
+        If the check fails; the message names the statement and the value.
     """
     _validate(forward, "forward")
     if backward is not None:
@@ -27,12 +27,12 @@ def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
 
 
 def validate_order(graph: Graph) -> None:
-    """Check that no statement of an execution graph stands before one whose values it reads.
+    """Check that no statement of an execution graph precedes the statements that make its inputs.
 
     Raises
     ------
     PlanError
-        Naming the statement and the value.
+        If the check fails; the message names the statement and the value.
     """
     statements, values = graph.statements, graph.values
     reader = np.repeat(np.arange(len(statements)), np.diff(statements.inputs.offsets))
