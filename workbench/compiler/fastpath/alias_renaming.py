@@ -1,12 +1,12 @@
 """Faster renaming of values that are written in place. Traces do not change; see `fastpath.install`.
 
-Each write gives new names to all views of the memory, and Thunder follows the names of a value from the first to the
-last for each place that reads one: of a loop that writes row by row that is the cube of the rows. Here each name knows
-the last and the first of its chain.
+Each write gives new names to all views of the memory. Thunder follows the names of a value from the first to the last
+for each reader: a loop that writes row by row costs the cube of its rows. Here each name stores the last and the first
+name of its chain.
 
-In which order Thunder names the views of one memory hangs on the hashes of strings, which Python draws anew for each
-process: traces had other names in each, and layers that write alike had other orders of names. Here they are named in
-the order in which the program first has them, which is one that Thunder could have drawn.
+Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED: names differed between processes,
+and between layers with equal writes. Here views are named in order of their first appearance in the program, which is
+one of Thunder's possible orders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from workbench.compiler.trace.bsym_memo import names_in
 
 
 class _CurrentNames:
-    """What values are called by now, and what they were called at first."""
+    """Current and original names of values."""
 
     def __init__(self) -> None:
         self._next: dict[str, Any] = {}
@@ -40,7 +40,7 @@ class _CurrentNames:
         self._variables: dict[str, Any] = {}
 
     def last(self, proxy: Any) -> Any:
-        """What stands for a value now."""
+        """Return the current replacement of a value."""
         passed = []
         while proxy.name in self._next:
             passed.append(proxy.name)
@@ -50,11 +50,11 @@ class _CurrentNames:
         return proxy
 
     def first(self, variable: Any) -> Any:
-        """What a value was called before anything stood for it."""
+        """Return the original name of a value, before any replacement."""
         return self._first.get(variable.proxy.name, variable)
 
     def link(self, old: Any, new: Any) -> None:
-        """Let one value stand for another from now on."""
+        """Replace one value by another from now on."""
         last = self.last(old)
         if last.name == new.name:
             return
@@ -63,7 +63,7 @@ class _CurrentNames:
         self._first[new.name] = self.first(variable)
 
     def put_into(self, bsym: Any, *, skip_output: bool = False) -> Any:
-        """A statement with what stands for its values."""
+        """Return a statement with the current replacements of its values."""
         nested = any(isinstance(each, CollectionProxy) for each in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
         names: Iterable[str] = self._variables if nested else names_in(bsym)
         instead = {self._variables[name]: self.last(self._next[name]) for name in names if name in self._next}
@@ -75,14 +75,14 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
 
 
 def _of_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]:
-    """Arguments that share memory: Thunder goes by addresses, and all tensors without elements have that of nothing."""
+    """Return arguments that share memory: Thunder compares addresses, and all empty tensors have the null address."""
     arguments, _ = tree_flatten((trace.args, trace.kwargs))
     empty = {at for at, argument in enumerate(arguments) if isinstance(argument, TensorProxy) and 0 in argument.shape}
     return [kept for group in groups if (kept := [at for at in group if at not in empty])]
 
 
 def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list[int]]) -> Any:
-    """As Thunder's, pass by pass."""
+    """Replace Thunder's function, pass by pass."""
     in_place, makes_view = update_aliases._is_inplace_op, update_aliases._is_view_creation_op
     if not any(map(in_place, computation_trace.bound_symbols)):
         return computation_trace
@@ -110,7 +110,7 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
         group: set[Any] = set().union(*(each for each in groups if each.intersection(first)))
         met = group.intersection(encountered) if group else set()
         if not met:
-            # Views of what nobody writes.
+            # Views of memory without writes.
             bsyms.append(names.put_into(bsym, skip_output=True))
             continue
         old = tuple(sorted(map(unvariableify, met), key=lambda proxy: order[proxy.name]))
@@ -133,7 +133,7 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
 
 
 def _grouped(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
-    """Values by the memory that they are views of, as far as Thunder follows them."""
+    """Return values grouped by the memory of their base, as far as Thunder follows views."""
     for bsym in trace.bound_symbols:
         writes = update_aliases._is_inplace_op(bsym)
         if not writes and not update_aliases._is_view_creation_op(bsym):
@@ -150,7 +150,7 @@ def _grouped(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
 
 
 def _inplace_results(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
-    """Those of which something is written in place."""
+    """Return the groups that contain an in-place write."""
     written = {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
     return [group for group in groups if group.intersection(written)]
 

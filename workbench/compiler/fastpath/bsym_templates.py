@@ -1,6 +1,6 @@
-"""Statements taken apart once, and written again with other values as often as there are others.
+"""Bound-symbol templates: flatten a statement once, instantiate it with other proxies.
 
-What is in a statement is looked up by name in what the values are at the time: one look-up for all of its arguments.
+One lookup by name in the current values finds all arguments of a statement.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.compiler.trace.bsym_memo import CLEAN, STRUCTURE, identity, struc
 from workbench.compiler.trace.dead_code import is_clean
 
 Mark = tuple[set[Any], Any, Any]
-"""What a statement has that is not what it computes: its tags, and where it comes from."""
+"""Parts of a statement apart from its computation: its tags, source file and positions."""
 
 _FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
 _FIELDS = tuple(field.name for field in dataclasses.fields(BoundSymbol))
@@ -23,16 +23,16 @@ _Get = Callable[[Mapping[Hashable, Any]], Any]
 
 
 class TemplateValues(dict[Hashable, Any]):
-    """What stands for what is in statements: values by name, all else by what it is in memory.
+    """Replacements of the leaves of statements: tensors by name, other leaves by identity.
 
     Parameters
     ----------
     leaves : mapping
-        What is in the statements; see `BsymTemplates`.
+        Leaves of the statements; see `BsymTemplates`.
     make : callable
-        What stands for a value, where none is there yet.
+        Function that makes the replacement of a value without one.
     given : iterable of (str, Proxy), optional
-        What is there from the start, by name.
+        Initial replacements by name.
     """
 
     def __init__(
@@ -48,19 +48,19 @@ class TemplateValues(dict[Hashable, Any]):
 
 
 class BsymTemplates:
-    """Statements taken apart.
+    """Templates of a group of statements.
 
     Parameters
     ----------
     check : callable
-        Raises where there is something in a statement, beside a tensor, that cannot be written again.
+        Function that raises an error for a leaf other than a tensor that a template cannot hold.
 
     Attributes
     ----------
     leaves : dict
-        What is in them: tensors by name, all else by what it is in memory.
+        Leaves of the statements: tensors by name, others by identity.
     marks : list of Mark
-        Those of the statements, each once.
+        Marks of the statements, each once.
     """
 
     def __init__(self, check: Callable[[Any], None]) -> None:
@@ -70,7 +70,7 @@ class BsymTemplates:
         self._mark_at: dict[Hashable, int] = {}
 
     def statement(self, bsym: Any) -> BsymTemplate:
-        """A statement with what is in it, as it is now."""
+        """Return the template of a statement in its current state."""
         state = bsym.__dict__
         base = {name: state[name] for name in _FIELDS}
         base[STRUCTURE] = structure_of(bsym)
@@ -90,7 +90,7 @@ class BsymTemplates:
         return at
 
     def tree(self, tree: Any) -> _Get:
-        """What gives arguments or results, of values."""
+        """Return a function from values to arguments or results."""
         kind = type(tree)
         if kind is dict:
             gets = {name: self.tree(each) for name, each in tree.items()}
@@ -121,19 +121,20 @@ class BsymTemplates:
 
 
 class BsymTemplate:
-    """A statement taken apart.
+    """Template of a statement.
 
     Parameters
     ----------
     base : dict
-        What it has, whatever its values.
+        Attributes that do not depend on values.
     gets : tuple of (str, callable)
-        What else it has, and what gives that.
+        Names of the other attributes, with functions that return them.
     inside : tuple of BsymTemplate
+        Templates of its subsymbols.
     mark : int
-        Which of the marks is its own.
+        Index of its mark.
     clean : bool
-        Whether dead code elimination has nothing to remove inside of it.
+        Whether dead code elimination removes nothing inside it.
     """
 
     __slots__ = ("_base", "_clean", "_gets", "_inside", "_mark")
@@ -149,13 +150,13 @@ class BsymTemplate:
         self._base, self._gets, self._inside, self._mark, self._clean = base, gets, inside, mark, clean
 
     def written(self, values: Mapping[Hashable, Any], marks: Sequence[Mark]) -> Any:
-        """The statement with other values, of the same structure.
+        """Return the statement with other values and the same structure.
 
         Parameters
         ----------
         values : TemplateValues
         marks : sequence of Mark
-            What stands for each of those of `BsymTemplates`.
+            Replacements of the marks of `BsymTemplates`.
         """
         state = self._base.copy()
         for name, get in self._gets:

@@ -1,10 +1,10 @@
-"""What Thunder makes of an operation, written again for other values that are like those that it was made of.
+"""Memo of Thunder's operations: record the statements of a call once, replay them for equal arguments.
 
-A composite operation or a gradient rule is Python that records statements. Called again with arguments of the same
-shapes, types and constants, it records the same with other names: layers of a program are that, and so are most
-statements of one. What is recorded for the first is kept with the trace, for that trace alone, and written for those
-after it. What takes or makes anything but tensors and constants is made each time, and so is what gives nothing: it is
-called for what it does, as `torch.set_grad_enabled` is.
+A composite operation or a gradient rule is Python code that records statements. Another call with the same shapes,
+types and constants records the same statements with other names. This holds for the layers of a program, and for most
+statements in one layer. The trace keeps the statements of the first call, for that trace only, and later calls replay
+them. A call with inputs or results other than tensors and constants runs each time. A call without a result also runs
+each time, for its side effect, such as `torch.set_grad_enabled`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.compiler.trace.bsym_memo import Structure, identity
 from workbench.compiler.trace.proxy_traits import TRAITS
 
 Place = tuple[Any, Any]
-"""Where a statement comes from: a file and positions in it."""
+"""Source of a statement: a file and positions in it."""
 
 _TEMPLATES = "_workbench_templates"
 _NUMBERS = (bool, int, complex, str, type(None), slice, type(...))
@@ -37,29 +37,29 @@ _stock_make_name = TraceCtx.make_name
 
 
 class _NotTemplatableError(Exception):
-    """Something is none of what is written again."""
+    """The call or a leaf cannot be stored in a template."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _RecordedCall:
-    """What was recorded for one call.
+    """Record of one call.
 
     Attributes
     ----------
     names : tuple of (str, str or None)
-        Names that were made meanwhile, each with its prefix, in order.
+        Names made during the call, each with its prefix, in order.
     given : tuple of str
-        Names of the values that the call was given.
+        Names of the call's input values.
     recipes : BsymTemplates
     places : tuple of int
-        Of each of their marks, which of the places the call was given.
+        For each of their marks, the index among the places of the call.
     statements : tuple of BsymTemplate
     result : callable
-        What gives the result, of values.
+        Function from values to the result.
     structure : Structure
-        Of the statement that the call is, the same for all of them.
+        Structure of the call's statement, shared by all equal calls.
     alive : object
-        What the key tells apart by where it is in memory.
+        Objects that the key identifies by address; this keeps them alive.
     """
 
     names: tuple[tuple[str, str | None], ...]
@@ -81,22 +81,23 @@ def recorded_once(
     make: Callable[[], Any],
     places: Sequence[Place] | None = None,
 ) -> tuple[Any, Structure | None]:
-    """What `make` gives, which records statements in a scope of a trace; or the like of it, recorded by this.
+    """Return the result of `make`, which records statements in a scope of a trace, or replay an equal call.
 
-    With it comes the structure that a statement of that call has, where there is one for all that are alike.
+    Return the structure of the call's statement, too, if all equal calls share one; else None.
 
     Parameters
     ----------
     trace : TraceCtx
     scope : list of BoundSymbol
-        Where statements go.
+        List that receives the statements.
     of : object
-        What is called; told apart by where it is in memory.
+        Called object; compared by identity.
     args, kwargs : tuple, mapping
-        What it is called with.
+        Arguments of the call.
     make : callable
     places : sequence of PatchTarget, optional
-        Where statements come from, each object of its own and as many for all calls alike; else where the trace is.
+        Sources of statements: distinct objects, and the same number for all equal calls. Default: current place of
+        the trace.
     """
     if places is None:
         places = [_place(trace)]
@@ -145,7 +146,7 @@ def _recorded(
     known[key] = None
     if result is None or begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
         return result, None
-    # As they are now: Thunder tags statements, and takes out what is in them.
+    # Store the current state: Thunder later tags statements and removes subsymbols.
     recipes = BsymTemplates(_check_leaf)
     try:
         for bsym in scope[begun:]:
@@ -160,7 +161,7 @@ def _recorded(
 
 
 def _argument_key(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
-    """Arguments as a key: tensors by all but their names, and by which of them are one."""
+    """Return arguments as a key: tensors by their attributes except names, and by which ones are the same tensor."""
     kind = type(tree)
     if kind is TensorProxy:
         return _tensor(tree, given, alive)
@@ -205,7 +206,7 @@ _STATE = {
     "_name", "_has_weak_name", "history", "_tags", "_shape", "_device", "_dtype", "_true_dtype", "_numel", "_ndim",
     "_requires_grad", "_grad", "_distparallel_type", "_thunder_fsdp_padding_size",
 }  # fmt: skip
-"""All that a tensor proxy may have; its history says where an input comes from, and nothing is computed by it."""
+"""All attributes of a tensor proxy. Its history is the source of an input and does not affect computation."""
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -213,11 +214,11 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 _NAMED = "\0named"
-"""Stands for the prefix of a name that was not made, but given."""
+"""Marker in place of the prefix, for a name that the caller chose."""
 
 
 def make_name(self: Any, name: str | None = None, *, prefix: str | None = None) -> str:
-    """As Thunder's, noted where something is recorded."""
+    """Make a name as Thunder does, and record it while a call is recorded."""
     made = _stock_make_name(self, name, prefix=prefix)
     for notes in self.__dict__.get(_NOTES, ()):
         notes.append((made, _NAMED if name is not None else prefix))
@@ -227,12 +228,12 @@ def make_name(self: Any, name: str | None = None, *, prefix: str | None = None) 
 _NOTES = "_workbench_notes"
 
 OF_TRACING = frozenset((_TEMPLATES, _NOTES))
-"""What a trace knows while it is made: of no use once it is."""
+"""Attributes of a trace that are needed only while it is traced."""
 
 
 @contextmanager
 def _record_names(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
-    """Inside, names that are made are noted."""
+    """Context that records the names that a trace makes."""
     all_notes = trace.__dict__.setdefault(_NOTES, [])
     notes: list[tuple[str, str | None]] = []
     all_notes.append(notes)
@@ -247,7 +248,7 @@ def _place(trace: Any) -> tuple[Any, Any]:
 
 
 def renamed(proxy: Any, name: str) -> Any:
-    """A tensor that differs in nothing but its name."""
+    """Return a copy of a tensor proxy with another name."""
     made = object.__new__(TensorProxy)
     state = made.__dict__ = proxy.__dict__.copy()
     state["_name"], state["_tags"] = name, state["_tags"].copy()
@@ -255,13 +256,13 @@ def renamed(proxy: Any, name: str) -> Any:
 
 
 def _which(place: Sequence[Any], places: Sequence[Place]) -> int:
-    """Which of some places one is: the very same, if several are equal; -1 for none."""
+    """Return the index of `place` in `places` (identity first, then equality); -1 if absent."""
     same = [at for at, known in enumerate(places) if known[0] is place[0] and known[1] is place[1]]
     return same[0] if same else next((at for at, known in enumerate(places) if known == tuple(place)), -1)
 
 
 def _check_statement(bsym: Any, places: Sequence[Place]) -> None:
-    """Nothing is known of a statement but what is in it, and it comes from where all of them do."""
+    """Check that a statement has only its own contents, and comes from one of the places."""
     if (
         _which((bsym.source_filename, bsym.source_positions), places) < 0
         or bsym.header
@@ -274,7 +275,7 @@ def _check_statement(bsym: Any, places: Sequence[Place]) -> None:
 
 
 def _keep_values(recipes: BsymTemplates, given: Collection[str], made: set[str]) -> None:
-    """Keep values as they are now, which Thunder tags later: all in statements were given, or made meanwhile."""
+    """Copy the current values, because Thunder tags them later: each was an input or made during the call."""
     for name, proxy in recipes.leaves.items():
         if type(name) is str and name not in given:
             if name not in made or proxy.__dict__["_grad"] is not None:
@@ -288,19 +289,19 @@ def _check_leaf(leaf: Any) -> None:
 
 
 def _plain(leaf: Any) -> bool:
-    """Whether there can be no value inside of a leaf."""
+    """Return whether a leaf cannot contain values."""
     return not isinstance(leaf, list | tuple | dict | set) and not dataclasses.is_dataclass(leaf)
 
 
 def settled() -> bool:
-    """Whether what is recorded depends on nothing that is set for a part of a program."""
+    """Return whether recording does not depend on a setting for a part of a program."""
     data = compile_data.get_compile_data()
     plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
     return plain and not compile_data.using_symbolic_values()
 
 
 def repeated(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A gradient rule of Thunder's, which writes what it wrote for a statement like the one that it is given."""
+    """Wrap a gradient rule of Thunder: replay its statements for an equal statement."""
 
     def apply(*args: Any, **named: Any) -> Any:
         trace = get_tracectx()

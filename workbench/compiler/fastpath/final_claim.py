@@ -1,8 +1,8 @@
-"""Thunder's last pass, which finds an executor for each statement: what a choice leaves as it is is dealt with once.
+"""Memoized version of Thunder's last pass, which finds an executor for each statement.
 
-Thunder asks its executors about each statement anew for each plan, traces views anew, and copies all that it keeps.
-What comes of a statement depends on it alone, but for the names that are free then, and for what stands in the place of
-the values that it reads. The outcome is Thunder's own, names included.
+For each plan, Thunder queries its executors about each statement, traces views again, and copies all statements that it
+keeps. The outcome for a statement depends only on the statement, the free names, and the replacements of its inputs.
+It equals Thunder's own, names included.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, names_in
 
 
 def last_pass(trace: TraceCtx, executors: Sequence[Any], kept: PlanMemo | None) -> TraceCtx:
-    """The trace with each statement as it is executed.
+    """Return the trace with each statement in its executed form.
 
     Parameters
     ----------
     trace : TraceCtx
-        Claimed and fused.
+        Claimed and fused trace.
     executors : sequence of Executor
-        Those that execute what no other does.
+        Executors for statements that no other executor runs.
     kept : PlanMemo or None
-        Of earlier plans of the program. Without it, and for what this does not know, Thunder's own pass is asked.
+        Memo of earlier plans of the program. Without it, and for unsupported statements, Thunder's own pass runs.
     """
     if kept is not None:
         names = set(trace.names)
@@ -54,18 +54,18 @@ def last_pass(trace: TraceCtx, executors: Sequence[Any], kept: PlanMemo | None) 
 
 
 class _UnsupportedStatementError(Exception):
-    """What comes of a statement is none of the cases that are dealt with here."""
+    """The memoized pass does not support the outcome of a statement."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _TracedStatement:
-    """What a statement was traced into, by tensors, what a generator is at, and their names."""
+    """Traced form of a statement, by tensors, generator states and their names."""
 
     bsyms: tuple[BoundSymbol, ...]
     given: tuple[Any, ...]
-    """What stands for each of the statement's outputs."""
+    """Replacement of each of the statement's outputs."""
     made: tuple[Any, ...]
-    """What was made on the way, and for the outputs, in order."""
+    """Intermediate values and outputs, in order."""
 
 
 class _ClaimWalk:
@@ -77,7 +77,7 @@ class _ClaimWalk:
         self._instead: dict[str, tuple[Any, Any]] = {}
 
     def done(self) -> TraceCtx:
-        """The new trace."""
+        """Return the new trace."""
         left = list(reversed(self._trace.bound_symbols))
         with tracectx(self._new):
             while left:
@@ -96,7 +96,7 @@ class _ClaimWalk:
         return self._new
 
     def _executed(self, bsym: BoundSymbol) -> tuple[str, Any]:
-        """How a statement is executed: as it is, as what a function traces, or as what is inside of it."""
+        """Return how a statement is executed: unchanged, by the trace of a function, or by its subsymbols."""
         if any(isinstance(a, CollectionProxy) for a in bsym.flat_proxy_args):
             raise _UnsupportedStatementError
         if bsym.sym.python_impl is not None or bsym.sym.id == prims.PrimIDs.GET_GRAD:
@@ -114,7 +114,7 @@ class _ClaimWalk:
         return _INSIDE, None
 
     def _traced(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
-        """What a function makes of a statement, under the names that are next."""
+        """Return the traced form of a statement by a function, with the next free names."""
         new = self._new
         first: list[_TracedStatement] = []
 
@@ -128,7 +128,7 @@ class _ClaimWalk:
         names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
         if all(name == proxy.name for name, proxy in zip(names, known.made, strict=True)):
             return known
-        # Thunder would have called them otherwise in this plan.
+        # Thunder would use other names in this plan.
         key = ("renamed", identity(bsym), tuple(names))
         return self._kept.once(key, bsym, lambda: _renamed(known, names))
 
@@ -143,7 +143,7 @@ class _ClaimWalk:
         outs, given = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
         ours = {a.name for a in bsym.flat_proxy_args}
         made = {proxy.name: proxy for proxy in _proxies(bsyms) if proxy.name not in ours}
-        # Named one after the other, and all of them seen: then they can be named again.
+        # If names are consecutive and all are seen, they can be renamed.
         named = len(new.names) - names == len(made) and objects == new.obj_name_ctr
         plain = all(type(proxy) in (TensorProxy, IntegerProxy) for proxy in (*outs, *given, *made.values()))
         if not (bsyms and named and plain and len(outs) == len(given)):
@@ -160,7 +160,7 @@ class _ClaimWalk:
             self._append(each)
 
     def _append(self, bsym: BoundSymbol) -> None:
-        """Take a statement in, with what stands in the place of the values in it."""
+        """Append a statement, with the replacements of its values."""
         if not self._instead.keys().isdisjoint(names_in(bsym)):
             concerned = [self._instead[name] for name in names_in(bsym) if name in self._instead]
             news = [new for _, new in concerned]
@@ -178,7 +178,7 @@ def _place(bsym: BoundSymbol) -> dict[str, Any]:
 
 
 def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
-    """All that statements, and those inside of them, read and make."""
+    """Yield the inputs and outputs of statements and their subsymbols."""
     for bsym in bsyms:
         yield from bsym.flat_proxy_args
         yield from bsym.flat_proxy_outs
@@ -186,7 +186,7 @@ def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
 
 
 def _renamed(known: _TracedStatement, names: Sequence[str]) -> _TracedStatement:
-    """The same under other names."""
+    """Return the same traced form with other names."""
     with tracectx(TraceCtx(None)):
         made = [proxy.replace_name(name) for proxy, name in zip(known.made, names, strict=True)]
     by_name = {old.name: new for old, new in zip(known.made, made, strict=True)}

@@ -1,10 +1,10 @@
-"""Thunder in less time: what it does again and again with one outcome is done once; every trace stays what it was.
+"""Memoized replacements for hot Thunder functions. Traces do not change.
 
-Its bytecode interpreter interprets its own helpers too (what ``bool(x)`` and ``x in y`` do), and looks each builtin in
-them up by four more frames of interpreted code: most of what it interprets is that. Each statement that it binds has
-the signature of its symbol inspected, and each nesting of arguments is walked twice to find dataclasses that are not
-there. Before each interpretation it looks up the source of every frame on the stack, to know the line of one. A part
-can go once Thunder no longer does that: ``globals_lookup`` interprets nothing to find a builtin, ``Symbol.normalize``
+Thunder's bytecode interpreter interprets its own helpers, too (those of ``bool(x)`` and ``x in y``), and looks up each
+builtin in them with four more frames of interpreted code. This is most of the interpreted code. For each statement
+Thunder inspects the signature of the symbol, and walks nested arguments twice to search for absent dataclasses. Before
+each interpretation it looks up the source of every frame on the stack, to know the line of one. A part can be deleted
+once Thunder no longer does that: ``globals_lookup`` interprets nothing to find a builtin, ``Symbol.normalize``
 keeps signatures, ``tree_flatten`` has its types in a constant, ``InterpreterRuntimeCtx`` asks for one frame.
 """
 
@@ -27,17 +27,17 @@ from workbench.compiler.interop.thunder_api import interpreter, opcode_handlers,
 from workbench.compiler.trace.bsym_memo import identity
 
 _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplemented))
-"""What Thunder never puts a proxy in the place of, as it does with numbers and tensors."""
+"""Types that Thunder never replaces by a proxy, unlike numbers and tensors."""
 
 _known: WeakKeyDictionary[Any, dict[tuple[bool, str], Any]] = WeakKeyDictionary()
-"""Of each interpretation, what names stood for: names of the interpreter's own module or not, and builtins of both."""
+"""Values of names for each interpretation: in the interpreter's own module or not, with builtins of both."""
 
 
 def _load_global_once(
     stock: Callable[..., Any], inst: Any, /, stack: Any, co: CodeType, globals_dict: Any, **kwargs: Any
 ) -> Any:
-    """A global, looked up as ever, but for a builtin or a name of the interpreter's own that was looked up before."""
-    name = co.co_names[inst.arg >> 1]  # the lowest bit says whether a call follows, which wants a null below
+    """Look up a global as Thunder does; reuse earlier lookups of builtins and of the interpreter's own names."""
+    name = co.co_names[inst.arg >> 1]  # the lowest bit is set if a call follows, which needs a null below
     names = interpreter.unwrap(globals_dict)
     own = names is vars(interpreter)
     value = names[name] if own and name in names else None if name in names else _builtin(names, name)
@@ -67,7 +67,7 @@ _signatures: WeakKeyDictionary[FunctionType, inspect.Signature] = WeakKeyDiction
 
 
 _of_symbols: dict[int, tuple[Any, inspect.Signature]] = {}
-"""Of symbols that stand in for others, as those of PyTorch's executor do; each with its symbol, which stays."""
+"""Signatures of symbols that replace others, as in PyTorch's executor; each entry keeps its symbol alive."""
 
 _MOST_SYMBOLS = 4096
 """Size of that table at which it is cleared: each trace may make symbols of its own."""
@@ -93,7 +93,7 @@ _MISSING = inspect.Parameter.empty
 
 
 class _Parameters:
-    """What a function takes by place, and by name alone, each with its default."""
+    """Positional and keyword-only parameters of a function, each with its default."""
 
     def __init__(self, function: FunctionType) -> None:
         kind = inspect.Parameter
@@ -110,9 +110,9 @@ _parameters: WeakKeyDictionary[FunctionType, _Parameters] = WeakKeyDictionary()
 
 
 def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by place, those left out as their defaults; what does not fit is left to Thunder, which says why."""
+    """Return positional arguments with defaults filled in; Thunder reports the error if they do not match."""
     meta, found = self.meta, None
-    if type(meta) is symbol.Symbol:  # which takes whatever is given
+    if type(meta) is symbol.Symbol:  # a Symbol accepts any arguments
         return args, kwargs
     if type(meta) is FunctionType:
         if not kwargs and _takes_any_places(meta):
@@ -127,10 +127,10 @@ def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], d
 
 
 def _takes_any_places(function: FunctionType) -> bool:
-    """Whether a function takes whatever is given by place, as that of each fusion does: each has one of its own."""
+    """Return whether a function accepts any positional arguments, as the separate function of each fusion does."""
     code = function.__code__
     only_places = code.co_flags & inspect.CO_VARARGS and not code.co_argcount and not code.co_kwonlyargcount
-    return bool(only_places) and not function.__dict__  # which may say that it stands for another
+    return bool(only_places) and not function.__dict__  # attributes may mark it as a wrapper of another
 
 
 def _placed(
@@ -147,10 +147,10 @@ def _placed(
 
 
 class _LazyStack:
-    """As `inspect.stack`, but a frame's source is looked up when the frame is asked for."""
+    """Replacement of `inspect.stack` that looks up a frame's source when the frame is accessed."""
 
     def __init__(self, context: int = 1) -> None:
-        self._innermost, self._context = sys._getframe(2), context  # behind the function that dispatches
+        self._innermost, self._context = sys._getframe(2), context  # outside the function that dispatches
 
     def __getitem__(self, depth: int) -> inspect.FrameInfo:
         frame: FrameType | None = self._innermost
@@ -163,7 +163,7 @@ class _LazyStack:
 
 
 def _gather_tags(bsym: Any) -> set[Any]:
-    """Into one set: Thunder makes two for each statement inside."""
+    """Gather tags in one set: Thunder makes two sets for each subsymbol."""
     found: set[Any] = set()
     left = [bsym]
     while left:
@@ -176,7 +176,7 @@ def _gather_tags(bsym: Any) -> set[Any]:
 
 
 def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """The handler of the instruction that looks a global up; asked for most often, so that it asks itself who calls."""
+    """Return the handler for global lookups; it is the most frequent one, so it checks the calling thread itself."""
     here = patches.here
 
     def load_global(inst: Any, /, **state: Any) -> Any:
@@ -186,7 +186,7 @@ def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[
 
 
 def _inspect(stock: Any, patches: ThreadPatches) -> Any:
-    """The module that looks at frames, which are to be those of its caller in every thread."""
+    """Return the module that inspects frames, so that each thread sees the frames of its own caller."""
     here = patches.here
 
     def stack(context: int = 1) -> Any:
@@ -214,18 +214,18 @@ _shipped = threading.local()
 
 
 def hastened() -> contextlib.AbstractContextManager[None]:
-    """Inside, what Thunder does in this thread is quicker."""
+    """Context in which Thunder runs faster in this thread."""
     return contextlib.nullcontext() if getattr(_shipped, "inside", 0) else _QUICK()
 
 
 def is_hastened() -> bool:
-    """Whether this thread is inside of `hastened`."""
+    """Return whether this thread is inside `hastened`."""
     return _QUICK.value is not None
 
 
 @contextlib.contextmanager
 def as_shipped() -> Iterator[None]:
-    """Inside, Thunder takes the time in this thread that it takes without `hastened`: for tests and benchmarks."""
+    """Context in which Thunder runs in this thread without `hastened`: for tests and benchmarks."""
     before, _QUICK.here.value = _QUICK.here.value, None
     _shipped.inside = getattr(_shipped, "inside", 0) + 1
     try:

@@ -1,7 +1,7 @@
-"""Executors and gradient rules of our own statements. Thunder's registries do not know of them.
+"""Executors and gradient rules of our own statements, outside Thunder's registries.
 
-Thunder looks an executor up by name only to read a pickled symbol, and a gradient rule only in a table of the whole
-process. Here both are found in tables of our own: `gradient_rule` stands for Thunder's lookup while we compile.
+Thunder looks up an executor by name only to read a pickled symbol, and a gradient rule only in a process-wide table.
+Here both are in our own tables: `gradient_rule` replaces Thunder's lookup while we compile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def executor_by_name(name: str) -> Any:
 
 
 def register_grad(symbol: Any, rule: Callable[..., Any]) -> None:
-    """As Thunder's `register_grad`, for what we compile."""
+    """Register a gradient rule, as Thunder's `register_grad` does, for our compilations only."""
     key = symbol.id if isinstance(symbol, Symbol) else symbol
     _rules[key] = langctxs.langctx(langctxs.Languages.TORCH)(rule)
 

@@ -1,10 +1,9 @@
 """Faster versions of Thunder's passes over statements. Traces do not change; see `fastpath.install`.
 
-Most of what they cost is the same thing found again: a statement that a pass copies without a change is flattened anew
-by the next, statements are looked for in lists by comparing all that they hold, and dead code elimination copies every
-statement it keeps. Here a statement that does not change stays the object that it is, a copy keeps what is known of the
-original, and what is looked up is looked up by name. A part can go once Thunder's own does the same: its function's
-name is in `PLACES`.
+Most of their cost is repeated work. The next pass flattens a statement again that a pass copied without a change.
+Searches in lists compare the whole contents of statements. Dead code elimination copies every statement that it keeps.
+Here an unchanged statement stays the same object, a copy keeps the memo of the original, and lookups are by name. A
+part can be deleted once Thunder's own function, named in `PLACES`, does the same.
 """
 
 from __future__ import annotations
@@ -69,19 +68,19 @@ _OF_OUTPUTS = (
     "_var_output",
     MADE,
 )
-"""What a statement keeps of itself once it was asked for, by what it is found from."""
+"""Cached attributes of a statement, by their source."""
 
 _OF_ALL = ("_hash", NAMES, SHARED, STRUCTURE)
 
 _BESIDE = frozenset(("header", "source_filename", "source_positions", "tags"))
-"""What may change without the statement being another."""
+"""Attributes that do not belong to the identity of a statement."""
 
 
 def _from_bsym(self: Any, **changes: Any) -> Any:
-    """A statement made of another, which keeps what is known of the parts that do not change."""
+    """Return a changed copy of a statement that keeps the cached facts of its unchanged parts."""
     made = object.__new__(BoundSymbol)
     state = made.__dict__
-    # Before it is copied: what is found out about a copy is then known of all.
+    # Create the memos before copying: copies then share later facts.
     structure_of(self), shared_of(self)
     state.update(self.__dict__)
     state.pop("rhs", None)
@@ -115,7 +114,7 @@ def _swapped(
     skip_output: bool = False,
     skip_subsymbols: bool = False,
 ) -> Any:
-    """The statement itself where nothing in it is swapped, as Thunder gives it back where there is nothing to swap."""
+    """Swap proxies; return the statement itself if none changes, as Thunder does only for an empty swap map."""
     if not swap_map:
         return self
     names = {variable.proxy.name for variable in swap_map} if len(swap_map) <= _FEW else None
@@ -130,7 +129,7 @@ def _swapped_of(
     skip_output: bool,
     skip_subsymbols: bool,
 ) -> Any:
-    """As `_swapped`, of what is swapped by name, where that is little."""
+    """Swap proxies as in `_swapped`, with the names of the swapped values if there are few."""
     if names is not None and _has_none_of(self, names):
         return self
     if not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
@@ -145,7 +144,7 @@ def _swapped_of(
     )
     made = symbols.swapped(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
     if self.__dict__.get(CLEAN) is self.subsymbols:
-        # Other names make nothing of it do nothing.
+        # Other names do not remove the effect of a subsymbol.
         made.__dict__[CLEAN] = made.subsymbols
     if not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
@@ -153,11 +152,11 @@ def _swapped_of(
 
 
 _FEW = 8
-"""So few values that their names are soon gathered, and looked for in a statement all at once."""
+"""Largest number of swapped values for which a statement is first searched for all names at once."""
 
 
 def _has_none_of(bsym: Any, names: Set[str]) -> bool:
-    """Whether a statement has none of some values, however deep inside, nor what may hold them."""
+    """Return whether a statement contains neither these values, at any depth, nor a collection that may hold them."""
     return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).once("collections", lambda: _collects(bsym))
 
 
@@ -167,7 +166,7 @@ def _collects(bsym: Any) -> bool:
 
 
 def _renames(before: Any, after: Any) -> bool:
-    """Whether a swap left all of a statement but names as it was."""
+    """Return whether a swap changed only names in a statement."""
     other = names_in(after)
     if len(other) != len(names_in(before)):  # two values became one
         return False
@@ -180,7 +179,7 @@ def _renames(before: Any, after: Any) -> bool:
 
 
 def _like(a: Any, b: Any) -> bool:
-    """Whether two values are tensors that differ in nothing but their names."""
+    """Return whether two values are tensors that differ only in their names."""
     if type(a) is not TensorProxy or type(b) is not TensorProxy:
         return False
     told = [(t.shape, t.dtype, t.device, t.requires_grad, t.distparallel_type) for t in (a, b)]
@@ -188,7 +187,7 @@ def _like(a: Any, b: Any) -> bool:
 
 
 def _concerns(bsym: Any, swap_map: Mapping[Any, Any], inputs: bool, output: bool, subsymbols: bool) -> bool:
-    """Whether a swap that skips `inputs`, `output` or `subsymbols` changes a statement, or what its proxies hold."""
+    """Return whether a swap that skips `inputs`, `output` or `subsymbols` changes a statement or its collections."""
     if not inputs and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_inputs(bsym)):
         return True
     if not output and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_outputs(bsym)):
@@ -248,7 +247,7 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
         needed_proxies.update(map(variableify, wanted.values()))
     left = []
     for bsym in reversed(bsyms):
-        # What makes a name is asked for first: of most statements no tag has to be looked for.
+        # Look up the maker of a name first: most statements need no tag lookup.
         for name in made_names(bsym):
             if name in needed and _is(makers[name], bsym):
                 break
@@ -269,7 +268,7 @@ def _is(maker: Any, bsym: Any) -> bool:
 
 
 def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
-    """All statements that give anything, each number given by the first only; as they are where no other gives it."""
+    """Return statements with outputs, each number from its first maker only; keep statements without repeats."""
     seen: set[str] = set()
     left = []
     for bsym in bsyms:
@@ -280,14 +279,14 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
                 again.append(out.name in seen)
                 seen.add(out.name)
         if len(again) == len(outs) and all(again):
-            # Of what gives nothing, as of what gives nothing new, nothing is left.
+            # Drop a statement without outputs, or without new outputs.
             continue
         left.append(_without_numbers_given(bsym, again) if any(again) else bsym)
     return left
 
 
 def _without_numbers_given(bsym: Any, again: Sequence[bool]) -> Any:
-    """A statement that gives the values of some numbers, in order, in the place of the numbers."""
+    """Return a statement with the repeated numbers among its outputs replaced by their values, in order."""
     given = iter(again)
     output = tree_map(lambda x: x.value if isinstance(x, NumberProxy) and next(given) else x, bsym.output)
     return bsym.from_bsym(output=output)
@@ -328,7 +327,7 @@ def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
 
 
 def _make_region(self: Any, producers: Any, consumers: Any, bound_symbols: list[Any]) -> None:
-    """`Region`, which looks for statements by what they are, not by comparing them with each in the region."""
+    """Initialize a `Region` with lookups by identity, not by comparison with each statement in the region."""
     self.bound_symbols = bound_symbols
     inside = set(map(identity, bound_symbols))
     makers, readers = producers._dict, consumers._dict
@@ -352,7 +351,7 @@ _stock_map_flat = utils.safe_map_flat
 
 
 def _map_flat(f: Callable[..., Any], *args: Any) -> Any:
-    """Over lists of one value each, which is nearly always what is asked, without flattening what holds it."""
+    """Map over lists of one value each, the usual case, without flattening."""
     if all(type(each) is list and len(each) == 1 and type(each[0]) is TensorProxy for each in args):
         return (f(*(each[0] for each in args)),)
     return _stock_map_flat(f, *args)
@@ -362,9 +361,9 @@ _LOOKS = code_within(jit, "apply_transforms_and_build_cache_entry")
 
 
 def _claim(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """Claimed by executors; the trace itself where Thunder would look for waits in the outcome, and throw it away.
+    """Claim a trace by executors; return the trace itself if Thunder would only search the result for waits.
 
-    It claims every trace twice, and keeps the first outcome only where there are waits to sort.
+    Thunder claims every trace twice, and keeps the first result only if there are waits to sort.
     """
     here = patches.here
 
@@ -378,7 +377,7 @@ def _claim(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., A
 
 
 def _communicates(bsym: Any) -> bool:
-    """Whether a statement is, or is made of, a collective or a wait."""
+    """Return whether a statement or one of its subsymbols is a collective or a wait."""
     if type(bsym.sym.id) is distributed_prims.PrimIDs or str(bsym.sym.name).startswith("torch_wait"):
         return True
     return any(map(_communicates, bsym.subsymbols))

@@ -1,8 +1,8 @@
 """Faster construction of statements and values. Traces do not change; see `fastpath.install`.
 
-A tensor's properties are inferred and checked once for all that are alike. A primitive has nothing inside from which
-dead code could be removed. What is neither nested nor swapped is not flattened to find that out. A part can go once
-Thunder does the same.
+Infer and check the properties of equal tensors once. Skip dead code elimination inside primitives, which have no
+subsymbols. Do not flatten arguments that are not nested or not swapped. A part can be deleted once Thunder does the
+same.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _stock_flatten_with_dataclass = pytree.tree_flatten_with_dataclass
 _legal: set[type] = set()
 """Types that Thunder flattens."""
 _plain: set[type] = {TensorProxy}
-"""Types of leaves that are no dataclasses."""
+"""Types of leaves other than dataclasses."""
 
 
 def flatten(args: Any, namespace: str = pytree.OPTREE_NAMESPACE) -> Any:
-    """As Thunder's `tree_flatten`, which makes the set of all types that it takes each time."""
+    """Flatten as Thunder's `tree_flatten`, which builds the set of its accepted types at each call."""
     kind = type(args)
     if kind in _legal:
         return pytree.optree.tree_flatten(args, none_is_leaf=True, namespace=namespace)
     found = stock_flatten(args, namespace)
-    if not isinstance(args, type):  # of a class it matters which
+    if not isinstance(args, type):  # for a class, the result depends on the class itself
         _legal.add(kind)
     return found
 
 
 def flatten_with_dataclass(tree: Any) -> Any:
-    """Flattened at once where no leaf is a dataclass, which Thunder would have to make known first."""
+    """Flatten directly if no leaf is a dataclass, which Thunder would have to register first."""
     if type(tree) not in _legal:
         return _stock_flatten_with_dataclass(tree)
     leaves, spec = flatten(tree)
@@ -66,7 +66,7 @@ def flatten_with_dataclass(tree: Any) -> Any:
 
 
 def _flat_args(self: Any) -> list[Any]:
-    """The leaves of a statement's arguments, taken one by one where none is nested deeply."""
+    """Return the leaves of a statement's arguments, without flattening if none is deeply nested."""
     leaves = None if self.kwargs else _leaves(self.args)
     if leaves is not None:
         return leaves
@@ -83,7 +83,7 @@ def _flat_outs(self: Any) -> list[Any]:
 
 
 def _leaves(trees: Sequence[Any]) -> list[Any] | None:
-    """What is in some trees; None where one is nested, or is of a type that was never flattened."""
+    """Return the leaves of trees; None if one is nested or has a type that was never flattened."""
     found: list[Any] = []
     for tree in trees:
         kind = type(tree)
@@ -115,9 +115,9 @@ def swapped(
     skip_output: bool,
     skip_subsymbols: bool,
 ) -> Any:
-    """A statement with values in the place of others, found without flattening where nothing is nested deeply.
+    """Return a statement with swapped values, without flattening if its arguments are not deeply nested.
 
-    `inside` does the same to what it is made of.
+    `inside` swaps the values in its subsymbols.
     """
     changes: dict[str, Any] = {}
     try:
@@ -132,7 +132,7 @@ def swapped(
 
 
 class _NestedError(Exception):
-    """Something is nested in what is not dealt with here."""
+    """A value is nested in an unsupported container."""
 
 
 def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
@@ -151,7 +151,7 @@ def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
 
 
 def _last(proxy: Any, swap_map: Mapping[Any, Any]) -> Any:
-    """What stands in the place of a value in the end."""
+    """Return the final replacement of a value."""
     variable = variableify(proxy)
     if variable not in swap_map:
         return proxy
@@ -167,7 +167,7 @@ _stock_call = symbol.Symbol.__call__
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Record a statement. What modes of PyTorch have a say in is left to Thunder."""
+    """Record a statement. Thunder handles calls under PyTorch modes."""
     trace, data = get_tracectx(), compile_data.get_compile_data()
     if (
         trace is None
@@ -206,7 +206,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _copied(result: Any, args: Any, kwargs: Any) -> Any:
-    """What a composite gives, copied where it is one of its arguments."""
+    """Return the result of a composite, copied if it is one of its arguments."""
     given = flatten((args, kwargs))[0]
     made, spec = flatten(result)
     for at, each in enumerate(made):
@@ -219,7 +219,7 @@ def _copied(result: Any, args: Any, kwargs: Any) -> Any:
 _stock_properties = proxies._infer_tensor_properties
 _properties: dict[Any, tuple[Any, Any]] = {}
 _MOST = 20_000
-"""Then it begins anew."""
+"""Size at which the cache is cleared."""
 
 
 def _inferred(
@@ -232,7 +232,7 @@ def _inferred(
     distparallel_type: Any = None,
     thunder_fsdp_padding_size: Any = None,
 ) -> Any:
-    """Found once for all tensors of one shape, device and data type."""
+    """Infer properties once for all tensors of one shape, device and data type."""
     given: tuple[Any, ...] = shape, device, dtype, requires_grad, distparallel_type
     plain = like is None or (type(like) is TensorProxy and like._grad is None)
     if plain and like is not None:
@@ -250,7 +250,7 @@ def _inferred(
         return _stock_properties(
             like, shape, device, dtype, requires_grad, grad, distparallel_type, thunder_fsdp_padding_size
         )
-    # Data types and devices are equal to others that are spelled otherwise.
+    # Use identities: data types and devices also equal others with another spelling.
     key = (tuple(lengths), identity(given[1]), identity(given[2]), given[3], given[4])
     found = _properties.get(key)
     if found is None:
@@ -262,7 +262,7 @@ def _inferred(
 
 
 def _kept(name: str, ours: Callable[[Any], Any]) -> PatchTarget:
-    """A property that a statement keeps once it was asked for."""
+    """Return a property that a statement caches at its first access."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         found = functools.cached_property(dispatched(stock.func, ours, patches))

@@ -1,7 +1,7 @@
 """Faster sorting of waits. Traces do not change; see `fastpath.install`.
 
-Of all statements that can come next Thunder takes the one that it prefers, and asks each of them each time: among ranks
-those are hundreds of collectives, for each of thousands of statements. Here they are in a heap.
+Thunder selects the preferred one of all ready statements, and evaluates each of them at every step: in a distributed
+program, hundreds of collectives for each of thousands of statements. Here the ready statements are in a heap.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _WAIT = "torch_wait_prim_impl"
 
 
 def sort_waits(execution_trace: Any) -> Any:
-    """As Thunder's: of what can come next the first of those that it likes best."""
+    """Sort waits as Thunder does: take the first of the most preferred ready statements."""
     bsyms = execution_trace.bound_symbols
     if not distributed_utils.has_wait_prims(execution_trace):
         return execution_trace
     if any(bsym.sym is prims.python_del for bsym in bsyms):
-        return _stock_sort_waits(execution_trace)  # which refuses it
+        return _stock_sort_waits(execution_trace)  # Thunder refuses it
     places = {bsym: at for at, bsym in enumerate(bsyms)}
     wait = torch_executor.opmap[_WAIT].id
     collectives = {torch_executor.opmap[name].id for name in _COLLECTIVES}
@@ -44,7 +44,7 @@ def sort_waits(execution_trace: Any) -> Any:
 
 
 def _sorted(start: list[Any], liking: Callable[[Any], int]) -> list[Any]:
-    """As `toposort_bsym_dag` from the top, which takes the first of the best."""
+    """Sort as `toposort_bsym_dag` from the top, which takes the first of the best."""
     count = itertools.count()
     heap = [(liking(node.bsym), next(count), node) for node in start]
     heapq.heapify(heap)
