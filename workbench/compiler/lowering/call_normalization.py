@@ -46,7 +46,7 @@ def placed(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments with each keyword that the replacement operator lacks moved to its position.
 
-    If Thunder takes an operator from PyTorch as it is, move all tensors: Thunder has no gradient for keywords.
+    If Thunder calls PyTorch's operator unchanged, move all tensors: Thunder has no gradient for keywords.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def placed(
 
 
 def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
-    """Refuse tensors in a list if Thunder takes an operator from PyTorch as it is: Thunder loses their gradients.
+    """Refuse tensors in a list if Thunder calls PyTorch's operator unchanged: Thunder loses their gradients.
 
     Call this for a differentiated program only. `requires_grad` of a tensor is not read, because it is wrong after an
     in-place write.
@@ -110,7 +110,7 @@ def _as_it_is(known: Any) -> bool:
 def draws(bsym: BoundSymbol) -> bool:
     """Return whether a statement without subsymbols draws random numbers, by the tags of PyTorch's operators.
 
-    Thunder tags only some of its primitives, and no operator that it takes from PyTorch as it is.
+    Thunder tags only some of its primitives, and no operator that it takes unchanged from PyTorch.
     """
     return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
 
@@ -139,7 +139,7 @@ def _draws(name: str) -> bool:
 
 
 def draws_again(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is PyTorch's as it is and draws: rerun for its gradient, it draws other numbers."""
+    """Return whether a statement is an unchanged PyTorch operator that draws: a rerun draws other numbers."""
     if not _as_it_is(bsym.sym):
         return False
     found: bool = structure_of(bsym).once("draws again", lambda: _draws_as_it_is(bsym))
@@ -208,7 +208,7 @@ def named_in_place(node: fx.Node) -> bool:
 
 
 def out_of_place_name(name: str) -> str:
-    """Return the method whose result an in-place method writes; empty if that method does not exist."""
+    """Return the out-of-place method for an in-place method; empty if the in-place one is not a copy of its result."""
     if not name.endswith("_") or name.endswith("__"):
         return ""
     overloads = _overloads(name)
