@@ -95,7 +95,7 @@ def recorded_once(
     args, kwargs : tuple, mapping
         Arguments of the call.
     make : callable
-    places : sequence of PatchTarget, optional
+    places : sequence of Place, optional
         Sources of statements: distinct objects, and the same number for all equal calls. Default: current place of
         the trace.
     """

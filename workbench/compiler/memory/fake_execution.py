@@ -301,7 +301,7 @@ def step(
 
     Returns
     -------
-    Stepped
+    ExecutedMemory
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_execution(mode), Allocations() as allocations:

@@ -51,7 +51,7 @@ class PlanningLock:
 
         Raises
         ------
-        _GaveWay
+        _YieldedError
             `one_at_a_time` catches it and plans again.
         """
         if self._foreground and self._is_background and getattr(self._thread, "begins_again", False):
