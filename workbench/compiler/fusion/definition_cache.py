@@ -37,12 +37,12 @@ class Definitions:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Inside, definitions are made, and compiled, as ever, and kept."""
+        """Define and compile as usual inside this context, and keep the definitions."""
 
         def created(create: Callable[..., Any], *asked: Any) -> Any:
             made = create(*asked)
             if not inplace_copies.any_left_out():
-                # Found out what it is when it is looked for: it may be compile time that is measured now.
+                # The key is computed at the first lookup: compile time may be measured now.
                 self._new.append(_CachedDefinition(made, asked))
             return made
 
@@ -51,10 +51,10 @@ class Definitions:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Inside, a definition equal to one that was kept is that one, and compiled already.
+        """Reuse a kept definition, already compiled, for an equal one inside this context.
 
-        Each is defined as ever, and equal if nvFuser writes it the same, too: what is compared with a run is not to be
-        what ran because of a wrong key.
+        Each is still defined as usual, and counts as equal only if nvFuser also prints it the same: a wrong key must
+        not let a run be compared with itself.
         """
 
         def created(create: Callable[..., Any], *asked: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Values cut off from gradients that a program returns beside what they were cut off from."""
+"""Detached tensors that are returned together with the tensor that they were detached from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from workbench.compiler.interop.thunder_api import ProxyTag, TraceCtx
 from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, leaves
 
 DETACH = "torch.detach"
-"""Id of Thunder's symbol."""
+"""Id of Thunder's `detach` symbol."""
 
 
 def kept_apart(trace: TraceCtx) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""Controlled fusion executors: nvFuser's, and torch.compile with regions like nvFuser's, with our cuts between fusions.
+"""Controlled fusion executors: nvFuser, and torch.compile with regions like nvFuser's, both with our cuts.
 
-Both are copies that leave Thunder's registered executors alone. They keep the partitioned trace of the last pass, and
-report the time of each part of it.
+Both are copies; Thunder's registered executors stay unchanged. They keep the partitioned trace of the last pass, and
+report the time of each of its parts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ UNFUSED = frozenset(
         prims.PrimIDs.EMBEDDING_BACKWARD,
     }
 )
-"""Ops that no region takes in, beside matmuls and random ops: nvFuser does not either."""
+"""Ops that no region contains, besides matmuls and random ops; nvFuser fuses none of them."""
 DIFFERENTIATED = frozenset(op for op, how in torch_executor.implmap.items() if how.grad_transform is not None)
 """Ops with a gradient rule of Thunder's PyTorch executor, which applies if no earlier executor claims them.
 
@@ -70,18 +70,18 @@ Primitives among them, such as ``adaptive_avg_pool2d``, have no other rule.
 
 
 class Observer(Protocol):
-    """Told what the compiler does, while it does it."""
+    """Receiver of the compiler's progress."""
 
     def stage(self, name: str, seconds: float) -> None:
-        """A stage of compilation ended after so many seconds of wall time."""
+        """Report the end of a compilation stage, and its wall time in seconds."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """A fusion, of so many, is about to be compiled."""
+        """Report that compilation of a fusion begins: its number, and the number of fusions."""
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """The fusion is compiled and has run once: its seconds by part, and whether a cache on disk had it."""
+        """Report that a fusion is compiled and has run once: seconds by part, and whether a disk cache had it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class FusionOptions:
     share : bool
         Compile identical fusions once.
     set_policy : str
-        When nvFuser puts a `set` before it aliases an input: see `workbench.compiler.trace.inplace_copies`.
+        When nvFuser inserts a `set` before it aliases an input: see `workbench.compiler.trace.inplace_copies`.
     set_policies : mapping of str to str
         The same for single copies, by the name of the copy's output.
     """
@@ -112,7 +112,7 @@ class FusionOptions:
 
 
 Configure = Callable[[TraceCtx], FusionOptions]
-"""Given the partitioned trace, the options: preset cuts depend on what crosses between fusions."""
+"""Compute the options for a partitioned trace: preset cuts depend on the values that cross between fusions."""
 
 
 class Compilation:
@@ -130,8 +130,8 @@ class Compilation:
     begun, count : int
         Fusions compiled so far, and fusions in all.
     lock : threading.RLock
-        Held while a fusion is defined, compiled and run for the first time: threads that call a program first together
-        compile each fusion once.
+        Held while a fusion is defined, compiled and run for the first time: if several threads call a program first
+        at the same time, each fusion still compiles once.
     """
 
     def __init__(self, observer: Observer | None = None) -> None:
@@ -152,9 +152,9 @@ class ExecutorState:
         Returns the options for a partitioned trace.
     observer : Observer or None
     partitioned : TraceCtx or None
-        The last pass's trace before any rematerialization.
+        Trace of the last pass before any rematerialization.
     compilation : Compilation
-        The last pass's.
+        State of the last pass.
     report : RematReport
         The last pass's findings about its cuts.
     unfused : frozenset of str
@@ -178,7 +178,7 @@ class ExecutorState:
 
     @property
     def regions(self) -> Regions:
-        """Passes over fusions, with what is kept."""
+        """Return passes over fusions that use `kept`."""
         return Regions(self.kept if self.keeping else None)
 
     @property
@@ -187,20 +187,20 @@ class ExecutorState:
         return self.compilation.options
 
     def begin(self, partitioned: TraceCtx) -> FusionOptions:
-        """Take the options for a partitioned trace."""
+        """Compute and keep the options for a partitioned trace."""
         self.report = RematReport()
         self.compilation = Compilation(self.observer)
         self.compilation.options = self.configure(partitioned)
         return self.options
 
     def finish(self, fused: TraceCtx) -> TraceCtx:
-        """Count what will have to be compiled."""
+        """Count the fusions that have to be compiled."""
         fusions = [bsym for bsym in fused.bound_symbols if bsym.sym.is_fusion]
         self.compilation.count = compilations(fusions, share=self.options.share)
         return fused
 
     def timed(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
-        """Do `work` and report to the observer how long it took."""
+        """Do `work` and report its duration to the observer."""
         start = time.perf_counter()
         result = work()
         if self.observer is not None:
@@ -209,7 +209,7 @@ class ExecutorState:
 
 
 class LazyRegion:
-    """A torch.compile region that is compiled when first called, so that planning costs nothing."""
+    """A torch.compile region that is compiled at its first call, so that planning compiles nothing."""
 
     def __init__(self, compilation: Compilation, name: str, mode: str | None) -> None:
         self.compilation = compilation
@@ -217,14 +217,14 @@ class LazyRegion:
         self.mode = mode
         self.bsym: BoundSymbol | None = None
         self.compiled: Callable[..., Any] | None = None
-        # The compile options, default device and language of the compilation that the region belongs to.
+        # The compile options, default device and language of the compilation that this region belongs to.
         self._context = contextvars.copy_context()
 
     def __call__(self, *args: Any) -> Any:
-        """Run the region, compiling it first if need be."""
+        """Run the region; compile it first if needed."""
         if self.compiled is None:
             with self.compilation.lock:
-                # Another thread may have compiled it meanwhile.
+                # Another thread may have compiled it in the meantime.
                 if self.compiled is None:
                     return self._first(*args)
         return self.compiled(*args)
@@ -245,7 +245,7 @@ class LazyRegion:
             try:
                 return compiled(*args)
             finally:
-                # It is compiled by its first call: other threads wait for that.
+                # Its first call compiles it: other threads wait for that.
                 self.compiled = compilation.shared[key] = compiled
 
 
@@ -256,9 +256,9 @@ class FirstCall:
     ----------
     compilation : Compilation
     name : str
-        The fusion's.
+        Name of the fusion.
     defined_s : float
-        Seconds that its definition has cost already.
+        Seconds that its definition has taken already.
     """
 
     def __init__(self, compilation: Compilation, name: str, defined_s: float = 0.0) -> None:
@@ -276,7 +276,7 @@ class FirstCall:
         return self
 
     def defined(self) -> None:
-        """The definition is done."""
+        """Mark the definition as done."""
         self.defined_s = time.perf_counter() - self.start
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
@@ -298,15 +298,15 @@ def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
 class RegionExecutor(TorchCompileExecutor):
     """torch.compile on regions of elementwise ops, reductions and views.
 
-    No matmul, random op, embedding, collective, or op without a gradient rule of Thunder's is in one.
+    Regions contain no matmul, random op, embedding or collective, and no op without a gradient rule in Thunder.
 
     Parameters
     ----------
     control : ExecutorState
     further : iterable of str
-        Ids of ops that regions take in beside those of Thunder's PyTorch executor.
+        Ids of ops that regions contain besides those of Thunder's PyTorch executor.
     past_others : bool
-        Whether statements that are in no region end one only where their results are needed; see `neighbours`.
+        Whether a statement outside of regions ends a region only if that needs its result; see `neighbours`.
     """
 
     def __init__(self, control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False) -> None:
@@ -337,12 +337,12 @@ class RegionExecutor(TorchCompileExecutor):
             and not contains(bsym, prims.OpTags.MATMUL_OP)
             and not contains(bsym, prims.OpTags.RANDOM_OP)
             and not differentiates(bsym)
-            # Dynamo compiles no collective that is waited for later.
+            # Dynamo cannot compile a collective with a later wait.
             and not any(isinstance(p, FutureTensorProxy) for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
         )
 
     def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol:
-        """A fusion statement that compiles itself when first called."""
+        """Return a fusion statement that compiles itself at its first call."""
         name, regions = f"TorchCompile{fusion_counter}", self.control.regions
         inputs, outputs = [unvariableify(x) for x in region.inputs], [unvariableify(x) for x in region.outputs]
         known = (ids(inputs), ids(outputs), ids(region.bound_symbols))
@@ -353,7 +353,7 @@ class RegionExecutor(TorchCompileExecutor):
             symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
             given = inplace_copies.kept_outputs(outputs, region.bound_symbols)
             lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
-            # Later copies share it, and the same region where a choice gives it another number.
+            # Later copies share it, and so does the same region under another number after a choice.
             lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
             return lazy.bsym
 
@@ -396,7 +396,7 @@ class RegionExecutor(TorchCompileExecutor):
         return fused(made_one(groups, is_region, self._held(apart))) if self.past_others else apart
 
     def _held(self, partitioned: TraceCtx) -> list[set[str]]:
-        """Names of what each statement reads from memory and writes to it, once the fusions are cut."""
+        """Return the names of the values in memory that each statement reads or writes after the cuts."""
         cut = _partitioned(self.control, partitioned, self.control.configure(partitioned), RematReport())
         return [{each.name for each in (*b.flat_proxy_args, *b.flat_proxy_outs)} for b in cut.bound_symbols]
 
@@ -404,7 +404,7 @@ class RegionExecutor(TorchCompileExecutor):
 def _partitioned(
     control: ExecutorState, partitioned: TraceCtx, options: FusionOptions, report: RematReport
 ) -> TraceCtx:
-    """A partitioned trace with its cuts made."""
+    """Return the partitioned trace after its cuts."""
     return _define_once(rematerialize(partitioned, options.remat, report, control.regions.once))
 
 
@@ -431,10 +431,10 @@ def _made_again(bsym: BoundSymbol) -> BoundSymbol:
 
 
 def _define_once(trace: TraceCtx) -> TraceCtx:
-    """Let each name be made once, and be taken once by each fusion.
+    """Define each name once, and let each fusion take it once.
 
-    A statement with several outputs that is run again in a consumer makes all of them, also those that are handed over
-    or that an earlier fusion has made; and what is handed over by two producers comes twice.
+    If a consumer recomputes a statement with several outputs, it computes all of them, including outputs that are
+    handed over or that an earlier fusion has computed. A variable that two producers hand over appears twice.
     """
     done = from_trace(trace)
     made: set[str] = set()
@@ -474,7 +474,7 @@ def region_executor(
 
 
 def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
-    """Let an nvFuser fusion build its definition with our `set` policy, once per structure if shared, and be timed."""
+    """Make an nvFuser fusion define itself with our `set` policy, once per structure if shared, and time it."""
     wrapper = bsym._call_ctx[bsym.sym.name]
     build = wrapper.get_fd
 
@@ -498,12 +498,12 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
 
 
 def _timed(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
-    """The definition, whose first execution, which compiles it, is reported to the observer."""
+    """Return the definition; report its first execution, which compiles it, to the observer."""
     execute = definition.execute
 
     def first(*args: Any, **kwargs: Any) -> Any:
         with compilation.lock:
-            # Another thread may have executed it meanwhile.
+            # Another thread may have executed it in the meantime.
             if definition.execute is first:
                 definition.execute = execute
                 with FirstCall(compilation, name, defined_s):
@@ -566,7 +566,7 @@ def _nvfuser_executor() -> Any:
             return control.regions.once(key, alive, lambda: self._fuse(inputs, outputs, region, fusion_counter))
 
         def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
-            # Later copies share it, and so do fusions that differ in nothing but names.
+            # Later copies share it, and so do fusions that differ only in names.
             structure = getattr(region, "structure", None)
             if structure is None:
                 structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)

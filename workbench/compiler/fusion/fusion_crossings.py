@@ -19,19 +19,19 @@ _NEVER_RECOMPUTED = {prims.OpTags.REDUCTION_OP, prims.OpTags.RANDOM_OP, prims.Op
 
 @dataclasses.dataclass(frozen=True)
 class Crossing:
-    """A variable that one fusion makes and another reads, before any rematerialization.
+    """A variable that one fusion computes and another reads, before any rematerialization.
 
     Attributes
     ----------
     name : str
     producer : str
-        Name of the fusion that makes it.
+        Name of the fusion that computes it.
     consumers : tuple of str
         Names of the fusions that read it.
     why_not : str
-        Reason why it cannot be recomputed, starting with ``external`` or ``tagged``; empty where it can.
+        Reason why it cannot be recomputed, starting with ``external`` or ``tagged``; empty if it can.
     depends_on : tuple of str
-        Other crossing variables that its producer needs to make it.
+        Other crossing variables that its producer needs to compute it.
     """
 
     name: str
@@ -54,7 +54,7 @@ def tagged_by_thunder(bsym: BoundSymbol) -> bool:
 
 
 def crossings(trace: TraceCtx) -> list[Crossing]:
-    """Variables that cross from fusion to fusion in a partitioned trace, in program order."""
+    """Return the variables that cross between fusions in a partitioned trace, in program order."""
     consumers = utils.consumers(trace)
     found: dict[str, Crossing] = {}
     for fusion in trace.bound_symbols:
@@ -124,14 +124,14 @@ def _inside(fusion: BoundSymbol) -> _FusionMembers:
 
 
 def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:
-    """Pins that save a variable wherever k recomputed ones would hang on each other.
+    """Return pins that save a variable wherever k recomputed ones would depend on each other.
 
     Parameters
     ----------
     k : int
-        Longest chain of recomputed variables, itself saved at the end; at least 1.
+        Longest chain of recomputed variables; its last variable is saved. At least 1.
     candidates : sequence of Crossing
-        From `crossings`.
+        Result of `crossings`.
     """
     depth: dict[str, int] = {}
     pins: dict[str, str] = {}

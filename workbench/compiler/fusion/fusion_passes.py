@@ -1,7 +1,7 @@
-"""nvFuser's passes over a partitioned trace, each fusion dealt with once: what Thunder's own give, see `Regions`.
+"""Memoized versions of nvFuser's passes over a partitioned trace, with the results of Thunder's own; see `Regions`.
 
-Thunder goes through all that is in all fusions for each plan. A fusion that a choice leaves as it is has the
-statements, arguments and outputs that it had in an earlier plan, and becomes what it became there.
+Thunder processes every statement of every fusion for each plan. If a choice leaves a fusion unchanged, it has the
+statements, arguments and outputs that it had in an earlier plan, and gets the result of that plan.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
 
 
 def own_names(trace: TraceCtx) -> TraceCtx:
-    """The same trace; what later passes add, names above all, is not added to the one given."""
+    """Return a copy of a trace; additions of later passes, such as names, do not reach the given trace."""
     own = from_trace(trace)
     own.names = set(trace.names)
     own.bound_symbols = list(trace.bound_symbols)
@@ -61,7 +61,7 @@ class Regions:
     Parameters
     ----------
     kept : PlanMemo, optional
-        Of earlier plans of the program; none where a config is replayed.
+        Results of earlier plans of the program; None when a config is replayed.
     """
 
     def __init__(self, kept: PlanMemo | None) -> None:
@@ -79,7 +79,7 @@ class Regions:
         Parameters
         ----------
         key : tuple
-            The pass, and all else that the outcome depends on.
+            The pass, and all else that the result depends on.
         trace : TraceCtx
         make : callable
         """
@@ -100,9 +100,9 @@ class Regions:
         Parameters
         ----------
         inputs, outputs : sequence of Proxy
-            Of the region.
+            Inputs and outputs of the region.
         bsyms : sequence of BoundSymbol
-            What is in it.
+            Statements of the region.
         """
         if self._kept is None:
             return Structure()
@@ -127,7 +127,7 @@ class Regions:
         return found
 
     def without_repeats(self, trace: TraceCtx) -> TraceCtx:
-        """Common subexpressions computed once, as ``nvFuserExecutor.cse`` does: within fusions, and outside of them."""
+        """Compute common subexpressions once, within fusions and outside of them, as ``nvFuserExecutor.cse`` does."""
         done = from_trace(trace)
         redundant: dict[Any, Any] = {}
         outside = _Outside(redundant)
@@ -249,12 +249,12 @@ class Parts:
 
 
 class MemoizedPasses:
-    """Methods of nvFuser's executor that keep what they find, for a class that inherits that executor's after these."""
+    """Memoizing methods for nvFuser's executor; a subclass inherits them first, then that executor."""
 
     control: Any
-    """The `ExecutorState` of the plan under way: its `regions` know what is kept."""
+    """The `ExecutorState` of the current plan: its `regions` have the memo."""
     all_tagged: Callable[[BoundSymbol, Any], bool]
-    """Thunder's function of that name, which can be imported only where nvFuser is installed."""
+    """Thunder's function of the same name, which can be imported only if nvFuser is installed."""
     _apart: frozenset[str] = frozenset()
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
@@ -274,11 +274,11 @@ class MemoizedPasses:
         return list(self._once(("flat", identity(bsym)), bsym, lambda: stock.flatten(bsym)))
 
     def cse(self, trace: TraceCtx) -> TraceCtx:
-        """Without common subexpressions."""
+        """Return the trace without common subexpressions."""
         return self.control.regions.without_repeats(trace)
 
     def partition(self, trace: TraceCtx) -> TraceCtx:
-        """Fusions as Thunder makes them, without its own rematerialization; not yet callable again."""
+        """Partition into fusions as Thunder does, without its rematerialization; they are not yet callable again."""
         executor: Any = self
         trace = replace_uniform(trace)
         self._apart = made_by_pytorch(trace)
@@ -488,7 +488,7 @@ class _Outside:
 
 
 class _StatementsByComputation(dict[Any, BoundSymbol]):
-    """Statements by what they compute; notes the one that was found last."""
+    """Statements by their computation; records the last one found."""
 
     last: BoundSymbol | None = None
 
@@ -500,11 +500,11 @@ class _StatementsByComputation(dict[Any, BoundSymbol]):
 def _without_repeats(
     fusion: BoundSymbol, redundant: Mapping[Any, Any], repeats: dict[int, int | None]
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
-    """A fusion without common subexpressions, and what stands for what it does not make any more.
+    """Return a fusion without common subexpressions, and replacements for values that it no longer computes.
 
-    `repeats` tells which earlier statement computes what each does; where it is empty, that is found and put there.
+    `repeats` says which earlier statement computes the same; if it is empty, this function fills it.
     """
-    # After rematerialization, what stands for a value may not be handed to this fusion.
+    # After rematerialization, this fusion may not receive the replacement of a value.
     here = {v: redundant[v] for v in map(variableify, fusion.args) if v in redundant}
     members, left = fusion.subsymbols, list[BoundSymbol]()
     if repeats:

@@ -1,4 +1,4 @@
-"""The code of a fusion: the definition that nvFuser is given, or the statements that torch.compile is given."""
+"""The code of a fusion: the definition for nvFuser, or the statements for torch.compile."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     Parameters
     ----------
     fusion : BoundSymbol
-        Of a plan under nvFuser.
+        A fusion of a plan under nvFuser.
     policy : str, optional
-        Take this `set` policy unchecked for every copy, safe or not. By default as planned.
+        Apply this `set` policy to every copy without a safety check. The default is the policy of the plan.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     Raises
     ------
     PlanError
-        If nvFuser refuses it; with nvFuser's reason.
+        If nvFuser refuses it; the message has nvFuser's reason.
     """
     if policy is None:
         return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
@@ -103,7 +103,7 @@ def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
     return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(_math(fusion, _build(fusion, plain))))
 
 
-# `str(definition)` shows a set as a cast to the same type; the math shows it as what it is.
+# `str(definition)` prints a set as a cast to the same type; the math prints it as a set.
 _SET = re.compile(r"= Set\(")
 
 
@@ -120,7 +120,7 @@ def _math(fusion: BoundSymbol, build: Callable[[Any], Any]) -> str:
         else None
         for a in fusion.args
     )
-    # On a refusal nvFuser prints its C++ trace and its Python one.
+    # If nvFuser refuses, it prints its C++ trace and its Python trace.
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             return str(build(descriptors).fusion.print_math())

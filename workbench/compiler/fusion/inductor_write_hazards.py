@@ -1,4 +1,4 @@
-"""Copies in place that Inductor gets wrong inside a region: it reads memory after another copy has written it."""
+"""In-place copies that Inductor gets wrong inside a region: it reads memory after another copy has written to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEEP_PLACES = frozenset(
         *_ARITHMETIC,
     }
 )
-"""Ops whose results, where they are nothing but what they read, hold each element where it was."""
+"""Ops that keep each element in its place if their result only repeats what they read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +40,9 @@ class ExcludedCopy:
     Attributes
     ----------
     output : str
-        The copy's result.
+        Result of the copy.
     why : str
-        The reason, for a person.
+        The reason, as a message for the user.
     """
 
     output: str
@@ -93,7 +93,7 @@ def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
 
 
 class _HazardWalk:
-    """Follows a trace, region by region: what each value may be a view of."""
+    """Walk over a trace, region by region, that follows what each value may be a view of."""
 
     def __init__(self) -> None:
         self.memory_of: dict[str, str] = {}
@@ -203,7 +203,7 @@ def computes(bsym: BoundSymbol, constant: Iterable[str] = ()) -> bool:
     id, known = bsym.sym.id, frozenset(constant)
     tensors = [a for a in bsym.flat_args if isinstance(a, TensorProxy)]
     if not tensors or not all(dtypes.is_inexact_dtype(t.dtype) for t in tensors):
-        # Whole numbers: what is added and taken away again is the same, and a compiler may know it.
+        # Integers: adding and subtracting the same gives the input back, and a compiler may know it.
         return False
     if id in _TRANSCENDENTAL or id in _COMPARISONS:
         return True

@@ -29,18 +29,18 @@ class _RegionGroup:
     ----------
     bsyms : list of BoundSymbol
     place : int
-        Where it stands among the groups.
+        Position among the groups.
     region : bool
-        Whether it may be made one with another.
+        Whether it may be merged with another.
     backward : bool
     fixed : bool
-        Whether nothing moves past it: it writes into memory that others read.
+        Whether nothing moves past it: it writes to memory that others read.
     reads, makes : set of str
-        Names of values from outside, and of its own.
+        Names of values from outside, and of its own values.
     held : set of str
         Names of values in memory that it reads or writes.
     bytes : int
-        Alive while it runs, by what values tell.
+        Bytes alive while it runs, computed from the values.
     """
 
     bsyms: list[BoundSymbol]
@@ -55,7 +55,7 @@ class _RegionGroup:
 
     @classmethod
     def of(cls, bsyms: list[BoundSymbol], place: int, region: bool, held: Iterable[str]) -> _RegionGroup:
-        """A group as it was found."""
+        """Return a group as the partition made it."""
         makes = {out.name for bsym in bsyms for out in bsym.flat_proxy_outs}
         reads = {arg.name for bsym in bsyms for arg in bsym.flat_proxy_args} - makes
         sides = {BoundSymbolTag.BACKWARD in bsym.tags for bsym in bsyms}
@@ -84,7 +84,7 @@ class _RegionGroups:
             for bsym in group.bsyms:
                 for out in bsym.flat_proxy_outs:
                     self.maker.setdefault(out.name, group)
-                    # The memory's own name may be that of a value inside of a statement.
+                    # The name of the memory may be that of a value inside of a statement.
                     self.bytes.setdefault(self._base(out.name), 0 if given else bytes_of(out))
             for name in group.reads:
                 self.readers.setdefault(name, set()).add(group)
@@ -102,7 +102,7 @@ class _RegionGroups:
         self.most = max((group.bytes for group in groups), default=0)
 
     def near(self, group: _RegionGroup) -> list[_RegionGroup]:
-        """Earlier regions of the same side that a region shares values with, the nearest first."""
+        """Return the earlier regions in the same pass direction that share values with a region, nearest first."""
         found: set[_RegionGroup] = set()
         for name in group.reads:
             if self.bytes.get(self._base(name), 0):
@@ -113,7 +113,7 @@ class _RegionGroups:
         )
 
     def join(self, first: _RegionGroup, second: _RegionGroup) -> bool:
-        """Make two regions one at the place of either, where that is right and costs no memory."""
+        """Merge two regions at the position of either, if that is correct and costs no memory."""
         between = [one for one in self.order[first.place + 1 : second.place] if one is not None]
         if any(one.fixed for one in between):
             return False
@@ -176,7 +176,7 @@ def made_one(
     Parameters
     ----------
     groups : sequence of list of BoundSymbol
-        In the order in which they run, as Thunder's partition gives them.
+        Groups in execution order, as Thunder's partition gives them.
     is_region : callable
         Returns whether a group will be fused.
     held : sequence of iterable of str
@@ -199,7 +199,7 @@ def made_one(
 
 
 def _joined(groups: _RegionGroups, first: _RegionGroup, second: _RegionGroup) -> _RegionGroup | None:
-    """The region that two were made, to be looked at again; None where they stay apart."""
+    """Return the merged region, which is then considered again; None if the two stay separate."""
     if not groups.join(first, second):
         return None
     return second if groups.order[second.place] is second else first

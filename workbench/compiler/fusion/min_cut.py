@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 INFINITE = 1 << 30
-"""Capacity of an edge that no cut takes."""
+"""Capacity of an edge that no cut contains."""
 
 
 class Network:
@@ -25,7 +25,7 @@ class Network:
     Parameters
     ----------
     capacity : mapping of str to int
-        Of every variable.
+        Capacity of every variable.
     edges : collection of pairs of str
         From a variable to one computed from it, unless the source feeds that one.
     fed, drained : set of str
@@ -48,12 +48,12 @@ class Network:
         self.order = order
 
     def cuts(self) -> tuple[set[str], set[str]]:
-        """The variables in the least cut nearest to the sink, and in the one nearest to the source."""
+        """Return the variables in the minimum cut nearest to the sink, and in the one nearest to the source."""
         users, sources = defaultdict(list), defaultdict(list)
         for start, end in self.edges:
             users[start].append(end)
             sources[end].append(start)
-        # Both cuts take what stands between source and sink alone, whatever it costs.
+        # Both cuts contain every variable that is fed and drained directly, whatever it costs.
         alone = self.fed & self.drained
         near_source, reached = self._until_stopped(self.fed - alone, users)
         if reached.isdisjoint(self.drained):
@@ -63,7 +63,7 @@ class Network:
         return alone | near_sink, alone | near_source
 
     def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
-        """Variables without capacity that are met first from `starts` on, and what is passed on the way."""
+        """Return the first variables without capacity on paths from `starts`, and the variables passed before them."""
         queue = list(starts)
         seen = set(queue)
         stopped = set()
@@ -94,7 +94,7 @@ class Network:
 def least_cuts(
     capacities: tuple[int, ...], edges: frozenset[tuple[int, int]], fed: frozenset[int], drained: frozenset[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """The least cut nearest to the sink, and the one nearest to the source, of variables by number: see `Network`."""
+    """Return the minimum cuts nearest to the sink and nearest to the source, as variable numbers: see `Network`."""
     # Node 0 is the source, 1 the sink, 2 i + 2 and 2 i + 3 the two halves of variable i.
     limits = {(2 * i + 2, 2 * i + 3): capacity for i, capacity in enumerate(capacities)}
     infinite = [(0, 2 * i + 2) for i in fed] + [(2 * i + 3, 1) for i in drained]

@@ -8,7 +8,7 @@ from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, le
 
 
 class _EqualNames:
-    """Names that are put together, by the first of each group."""
+    """Groups of equal names (union-find); the first name stands for its group."""
 
     def __init__(self) -> None:
         self._of: dict[str, str] = {}
@@ -59,7 +59,7 @@ def made_by_pytorch(trace: TraceCtx) -> frozenset[str]:
                 written.append((at, given[-1]))
                 pairs = [(given[-1], made[0])]
             elif is_fence(leaf):
-                # Its arguments are names of one memory, or may be.
+                # All its arguments are names of one memory, or may be.
                 pairs = [*((given[0], other) for other in given[1:]), *zip(given, made, strict=False)]
             elif leaf.sym.id in VIEWS and given:
                 pairs = [(given[0], made[0])]

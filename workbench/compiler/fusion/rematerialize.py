@@ -34,15 +34,15 @@ from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, r
 from workbench.compiler.trace.inplace_copies import MemoryWrites, inside_of, is_copy, leaves
 
 STOCK_ARGUMENT_WEIGHT = 0.5
-"""Thunder weighs a producer's own argument half: it is in memory anyway."""
+"""Thunder gives a producer's own argument half the weight: it is in memory anyway."""
 
 
 _UNIT = 1 << 12
-"""Capacities are whole numbers of 1/4096 byte."""
+"""Capacities are integers, in units of 1/4096 byte."""
 
 
 _RELUCTANT = 1 << 24
-"""Capacity of a variable that shall not be saved: above any sum of real weights, below `min_cut.INFINITE`."""
+"""Capacity of a variable that must not be saved: above any sum of real weights, below `min_cut.INFINITE`."""
 
 
 type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]
@@ -64,7 +64,7 @@ class RematOptions:
     Attributes
     ----------
     enabled : bool
-        False leaves every fusion as partitioned.
+        False leaves every fusion as the partition made it.
     argument_weight : float
         Weight of a producer's own argument, relative to 1 for a value that it computes.
     pins : mapping of str to str
@@ -80,7 +80,7 @@ class RematOptions:
 
     @property
     def key(self) -> Hashable:
-        """Equal for the same cuts."""
+        """Return a key that is equal for the same cuts."""
         return self.enabled, self.argument_weight, tuple(self.pins.items()), self.repeats_draws
 
 
@@ -102,11 +102,11 @@ class RematReport:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Member:
-    """A statement inside a fusion, flattened.
+    """A flattened statement inside a fusion.
 
-    `key` is the same for statements that Thunder takes for equal; `made` are the names of `outs` that the statement
-    does not merely pass on; `names` all names in it, those of its own statements first, as `order_proxies` counts;
-    `copied` what copies in it make.
+    `key` is the same for statements that Thunder considers equal. `made` are the names of `outs` without those that the
+    statement only passes on. `names` are all names in it, own statements first, in the order of `order_proxies`.
+    `copied` are the outputs of copies in it.
     """
 
     bsym: BoundSymbol
@@ -127,7 +127,7 @@ class Members:
         self._alike: defaultdict[tuple[str, ...], list[_Member]] = defaultdict(list)
 
     def of(self, fusion: BoundSymbol) -> list[_Member]:
-        """The statements inside a fusion."""
+        """Return the statements inside a fusion."""
         return [self._known.get(identity(bsym)) or self._add(bsym) for bsym in fusion.subsymbols]
 
     def _add(self, bsym: BoundSymbol) -> _Member:
@@ -151,9 +151,9 @@ class _FlatFusion:
         self.produced = [out for member in members for out in member.outs]
         self.proxies = {out.name: out for out in self.produced}
         self.makers: defaultdict[str, list[_Member]] = defaultdict(list)
-        """Every statement with the name among its outputs."""
+        """Every statement that has the name among its outputs."""
         self.producer: dict[str, _Member] = {}
-        """The first statement that makes the name and is not given it."""
+        """The first statement that computes the name and does not receive it."""
         for member in members:
             for out in member.outs:
                 self.makers[out.name].append(member)
@@ -167,12 +167,12 @@ class _FlatFusion:
 
     @functools.cached_property
     def order(self) -> dict[str, int]:
-        """Names by first appearance."""
+        """Return the names, numbered by first appearance."""
         names = dict.fromkeys(chain.from_iterable(member.names for member in self.members))
         return {name: i for i, name in enumerate(names)}
 
     def leading_to(self, names: Iterable[str], stops: Collection[str]) -> dict[int, _Member]:
-        """Statements by key that the names are made of, without what the stops are made of."""
+        """Return the statements, by key, that compute `names`; stop at `stops`."""
         found: dict[int, _Member] = {}
         queue, seen = list(names), set(stops)
         while queue:
@@ -198,7 +198,7 @@ class _FlatFusion:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _CutFusion:
-    """A fusion between two cuts: what it takes, what is inside, what it hands out."""
+    """A fusion between two cuts: arguments, statements and outputs."""
 
     bsym: BoundSymbol
     args: tuple[Proxy, ...]
@@ -213,11 +213,11 @@ class _CutFusion:
         return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _FlatFusion(members.of(bsym)))
 
     def giving(self, outs: Iterable[Proxy]) -> _CutFusion:
-        """The one that hands out other variables."""
+        """Return the fusion with other outputs."""
         return dataclasses.replace(self, outs=tuple(outs), _gives_other=True)
 
     def taking(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _CutFusion:
-        """The one that takes other variables, in the order in which they appear inside, and has other statements."""
+        """Return the fusion with other statements and arguments, in order of appearance in the statements."""
         inside = _FlatFusion(members)
         taken = tuple(sorted(args, key=lambda a: inside.order[a.name]))
         return dataclasses.replace(self, args=taken, inside=inside, _takes_other=True)
@@ -232,7 +232,7 @@ class _CutFusion:
         )
 
     def wanted(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
-        """Names that are inside for the sake of its outputs, or come from `outside`; and what is read to make them."""
+        """Return the names that its outputs need or that come from `outside`, and the names read to compute them."""
         if any(name in self.inside.makers for name in outside):
             return self._path(outside)
         wanted, reads = self._wanted
@@ -256,7 +256,7 @@ class _CutFusion:
 
     @functools.cached_property
     def statement(self) -> BoundSymbol:
-        """The fusion as Thunder has it."""
+        """Return the fusion as a Thunder statement."""
         changes: dict[str, Any] = {"output": self.outs} if self._gives_other else {}
         if self._takes_other:
             changes |= {"args": self.args, "subsymbols": [member.bsym for member in self.inside.members]}
@@ -368,7 +368,7 @@ class _Producer:
         return Network(capacities, edges, found.intersection(required), drained, self.inside.order)
 
     def hand_over(self, consumer: _CutFusion, cut: Collection[str], external: Collection[str]) -> _CutFusion:
-        """The consumer that takes the cut, and makes the rest of what it took before again."""
+        """Return the consumer that takes the cut as arguments and recomputes the rest of its former arguments."""
         outside = self.outside(consumer)
         taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
         names = {a.name for a in taken}
@@ -389,7 +389,7 @@ class _Producer:
 
 
 def _sorted(members: Sequence[_Member]) -> list[_Member]:
-    """The statements in the order of Thunder's `toposort_bsym_dag`, bottom up from those that nothing reads."""
+    """Return the statements in the order of Thunder's `toposort_bsym_dag`, bottom up from those that nothing reads."""
     maker: dict[str, int] = {}
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, member in enumerate(members):
@@ -421,25 +421,25 @@ def find_cut(
     overwritten: Collection[str] = (),
     report: RematReport | None = None,
 ) -> tuple[str, ...]:
-    """Names of the variables to hand from producer to consumer; the rest between them is computed again.
+    """Find the variables that the producer hands to the consumer; the consumer recomputes the rest between them.
 
     Parameters
     ----------
     external : sequence of Proxy
-        Outputs of the producer that others need too.
+        Outputs of the producer that other statements need too.
     producer, consumer : BoundSymbol
         Two fusions.
     options : RematOptions
         Weights and pins.
     overwritten : collection of str
-        Values whose memory is written between the two: what is made of them cannot be made again later.
+        Values in memory that is written between the two: anything computed from them cannot be recomputed later.
     report : RematReport, optional
-        Told of ties.
+        Receives the ties.
 
     Returns
     -------
     tuple of str
-        Sorted; empty where the pair cannot be cut.
+        Names, sorted; empty if the pair cannot be cut.
     """
     members = Members()
     return _Producer(_CutFusion.of(producer, members)).find_cut(
@@ -463,7 +463,7 @@ def rematerialize(
         it recomputes all that the copy reads, earlier copies too. The exceptions for writes can go when Thunder's
         pass considers writes.
     report : RematReport, optional
-        Filled with ties, and with pins that could not be kept.
+        Receives ties, and pins that could not be kept.
     once : callable, optional
         Cache of earlier plans of the program; see `workbench.compiler.trace.bsym_memo.PlanMemo.once`.
     """
@@ -475,20 +475,20 @@ def rematerialize(
         lost = _undefined(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
         if not lost:
             return done
-        # A pair that cannot be cut goes on reading what the others made superfluous.
+        # A pair that cannot be cut still reads variables that the other pairs made superfluous.
         for name in lost:
             report.failed[name] = "consumer: one of the fusions that read it cannot be given what it would need instead"
         options = dataclasses.replace(options, pins={n: pin for n, pin in options.pins.items() if n not in lost})
 
 
 def _undefined(trace: TraceCtx) -> set[str]:
-    """Names that fusions read and nothing makes."""
+    """Return the names that fusions read and no statement computes."""
     made = {out.name for bsym in trace.bound_symbols for out in bsym.flat_proxy_outs}
     return {a.name for b in trace.bound_symbols if b.sym.is_fusion for a in b.flat_proxy_args if a.name not in made}
 
 
 def _readers(trace: TraceCtx) -> dict[str, list[int]]:
-    """Positions of the statements that read each name."""
+    """Return the positions of the statements that read each name."""
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, bsym in enumerate(trace.bound_symbols):
         if bsym.sym.id not in _READS_NOTHING:
@@ -529,16 +529,16 @@ def _rematerialize(trace: TraceCtx, options: RematOptions, report: RematReport, 
 
 @dataclasses.dataclass(frozen=True)
 class _Pairs:
-    """A fusion and those that read from it, in program order, before anything is cut between them.
+    """A fusion and its consumers, in program order, before any cut between them.
 
     Attributes
     ----------
     fusion : _CutFusion
     consumers : tuple of _CutFusion
     readers : dict of str to frozenset of int
-        By name of what it makes, or is given, the consumers that read it, by number; -1 for any other statement.
+        Maps a name that it computes or receives to the numbers of its readers; -1 for any other statement.
     overwritten : tuple of frozenset of str
-        Per consumer the values whose memory is written between the two.
+        For each consumer, the values in memory that is written between the two.
     """
 
     fusion: _CutFusion
@@ -563,14 +563,14 @@ class _Pairs:
         ), together
 
     def cut(self, options: RematOptions) -> tuple[_CutFusion, list[_CutFusion], dict[str, str]]:
-        """The fusion and its consumers with the cuts made, and ties: see `RematReport`."""
+        """Return the fusion and its consumers after the cuts, and the ties: see `RematReport`."""
         producer, report, found = _Producer(self.fusion), RematReport(), []
         times_read = Counter(_names(chain(self.fusion.args, *(consumer.args for consumer in self.consumers))))
-        # Thunder does not know a consumer again whose arguments have changed, and takes it for another one.
+        # Thunder does not recognize a consumer after its arguments have changed, and treats it as a different one.
         known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
 
         def is_external(name: str, given: Collection[str]) -> bool:
-            # A variable that several fusions read is external to each pair, unless all of them shall make it again.
+            # A variable that several fusions read is external to each pair, unless pins let all of them recompute it.
             if options.pins.get(name) == "recompute":
                 return False
             if times_read[name] > 1 or not known.issuperset(self.readers.get(name, ())):
