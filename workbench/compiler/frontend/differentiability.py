@@ -1,4 +1,4 @@
-"""Whether Thunder can differentiate a statement: asked of programs that it refuses, to find what to cut out of them."""
+"""Check if Thunder can differentiate a statement; used for programs that it refuses, to find the ops to cut out."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from workbench.interop.torch_private import tree_iter
 
 
 def without_gradient(bsym: BoundSymbol) -> str:
-    """The reason why Thunder cannot differentiate a statement of the trace that is being made; empty where it can.
+    """Return why Thunder cannot differentiate a statement of the current trace; empty if it can.
 
-    Its rules are tried, in a scope of the trace that is thrown away.
+    Its gradient rule runs in a scope of the trace that is thrown away.
     """
     if is_constant_for_vjp(bsym):
         return ""
@@ -41,7 +41,7 @@ def without_gradient(bsym: BoundSymbol) -> str:
     trace.push_scope([])
     try:
         rule(*bsym.args, **bsym.kwargs)
-    except Exception as error:  # noqa: BLE001  # whatever a rule raises
+    except Exception as error:  # noqa: BLE001  # a rule may raise anything
         return f"its gradient: {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
     finally:
         trace.scopes = scopes
@@ -49,10 +49,10 @@ def without_gradient(bsym: BoundSymbol) -> str:
 
 
 def lost_conjugate(bsym: BoundSymbol) -> str:
-    """The reason why Thunder's gradient of a statement of complex numbers is wrong; empty where it is right.
+    """Return why Thunder's gradient of a statement of complex numbers is wrong; empty if it is right.
 
-    PyTorch's is that of the conjugate. Thunder takes the rules of real numbers, which is the same only where what is
-    computed is linear, with real factors; and where it leaves the gradient to PyTorch.
+    PyTorch's gradient is that of the conjugate. Thunder applies the rules of real numbers. These give the same only if
+    the computation is linear with real factors, or if Thunder leaves the gradient to PyTorch.
     """
     found: str = structure_of(bsym).once("lost conjugate", lambda: _lost_conjugate(bsym))
     return found
@@ -72,7 +72,7 @@ def _lost_conjugate(bsym: BoundSymbol) -> str:
 
 _LINEAR = frozenset(
     (
-        # Of products, see `mended`.
+        # For products, see `thunder_fixes`.
         *(
             "add",
             "sub",
@@ -100,7 +100,7 @@ _LINEAR = frozenset(
         *("device_put", "python_return", "synchronize", "wait", "all_gather", "all_reduce", "reduce_scatter"),
     )
 )
-"""Thunder's primitives whose gradient of complex numbers is right."""
+"""Thunder's primitives with a correct gradient for complex numbers."""
 
 
 def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:
@@ -123,14 +123,15 @@ def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:
 
 
 def cut_off_whole_numbers(trace: TraceCtx) -> None:
-    """Let no gradient go through what gives a program's results that are no real or complex numbers.
+    """Stop gradients at statements that compute a program's results of integer or boolean type.
 
-    Thunder has one for a cast, of zeros, and so a backward for a program that gives nothing else; autograd never asks.
+    Thunder's rule for a cast gives a gradient of zeros, and so a backward for a program with no other results; autograd
+    never asks for it.
 
     Parameters
     ----------
     trace : TraceCtx
-        As interpreted.
+        The trace as interpreted.
     """
     returned = {proxy.name for proxy in trace.bound_symbols[-1].flat_proxy_args}
     for bsym in trace.bound_symbols:

@@ -1,7 +1,7 @@
-"""Programs by way of Dynamo: the one graph that a program is, and the callable that compiles such graphs when called.
+"""Programs captured by Dynamo: a program as one graph, and a callable that compiles such graphs when it is called.
 
-Planning and running both go through `torch.compile` with a backend of their own, so that both see the same graph; what
-stands around it, a dataclass for the outputs or a counter on a module, stays Dynamo's business.
+Planning and running both use `torch.compile` with a backend of this module, so that both get the same graph. Code
+around the graph, such as a dataclass for the outputs or a counter on a module, is left to Dynamo.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from workbench.programs.modes import restored
 _AS_IT_IS = contextlib.nullcontext()
 
 type Compiler = Callable[[Callable[..., Any]], Any]
-"""`thunder.jit` with its options."""
+"""`thunder.jit` with its options set."""
 
 
 class NotOneGraphError(ProgramError):
-    """Dynamo does not give a program as one graph; the message says where and why."""
+    """Dynamo does not capture a program as one graph; the message says where and why."""
 
 
 class _CapturedError(Exception):
-    """Ends a call of Dynamo as soon as there is a graph."""
+    """Ends a call of Dynamo as soon as it has a graph."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,17 +73,17 @@ class WholeGraph:
     ----------
     graph : GraphModule
     inputs : tuple of Tensor
-        What the function takes: parameters, buffers and the tensors of the call, then the constants of the graph.
+        Arguments of the function: parameters, buffers and the tensors of the call, then the constants of the graph.
     function : callable
-        For `thunder.jit`. Where ranks share the program it is a module, which has the parameters and buffers itself.
+        Argument for `thunder.jit`. If ranks share the program, it is a module with the parameters and buffers.
     taken : tuple of int
-        Which of the graph's own inputs are among those of the function.
+        Numbers of the graph's own inputs that the function takes.
     codes : tuple of CodeType
-        What Dynamo went through to make it.
+        Code objects that Dynamo traced.
     written : ReuseCounts
-        Which of its modules were not traced, as others like them were.
+        Modules that were not traced because equal ones were.
     beside : tuple of Tensor
-        What the program gives back as it came, beside the graph.
+        Inputs that the program returns unchanged, outside of the graph.
     """
 
     graph: fx.GraphModule
@@ -98,21 +98,21 @@ class WholeGraph:
 def whole_graph(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, shared: bool = False
 ) -> WholeGraph:
-    """The graph of a call of a program, which is not run.
+    """Capture the graph of a call of a program, without running it.
 
     Parameters
     ----------
     program, args, kwargs
         The call.
     shared : bool, optional
-        Whether it is for ranks that share the parameters of the program.
+        Whether ranks share the parameters of the program.
 
     Raises
     ------
     NotOneGraphError
         If Dynamo breaks the program into several graphs, or cannot follow it.
     ProgramError
-        If it cannot be shared so.
+        If it cannot be shared among ranks.
     """
     found: list[WholeGraph] = []
 
@@ -144,7 +144,7 @@ def whole_graph(
             except TorchDynamoException as again:
                 raise NotOneGraphError(_why(again)) from again
         except Exception as error:
-            # Of an assertion of its own Dynamo says where in the program it was, and no more.
+            # For one of its own assertions, Dynamo gives only the line of the program.
             if "\nfrom user code:" not in str(error):
                 raise
             line = traceback.extract_tb(error.__traceback__)[-1].line
@@ -155,17 +155,17 @@ def whole_graph(
 
 
 class DynamoCompiled:
-    """A program compiled by Thunder as it is called: a graph by Dynamo for each way to call it.
+    """A program compiled by Thunder when it is called: Dynamo captures one graph for each kind of call.
 
     Parameters
     ----------
     program : callable or torch.nn.Module
     compiler : callable
-        Makes a `thunder.jit` of a function, anew for each graph.
+        Makes a `thunder.jit` of a function; called for each graph.
     observer : optional
-        Told how long Dynamo took, as the stage ``capture``.
+        Receives the time that Dynamo took, as the stage ``capture``.
     modes : mapping of str to str, optional
-        Of PyTorch, in force in each call; as in `workbench.core.config.MODES`.
+        PyTorch's modes in each call, as in `workbench.core.config.MODES`.
     shared : bool, optional
         Whether ranks share the parameters of the program.
     """
@@ -189,7 +189,7 @@ class DynamoCompiled:
         self._jitted: Any = None
         self._since = 0.0
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-        # Whether anything that was compiled, or is yet to be, asks for what `layers_read_through` sets.
+        # True if compiled code, or code still to be compiled, may read the flag that `layers_read_through` sets.
         self._asks = True
         self._codes: set[CodeType] = set()
         finalize(self, forget, self._codes).atexit = False
@@ -197,7 +197,7 @@ class DynamoCompiled:
         self._call = compiled_by(program, Backend(WeakMethod(self._compile)), whole=self._whole, around=around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, compiled; where nothing compiled fits the call, compile it first."""
+        """Run the compiled program; compile it first if no compiled graph fits the call."""
         self._since = time.perf_counter()
         self._given = (args, kwargs)
         usual = _AS_IT_IS if dynamo_stance.is_usual() else dynamo_stance.usual()
@@ -217,7 +217,7 @@ class DynamoCompiled:
                 self._given = ((), {})
 
     def _always_anew(self) -> str:
-        """That too many calls were captured each on its own, and what the last differed in."""
+        """Return a message that too many calls were each captured separately, and how the last one differed."""
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
             f"the program was captured anew in {self._limit} calls, each of which differed from those before{where}: "
@@ -226,10 +226,10 @@ class DynamoCompiled:
         )
 
     def _last_change(self) -> str:
-        """In what the last call that was captured anew differed, and on which line; empty where that is not known."""
+        """Return how the last captured call differed from earlier ones, and on which line; empty if unknown."""
         known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
         last, number = "", -1
-        # Of a call there is one for each graph there is, the newest first.
+        # A call has one reason for each existing graph, newest first.
         for reason in reversed(next(known, [])):
             numbered = re.match(r"\d+/(\d+): ", reason)
             if numbered is None or int(numbered[1]) <= number:
@@ -251,7 +251,7 @@ class DynamoCompiled:
 
     @property
     def _last(self) -> Any:
-        # Thunder asks by getattr with a default, which a missing attribute answers.
+        # Thunder calls getattr with a default, which applies to a missing attribute.
         if self._jitted is None:
             raise AttributeError("nothing is compiled before the first call")
         return self._jitted
@@ -274,26 +274,26 @@ class CompiledModule(torch.nn.Module):
 
     def __init__(self, module: torch.nn.Module, compiled: DynamoCompiled) -> None:
         super().__init__()
-        # The very same tables: what is registered, moved or loaded here is so there, under the same names.
+        # The same dictionaries: an entry registered, moved or loaded here is also one there, under the same name.
         self.__dict__.update(_parameters=module._parameters, _buffers=module._buffers, _modules=module._modules)
         self.__dict__.update(_original=module, _compiled=compiled, _again=None)
 
     @property
     def training(self) -> bool:
-        """The original's mode."""
+        """Mode of the original module."""
         return bool(self._original.training)
 
     @training.setter
     def training(self, mode: bool) -> None:
-        if "_original" in self.__dict__:  # else PyTorch gives each module the mode that it begins in
+        if "_original" in self.__dict__:  # before that, PyTorch's constructor sets the initial mode
             self._original.training = mode
 
     def made_by(self, again: Callable[[torch.nn.Module], Any]) -> None:
-        """Say what makes such a module of another one: so it is copied, and sent to other processes."""
+        """Set the function that makes such a module from another, for copies and for transfer to other processes."""
         self.__dict__["_again"] = again
 
     def __reduce__(self) -> tuple[Callable[[torch.nn.Module], Any], tuple[torch.nn.Module]]:
-        # As a copy of the original, compiled anew when it is called: what was compiled is bound to this one's tensors.
+        # Pickled as a copy of the original that compiles when called: compiled code is bound to this module's tensors.
         again = self.__dict__["_again"]
         if again is None:
             raise WorkbenchError(
@@ -303,14 +303,14 @@ class CompiledModule(torch.nn.Module):
         return again, (self._original,)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module, compiled."""
+        """Run the compiled module."""
         return self._compiled(*args, **kwargs)
 
     def _last_change(self) -> str:
         return self._compiled._last_change()
 
     def train(self, mode: bool = True) -> CompiledModule:
-        """Set the original's mode, and so this one's."""
+        """Set the mode of the original, and so of this module."""
         self._original.train(mode)
         return self
 
@@ -330,9 +330,9 @@ class CompiledModule(torch.nn.Module):
 
 
 def cut_off(graph: fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
-    """What runs a graph, with outputs that need no gradient in eager PyTorch cut off from the backward.
+    """Return a function that runs a graph and detaches the outputs that need no gradient in eager PyTorch.
 
-    Thunder gives all outputs of a program from one function of autograd's, which has them all need gradients.
+    Thunder returns all outputs of a program from one autograd function, so that all of them require gradients.
     """
     (output,) = graph.graph.find_nodes(op="output")
     given = output.args[0] if isinstance(output.args[0], tuple | list) else output.args
@@ -357,7 +357,7 @@ def jit(
     observer: Any = None,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """A program, compiled by way of Dynamo as it is called; a module gives a module."""
+    """Compile a program with Dynamo and Thunder when it is called; for a module, return a module."""
     return as_given(program, DynamoCompiled(program, compiler, observer, modes))
 
 
@@ -368,17 +368,17 @@ def jit_among_ranks(
     observer: Any = None,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """A module that ranks share, compiled by way of Dynamo as it is called: as Thunder's own, with a rank's parameters.
+    """Compile a module that ranks share when it is called; return a module with this rank's parameters, like Thunder.
 
     Parameters
     ----------
     program : torch.nn.Module
     transforms : sequence of Transform
-        Thunder's, which share it.
+        Thunder's transforms that share it.
     compiler : callable
-        Makes a `thunder.jit` of a module under transforms, anew for each graph.
+        Makes a `thunder.jit` of a module under transforms; called for each graph.
     observer, modes
-        As for `DynamoCompiled`.
+        As in `DynamoCompiled`.
     """
     shared = ShardedModule(program, transforms)
     made = ref(shared.module)
@@ -387,7 +387,7 @@ def jit_among_ranks(
         jitted = compiler(function, shared_by)
         module = made()
         assert module is not None, "it is called"
-        # What is asked of the module is answered by the graph compiled last.
+        # The module answers queries with the data of the graph compiled last.
         module._lc_cd, module._lc_cs = jitted._lc_cd, jitted._lc_cs
         return jitted
 
@@ -399,14 +399,15 @@ def jit_among_ranks(
 
 
 def as_given(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
-    """What is compiled as what it was made of: a module gives a module."""
+    """Return the compiled program in the form of the original: for a module, a module."""
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
 def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
-    """Call a program; where a model of Hugging Face is to install hooks first, install them and call again.
+    """Call a program; if a Hugging Face model has to install hooks first, install them and call again.
 
-    It does so in the first call that collects hidden states or attentions, under a lock that Dynamo cannot enter.
+    Such a model installs hooks in its first call that collects hidden states or attentions, under a lock that Dynamo
+    cannot trace.
     """
     try:
         return call()
@@ -430,12 +431,12 @@ def whole_of(
     shared: bool = False,
     written: ReuseCounts | None = None,
 ) -> WholeGraph:
-    """A graph of a call of a program, ready for `thunder.jit`; while Dynamo hands it on, if ranks share the program.
+    """Return a captured graph in a form for `thunder.jit`; if ranks share the program, call this during the capture.
 
     Raises
     ------
     ProgramError
-        If ranks share a program that hands on a parameter, of which each has a part.
+        If ranks share a program that returns or keeps a parameter, of which each rank has only a part.
     """
     written_plainly(graph)
     known = _names_of(program, args, kwargs)
@@ -459,7 +460,7 @@ def whole_of(
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:
-    """What Thunder's interpreter calls the tensors of a program, by their `id`."""
+    """Return the names of a program's tensors in Thunder's interpreter, by `id`."""
     names: dict[int, str] = {}
     if isinstance(program, torch.nn.Module):
         for table in (program.named_parameters(), program.named_buffers()):
@@ -474,14 +475,14 @@ def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def _why(error: BaseException, intro: str = "Dynamo gives no whole graph: ", internal: str = "") -> str:
-    """Dynamo's reason in one line, after the person's own line; `internal` where it gives no reason."""
+    """Return Dynamo's reason in one line, after the line of the user's code; `internal` if it gives no reason."""
     message = str(error)
     words = message.partition("\nfrom user code:")[0].strip() or internal or type(error).__name__
     return in_one_line(words, frames_of(message), intro)
 
 
 def failed_operator(error: BaseException) -> str:
-    """Which operator refuses what it is given, whatever the values, after the person's line; else empty."""
+    """Return the operator that refuses its arguments whatever their values, after the line of user code; else empty."""
     message = str(error)
     if not isinstance(error, TorchDynamoException) or "failed to run FX node with fake tensors" not in message:
         return ""
@@ -491,7 +492,7 @@ def failed_operator(error: BaseException) -> str:
 
 
 def reason_of(graph: fx.GraphModule) -> str:
-    """Why Dynamo ended a graph where it did, after the person's own line; empty where the program returned."""
+    """Return why Dynamo ended a graph, after the line of the user's code; empty if the program returned."""
     ended: Any = graph.compile_subgraph_reason
     if not ended.graph_break:
         return ""
@@ -499,11 +500,11 @@ def reason_of(graph: fx.GraphModule) -> str:
 
 
 def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
-    """What Dynamo says in many lines, in one: the person's own line, what to do where that is known, its own words."""
+    """Return Dynamo's message as one line: the user's line, a remedy if known, and Dynamo's own words."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
     raises = lines[0] == "Observed exception"
-    # Of an error of the program's own, Dynamo's explanation says no more than that there is one.
+    # For an error of the program itself, Dynamo's explanation only says that there is one.
     explained = parts.get("Explanation") or parts.get("Developer debug context", "")
     own_error = _own_error(parts) if raises else _known_error(lines[0], explained)
     raises = bool(own_error) or raises
@@ -529,7 +530,7 @@ _FAILED = re.compile(
 
 
 def _failed(reason: str, detail: str) -> str:
-    """Of an operator that refuses what it is given: its name, what that is, and PyTorch's own words; else empty."""
+    """Return name, arguments and PyTorch's message for an operator that refuses its arguments; else empty."""
     if reason == "TypeError when making fake tensor call":
         target, _, words = detail.removeprefix("TypeError ").partition(": ")
         return f"{_operator(target)} {FAILS}: TypeError: {words.replace('FakeTensor.', 'Tensor.')}"
@@ -543,19 +544,19 @@ def _failed(reason: str, detail: str) -> str:
 
 
 def _operator(target: str) -> str:
-    """What a person calls an operator, from how Python shows it."""
+    """Return the name of an operator in user code, from Python's representation."""
     return re.sub(r"^<(?:built-in )?\w+ (\S+).*>$", r"\1", target)
 
 
 def _known_error(reason: str, detail: str) -> str:
-    """An error of the program's own that Dynamo takes for one of its own, as Python tells it; else empty."""
+    """Return an error of the program that Dynamo takes for its own, in Python's words; else empty."""
     if reason == "failed to find name in frame builtins" and (name := re.search(r"`(\w+)`", detail)):
         return f"NameError: name '{name[1]}' is not defined"
     return reason if reason.startswith("AttributeError: 'Tensor' object has no attribute") else ""
 
 
 def _own_error(parts: Mapping[str, str]) -> str:
-    """An error of the program's own as Python tells it, from what Dynamo tells its developers."""
+    """Return an error of the program in Python's words, from Dynamo's message to developers."""
     context = parts.get("Developer debug context", "")
     found = re.fullmatch(r"raised exception (\w+)\(\[(.*)\]\)", context)
     if found is None:

@@ -1,7 +1,7 @@
-"""What Dynamo compiles for us, and PyTorch's settings while it does.
+"""Compile with Dynamo under the PyTorch settings that the workbench needs.
 
-To put the settings in force and back takes longer than all else that a call of a compiled program does in Python. So
-they are in force where Dynamo compiles, and in calls that fit what it compiled before only what its guards ask for.
+Setting and restoring them takes longer than all other Python code in a call of a compiled program. They are therefore
+set while Dynamo compiles. A call that fits compiled code sets only the flags that its guards check.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workbench.interop.torch_private import dynamo_config, eval_frame
 from workbench.programs.modes import restored
 
 RECOMPILE_LIMIT = 64
-"""Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
+"""Number of kinds of calls to a program that are captured: shapes, modes, train or eval. PyTorch's limit is 8."""
 
 
 _NUMBERS = itertools.count(1)
@@ -39,23 +39,23 @@ def compiled_by(
     whole: bool = True,
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Callable[..., Any]:
-    """What `torch.compile` makes of a program.
+    """Compile a program with `torch.compile`.
 
     Parameters
     ----------
     program, backend : callable
     whole : bool, optional
-        Whether it has to be one graph.
+        Whether the program must be one graph.
     around : callable, optional
-        Gives what is in force while Dynamo compiles, and not in calls that fit what it compiled before.
+        Context in which Dynamo compiles; calls that fit compiled code do not enter it.
     """
 
-    # A function of its own for each: what Dynamo compiles hangs on code objects, where it would count against the limit
-    # of every other compilation of this program, and outlive this one.
+    # A new function for each compilation: Dynamo attaches compiled code to code objects. On the original code object it
+    # would count against the limit of every other compilation of this program, and outlive this one.
     def call(*args: Any, **kwargs: Any) -> Any:
         return program(*args, **kwargs)
 
-    # Dynamo keeps some of what it knows by code that is equal: a constant that nothing reads tells each from the rest.
+    # Dynamo looks some data up by equal code: a constant that nothing reads makes each code object unique.
     constants = (*call.__code__.co_consts, next(_NUMBERS))
     code = call.__code__.replace(co_filename="<workbench>", co_name="call", co_consts=constants)
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
@@ -67,9 +67,9 @@ def compiled_by(
 
 
 def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], converts: Any) -> Callable[..., Any]:
-    """What Dynamo calls for a frame that fits nothing compiled, with something in force around it."""
+    """Return Dynamo's callback for frames without fitting compiled code, wrapped in a context."""
 
-    # Dynamo finds the backend by what the one it wraps has for attributes.
+    # Dynamo identifies the backend by attributes of the wrapped callback.
     @functools.wraps(converts, updated=("__dict__",))
     def converted(*args: Any, **kwargs: Any) -> Any:
         with around():
@@ -80,16 +80,16 @@ def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], conve
 
 @contextlib.contextmanager
 def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
-    """Inside, Dynamo compiles for one program: with its limit, and what it compiles is noted.
+    """Let Dynamo compile for one program, with its limit; record the code objects that it compiles.
 
-    What other threads have put the process into, for programs of other modes, is waited for, and so is what plans.
+    Wait until no other thread plans, or holds process-wide modes for another program.
     """
     with compiled_alone(), restored({}), settings(limit), record_compiled(codes):
         yield
 
 
 class _ErrorLog(logging.Filter):
-    """Keeps what PyTorch logs of an error, and raises as well, to who asks for it: the error is told once."""
+    """Collects errors that PyTorch logs and also raises, so that the user sees each error once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not record.exc_info
@@ -101,7 +101,7 @@ _FAKES = logging.getLogger("torch._subclasses.fake_tensor")
 
 @contextlib.contextmanager
 def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
-    """Inside, Dynamo compiles as often as there are ways to call a program, up to a limit; of several the highest."""
+    """Let Dynamo compile a program up to `limit` times; with nested limits the highest applies."""
     with _ours(), without_value_checks.traced():
         _keep_to(_limits.append, limit)
         try:
@@ -123,13 +123,13 @@ def _keep_to(change: Callable[[int], None], limit: int) -> None:
 
 @together
 def _ours() -> Iterator[None]:
-    """Inside, Dynamo is set as programs of ours need it."""
+    """Set Dynamo's options as the workbench needs them."""
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
     _FAKES.addFilter(_raised)
     try:
-        # As one operator each, which is written out where a graph is traced.
+        # Each is one operator, which is decomposed when a graph is traced.
         dynamo_config.allow_rnn = True
-        # What a program logs is no part of what it computes.
+        # Log calls of a program are not part of its computation.
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
@@ -144,9 +144,9 @@ def _ours() -> Iterator[None]:
 
 @together
 def layers_read_through() -> Iterator[None]:
-    """Inside, PyTorch's transformer layers are operator by operator; Dynamo's guards ask for it in each call, too.
+    """Decompose PyTorch's transformer layers into operators; Dynamo's guards check the flag in each call, too.
 
-    In eval() without gradients they would be one operator each, which Thunder does not know.
+    In eval() without gradients, each layer would be one operator, which Thunder does not know.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -157,7 +157,7 @@ def layers_read_through() -> Iterator[None]:
 
 
 def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
-    """Whether functions that Dynamo traced read what `layers_read_through` sets, and guards of them do in each call."""
+    """Return whether traced functions, and so their guards, read the flag that `layers_read_through` sets."""
     asked = torch.backends.mha.get_fastpath_enabled
     return traced is None or asked.__code__ in traced
 
@@ -167,10 +167,10 @@ _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ign
 
 @together
 def no_collections() -> Iterator[None]:
-    """Inside, Dynamo looks for no cycles each time it has compiled.
+    """Prevent Dynamo's garbage collection after each compilation.
 
-    It would look through all traces made since, those of programs opened before included, which was up to a third of
-    what a small program took to open.
+    It would walk all traces made so far, including those of programs opened earlier. This took up to a third of the
+    time to open a small program.
     """
     before = dynamo_config.run_gc_after_compile
     dynamo_config.run_gc_after_compile = False
@@ -182,5 +182,5 @@ def no_collections() -> Iterator[None]:
 
 @functools.lru_cache(8)
 def _methods_of(*attributes: tuple[str, Any]) -> frozenset[Any]:
-    """The public methods among a class's attributes. Libraries add some to loggers when they are imported."""
+    """Return the public methods among a class's attributes. Libraries add some to loggers when they are imported."""
     return frozenset(method for name, method in attributes if callable(method) and not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""Planning for several ranks in one process: Thunder's ways to share a program, on a group without its other ranks."""
+"""Plan for several ranks in one process: Thunder's sharding transforms on a process group without other ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.errors import Advice, ConfigError, DeviceError, ProgramError, sho
 from workbench.interop.torch_private import FakeStore
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
-"""Parameters sharded and gathered for use, once or in the backward again; replicated; pairs of linears split."""
+"""Parameters sharded, gathered for use once or again in the backward; parameters replicated; pairs of linears split."""
 
 ZERO3: Parallel = "fsdp_zero3"
 SHARDED: tuple[Parallel, ...] = ("fsdp", ZERO3)
@@ -30,12 +30,12 @@ LEFT_ON_MODULE = (
     "sharding_strategy",
     "bucket_size_in_mb",
 )
-"""Attributes that Thunder's transforms leave on the module that they are given."""
+"""Attributes that Thunder's transforms leave on their module."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """How many processes a program is for, and how they share the work.
+    """Number of processes for a program, and how they share the work.
 
     Attributes
     ----------
@@ -48,14 +48,14 @@ class Ranks:
 
 
 def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks | None:
-    """Check what was asked for; None for one process without any sharing.
+    """Check the requested sharing; return None for one process without sharing.
 
-    Any number of ranks divides a parameter: Thunder pads its first dimension to a multiple.
+    Any number of ranks can share a parameter: Thunder pads its first dimension to a multiple.
 
     Raises
     ------
     ProgramError
-        If the program cannot be shared among ranks in this way: what was given, and what is legal.
+        If the program cannot be shared in this way; the message has the request and the legal values.
     """
     legal = ", ".join(PARALLEL)
     if count < 1:
@@ -89,34 +89,34 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
 
 
 def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transform, ...]:
-    """Thunder's transforms, for ``thunder.jit``, that share a module among the ranks of a process group.
+    """Return Thunder's transforms for ``thunder.jit`` that share a module among the ranks of a process group.
 
     Parameters
     ----------
     ranks : Ranks
     device : torch.device
-        This rank's own, with its index.
+        Device of this rank, with its index.
     group : torch.distributed.ProcessGroup
-        Of `ranks.count` members; fake where the other ranks are not there.
+        Has `ranks.count` members; a fake group if the other ranks do not exist.
     """
     if ranks.parallel == "tensor":
         return (tensor_parallel.TensorParallel(device, group),)
     if ranks.parallel in SHARDED:
-        # That ZeRO-3 gathers again is the lever `saved`'s work: nothing in Thunder reads its own flag for it any more.
+        # For ZeRO-3, the lever `saved` gathers parameters again: Thunder no longer reads its own flag for that.
         return (FSDPTransform(device=device, process_group=group),)
-    # Thunder's own default bucket size; nothing reads it any more.
+    # Thunder's default bucket size; no code reads it any more.
     return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
 
 
 def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
-    """Thunder's transforms that share a module as a config says, among the ranks that this process is one of.
+    """Return Thunder's transforms that share a module as a config says, among the ranks of this process's group.
 
     Raises
     ------
     ConfigError
-        If this process is in no process group.
+        If this process is not in a process group.
     ProgramError
-        If the module cannot be shared in this way among as many ranks as there are.
+        If the module cannot be shared in this way among this number of ranks.
     """
     if not dist.is_initialized():
         raise ConfigError(
@@ -133,10 +133,10 @@ def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
 
 @contextlib.contextmanager
 def fake_group(ranks: Ranks, module: Any, device: str) -> Iterator[Sequence[Transform]]:
-    """Inside, this process is rank 0 of ranks that are not there; gives the transforms for ``thunder.jit``.
+    """Make this process rank 0 of a fake process group; yield the transforms for ``thunder.jit``.
 
-    Nothing is sent: collectives of PyTorch's fake group return at once. What Thunder's transforms leave on the module
-    is taken away again.
+    Nothing is sent: collectives of PyTorch's fake group return at once. On exit, attributes that Thunder's transforms
+    left on the module are removed.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""A step of a program in parts, gone through on tensors without values: what lives between the parts, and until when.
+"""Replay of a step in several parts on fake tensors, to find the tensors alive between parts and their lifetimes.
 
-Each part that Thunder compiles is one autograd function here, which keeps nothing for its backward: what it keeps is
-for its plan to say. Everything between the parts is the program's own, so that Python, autograd and optimizers hold
-tensors for as long as they do in a run.
+Each part that Thunder compiles is one autograd function here. It saves nothing for its backward: the part's plan counts
+its saved tensors. All code between the parts is the program's own, so that Python, autograd and optimizers hold tensors
+exactly as long as in a run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, t
 
 
 class StepRecorder:
-    """Notes what a step allocates, runs and frees.
+    """Records what a step allocates, runs and frees.
 
     Parameters
     ----------
     mode : FakeTensorMode
-        Of the program's tensors.
+        Mode of the program's tensors.
     held : sequence of Tensor
         Parameters, buffers, inputs and the state of optimizers.
     """
@@ -50,15 +50,15 @@ class StepRecorder:
         self.events.clear()
 
     def recorded(self) -> RecordedStep:
-        """All that was noted so far."""
+        """Return the recorded step so far."""
         return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque))
 
     def stop(self) -> None:
-        """Note no more."""
+        """Stop recording."""
         self._noting = False
 
     def note(self, tensor: Any) -> int:
-        """Number of a tensor's storage; -1 for what is no tensor."""
+        """Return the number of a tensor's storage; -1 for any other value."""
         if not isinstance(tensor, torch.Tensor):
             return -1
         storage = tensor.untyped_storage()
@@ -80,15 +80,15 @@ class StepRecorder:
             self.events.append(event)
 
     def run(self, part: str, function: Callable[..., Any], given: Sequence[Any]) -> Any:
-        """What a part that Thunder compiles gives.
+        """Record a part that Thunder compiles, and return its outputs.
 
         Parameters
         ----------
         part : str
         function : callable
-            Gives it, on fake tensors.
+            Computes the outputs, on fake tensors.
         given : sequence
-            What it is called with, and then the tensors that it holds.
+            Its arguments, then the tensors that it holds.
         """
         with self.mode, torch.no_grad():
             made = function()
@@ -110,23 +110,23 @@ class StepRecorder:
         return tuple(outputs) if several else outputs[0]
 
     def run_opaque(self, part: str, function: Callable[..., Any]) -> Any:
-        """What a part that PyTorch runs gives, each of its operators noted."""
+        """Record each operator of a part that PyTorch runs, and return its outputs."""
         self.opaque[part] = None
         with self.mode, _Noting(self):
             return function()
 
     def step(self, call: Callable[[], Any], takes_steps: bool) -> None:
-        """Go through a step: forward, and backward where an output requires grad.
+        """Run a step: forward, and backward if an output requires grad.
 
         Parameters
         ----------
         call : callable
             The program, with its inputs.
         takes_steps : bool
-            Whether it takes its own backward.
+            Whether the program calls backward itself.
         """
-        # Under a mode that sees operators Dynamo would give the person's functions up, for good: what is made between
-        # parts is noted where one is given it.
+        # Under a mode that intercepts operators, Dynamo would give up on the user's functions permanently. Tensors made
+        # between parts are therefore recorded when a part receives one.
         outputs = call()
         for tensor in _tensors(outputs):
             self.note(tensor)
@@ -135,7 +135,7 @@ class StepRecorder:
         self.stop()
 
     def _differentiate(self, outputs: Any) -> None:
-        """As a run does: a single scalar as a loss, others by cotangents that are copied."""
+        """Differentiate as a run does: a single scalar is the loss; other outputs get copied cotangents."""
         floating = [output for output in _tensors(outputs) if output.is_floating_point() or output.is_complex()]
         wanted = [output for output in floating if output.requires_grad]
         if not wanted:
@@ -152,7 +152,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 class _Noting(TorchDispatchMode):
-    """Notes what operators allocate."""
+    """Records the allocations of operators."""
 
     def __init__(self, rehearsal: StepRecorder) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class _Noting(TorchDispatchMode):
 
 
 class _PartNode(torch.autograd.Function):
-    """A part's place in autograd's graph."""
+    """Node of a part in autograd's graph."""
 
     @staticmethod
     def forward(ctx: Any, rehearsal: StepRecorder, call: int, outputs: list[torch.Tensor], *given: Any) -> Any:
@@ -191,7 +191,7 @@ class _PartNode(torch.autograd.Function):
 
 
 class _GivenGradientLoss(torch.autograd.Function):
-    """A loss whose gradients are given, and copied when the backward begins."""
+    """A loss with given gradients, copied when the backward begins."""
 
     @staticmethod
     def forward(ctx: Any, rehearsal: StepRecorder, *outputs: torch.Tensor) -> torch.Tensor:

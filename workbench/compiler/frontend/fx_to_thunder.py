@@ -1,9 +1,9 @@
-"""An FX graph as a Thunder trace: Thunder's own operators, one after another, without its bytecode interpreter.
+"""Convert an FX graph to a Thunder trace of Thunder's own operators, without Thunder's bytecode interpreter.
 
-`function_of` makes a function that `thunder.jit` takes as it takes any other. Thunder interprets a stand-in of a single
-statement, which gives it the checks of all arguments and the way back of all results; the computation between them is
-made from the graph. Everything after that, gradients, executors and transforms, is Thunder's own. What is only planned
-is not called, so that its stand-in needs no checks and is not interpreted.
+`function_of` returns a function for `thunder.jit`. Thunder interprets a stand-in with a single statement: this gives
+the checks of all arguments and the structure of all results. The computation between them comes from the graph. All
+later steps, such as gradients, executors and transforms, are Thunder's own. A program that is only planned is never
+called: its stand-in needs no checks and is not interpreted.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ from workbench.interop.torch_private import (
 from workbench.interop.torch_private import _pytree as pytree
 
 WITHOUT_EFFECT = frozenset({_log_api_usage_once})
-"""Functions that Dynamo keeps in its graphs and that give and change nothing."""
+"""Functions without effect or result that Dynamo keeps in its graphs."""
 
 _STAND_IN = "workbench_stand_in"
 _PYTHON = (operator, builtins)
 _POWERS = frozenset((operator.pow, torch.pow, torch.Tensor.pow, "pow", "__pow__"))
 _WITHOUT_GRADIENTS = frozenset({"lerp_"})
-"""Thunder's own methods in place that are right but for their gradients."""
+"""Thunder's in-place methods that are correct except for their gradients."""
 
 
 class RefusedNodeError(ProgramError):
@@ -112,7 +112,7 @@ class RefusedNodeError(ProgramError):
     Attributes
     ----------
     node : Node
-        Of the graph that was traced, not of a region inside it.
+        Node of the traced graph, not of a region inside it.
     """
 
     def __init__(self, message: str, node: fx.Node) -> None:
@@ -122,15 +122,15 @@ class RefusedNodeError(ProgramError):
 
 @dataclasses.dataclass(frozen=True)
 class GraphSource:
-    """A graph, and what its parts are called.
+    """A graph, with names for its parts.
 
     Attributes
     ----------
     graph : GraphModule
     paths : mapping of int to str
-        Path of each module of the program by its `id`, where the program is a module.
+        Path of each module by its `id`, if the program is a module.
     blocks : mapping of Node to (Block, Block)
-        By its first node each block that is one as another is, and that; see `ReuseCounts.blocks`.
+        Maps the first node of each repeated block to the block and the block that it repeats; see `ReuseCounts.blocks`.
     """
 
     graph: fx.GraphModule
@@ -139,13 +139,13 @@ class GraphSource:
 
 
 def constants_of(graph: fx.GraphModule) -> tuple[torch.Tensor, ...]:
-    """Tensors that a graph holds on to, and that a trace takes as further arguments."""
+    """Return tensors that a graph holds; a trace takes them as further arguments."""
     found = {str(node.target): fetched(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
     return tuple(value for value in found.values() if isinstance(value, torch.Tensor))
 
 
 def fetched(graph: fx.GraphModule, node: fx.Node) -> Any:
-    """What a node of kind ``get_attr`` stands for."""
+    """Return the value of a ``get_attr`` node."""
     return functools.reduce(getattr, str(node.target).split("."), graph)
 
 
@@ -155,16 +155,16 @@ def function_of(
     paths: Mapping[int, str],
     blocks: Mapping[fx.Node, tuple[Block, Block]] = MappingProxyType({}),
 ) -> Callable[..., Any]:
-    """A function for `thunder.jit` whose trace is the graph's.
+    """Return a function for `thunder.jit` with the trace of the graph.
 
-    It takes the graph's inputs, and then what `constants_of` gives; it returns what the graph returns.
+    It takes the graph's inputs, then those of `constants_of`, and returns the graph's outputs.
 
     Parameters
     ----------
     graph : GraphModule
-        As Dynamo gives it: placeholders for all tensors, flat outputs.
+        A graph from Dynamo: placeholders for all tensors, flat outputs.
     names : sequence of str
-        Of the inputs; made fit to be names of arguments, each of its own.
+        Names of the inputs; converted to unique argument names.
     paths : mapping of int to str
         See `GraphSource`.
     blocks : mapping of Node to (Block, Block), optional
@@ -179,19 +179,19 @@ def function_of(
 def stand_in(
     graph: fx.GraphModule, name: str, arguments: Sequence[str], lines: Sequence[str], given: Sequence[str]
 ) -> FunctionType:
-    """A function of one statement, for Thunder's interpreter to see in the place of a graph.
+    """Return a function of one statement, which Thunder's interpreter sees instead of a graph.
 
     Parameters
     ----------
     graph : GraphModule
-        The statement gives as many results.
+        The statement has as many results as this graph.
     name : str
     arguments : sequence of str
-        What the function takes.
+        Arguments of the function.
     lines : sequence of str
-        What it does before.
+        Its lines before the statement.
     given : sequence of str
-        What the statement takes: as the graph does, then what `constants_of` gives, then what it leaves alone.
+        Arguments of the statement: those of the graph, then those of `constants_of`, then those that it ignores.
     """
     results = len(_outputs(graph))
 
@@ -211,7 +211,7 @@ def trace_as(
     source: GraphSource,
     of_arguments: Callable[[Callable[..., Any], Sequence[Any]], TraceResults | None] | None = None,
 ) -> None:
-    """Let `thunder.jit` have the computation of a graph for that of a program, which calls a `stand_in`.
+    """Make `thunder.jit` use the computation of a graph for a program that calls a `stand_in`.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def trace_as(
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as Python identifiers, each of its own."""
+    """Convert names to unique Python identifiers."""
     found: dict[str, None] = {}
     for name in names:
         plain = re.sub(r"\W", "_", name)
@@ -238,14 +238,14 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
-    """The nodes of a graph that Thunder cannot trace, each with the reason; nothing is run.
+    """Return the nodes of a graph that Thunder cannot trace, each with the reason; nothing runs.
 
     Parameters
     ----------
     graph : GraphModule
-        As Dynamo gives it, with what each node gives as a fake tensor.
+        A graph from Dynamo, with the result of each node as a fake tensor.
     inputs : sequence
-        What it is called with, or fake tensors like it.
+        Its arguments, or fake tensors with their properties.
     """
     constants = constants_of(graph)
     found: dict[fx.Node, str] = {}
@@ -256,7 +256,7 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
 
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    # Thunder would make proxies of gradients, too, all of one name.
+    # Thunder would also make proxies of gradients, all with one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
     with patch_context.installed(), default_dtype_device.default_settings():
@@ -274,7 +274,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
-    """What Thunder's interpreter makes of a stand-in that takes tensors alone, but for the checks of its prologue."""
+    """Build the interpreter's traces for a stand-in with tensor arguments only, without the checks of its prologue."""
     if not all(type(tensor) in _PLAIN and not (tensor.is_leaf and tensor.grad is not None) for tensor in arguments):
         return None
     prologue, computation, epilogue = TraceCtx(function), TraceCtx(), TraceCtx()
@@ -285,7 +285,7 @@ def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceRe
         for proxy in taken:
             prims.unpack_trivial(proxy, name=proxy.name)
         prims.python_return((taken[0], ()))
-    # The names that the interpreter gives, before it has those of the function.
+    # Names that the interpreter assigns before it knows those of the function.
     computation.names.update(f"t_{at}" for at in range(len(arguments)))
     names = inspect.signature(function).parameters
     with tracectx(computation):
@@ -304,9 +304,9 @@ def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceRe
 
 
 def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
-    """The traces of the stand-in, with the graph's computation for its own."""
+    """Return the traces of the stand-in, with the graph's computation instead of its own."""
     traced: TraceCtx = from_trace(stood_in.computation_trace)
-    # A copy: `from_trace` shares the set, and the stand-in's values have names in it.
+    # A copy: `from_trace` shares the set, which also has the names of the stand-in's values.
     traced.names = set(stood_in.computation_trace.names)
     given: Sequence[Proxy] = ()
     for bsym in stood_in.computation_trace.bound_symbols:
@@ -325,7 +325,7 @@ def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
 
 
 def _has_exponent_of_its_own(node: fx.Node) -> bool:
-    """Whether a power has an exponent that wants a gradient, or is zero."""
+    """Return whether a power has an exponent that requires a gradient, or is zero."""
     if node.target not in _POWERS:
         return False
     exponent = node.kwargs.get("exponent", node.args[1] if len(node.args) > 1 else None)
@@ -339,7 +339,7 @@ class _Tracer(fx.Interpreter):
     def __init__(self, source: GraphSource, arguments: Sequence[Proxy]) -> None:
         super().__init__(source.graph, garbage_collect_values=False)
         self.source = source
-        # Else FX puts its own words behind every message.
+        # Otherwise FX appends its own text to every message.
         self.extra_traceback = False
         placeholders = len(source.graph.graph.find_nodes(op="placeholder"))
         self.inputs = list(arguments[:placeholders])
@@ -369,15 +369,15 @@ class _Tracer(fx.Interpreter):
         return self._run(n, *self._place(n))
 
     def _recorded(self, begun: int = 0) -> list[BoundSymbol]:
-        """The statements of the innermost scope, from a place on."""
+        """Return the statements of the innermost scope, from position `begun` on."""
         trace = get_tracectx()
         assert trace is not None
         return trace.scopes[-1][begun:]
 
     def _name_apart(self, output: fx.Node) -> None:
-        """Give what is returned twice, as ``return loss, loss.float()`` does, two names.
+        """Give a value that is returned twice, as in ``return loss, loss.float()``, two names.
 
-        By one name Thunder asks for the gradient of its first place, and autograd has only that of the last.
+        Under one name, Thunder asks for the gradient of its first position, and autograd has only that of the last.
         """
         seen = set()
         for returned in dict.fromkeys(output.all_input_nodes):
@@ -394,7 +394,7 @@ class _Tracer(fx.Interpreter):
         return (file, Positions(lineno=frame.line or None)), frame
 
     def _run_block(self, block: Block, first: Block) -> Any:
-        """Run a block, or write what was recorded for one like it; gives what its first node does."""
+        """Run a block, or copy the recorded statements of an equal one; return the result of its first node."""
         inside = set(block)
         given = tuple([self.env[read] for n in block for read in n.all_input_nodes if read not in inside])
         places = [self._place(n) for n in block]
@@ -432,24 +432,24 @@ class _Tracer(fx.Interpreter):
                         raise NotImplementedError(DRAWS_AGAIN)
                 return _with_dimensions(made)
             except RefusedNodeError as error:
-                error.node = n  # where a region is refused, so is what holds it
+                error.node = n  # if a region is refused, the node that contains it is too
                 raise
             except ProgramError:
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever an operator's rules raise, it is told by line
+            except Exception as error:  # noqa: BLE001  # any error of an operator's rules is reported by line
                 _refuse(frame, n, error)
 
     def _shared(self, n: fx.Node) -> AliasWrite | None:
-        """What a node is about to write, where Thunder would miss that behind it."""
+        """Return the write that a node is about to do, if Thunder would miss its effect on later statements."""
         shared = self.aliases.shared(n)
         if shared is not None:
             for view in shared.views:
-                # A gradient may read what is overwritten, and nobody else sees a copy being written.
+                # A gradient may read the overwritten value, and no other name refers to this copy.
                 self.env[view] = thunder_functions[torch.clone](self.env[view])
         return shared
 
     def _write_again(self, n: fx.Node, shared: AliasWrite) -> Any:
-        """Write a part that was written into what it is a view of, and take it from there, as all others of that."""
+        """Write a changed view into its base, and take this view and all others from the base again."""
         for view, whole in shared.steps:
             into, made = self.env[whole], self.env[view]
             if is_part(view):
@@ -484,7 +484,7 @@ class _Tracer(fx.Interpreter):
             return applied(self._differentiated_by_hand(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
-            # Where PyTorch's own warnings point to, and where a result is written.
+            # The first is where PyTorch's own warnings point to, the second the tensor for a result.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
             args, kwargs = cast(target, args, kwargs)
@@ -512,9 +512,9 @@ class _Tracer(fx.Interpreter):
         return _not_a_tensor(target, target(*args, **kwargs))
 
     def _differentiated_by_hand(self) -> fx.Graph:
-        """The forward of a `torch.autograd.Function`.
+        """Return the forward of a `torch.autograd.Function`.
 
-        Refuses the whole program where what PyTorch would run of it has wrong gradients, too.
+        Refuse the whole program if PyTorch's version of the function would also have wrong gradients.
         """
         forward, backward = self.running.args[:2]
         assert isinstance(forward, fx.Node)
@@ -534,13 +534,13 @@ class _Tracer(fx.Interpreter):
         function = getattr(torch.Tensor, target, None)
         known = LOWERED.get(function) or thunder_functions.get(function)
         method = None if function in LOWERED else getattr(owner, target, None)
-        # Thunder's own is one statement, with no fence between what it computes and writes.
+        # Thunder's own method is one statement, without a fence between its computation and its write.
         whole = target in _WITHOUT_GRADIENTS and not self.differentiated
         plain = "" if function in LOWERED or whole else out_of_place_name(target)
         if plain and getattr(torch.Tensor, plain) in LOWERED:
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
-            # What Thunder takes from PyTorch as it is may read what is overwritten for its gradient.
+            # An op that Thunder takes from PyTorch unchanged may read the overwritten value for its gradient.
             kept = thunder_functions[torch.clone](owner)
             return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
         if known is None and method is None:
@@ -551,7 +551,7 @@ class _Tracer(fx.Interpreter):
         return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
 
     def _call(self, target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call what stands for a function of PyTorch, and mark what is not Thunder's own."""
+        """Call the replacement of a PyTorch function, and mark it unless it is Thunder's own."""
         begun = len(self._recorded())
         made = known(*args, **kwargs)
         recorded = self._recorded(begun)
@@ -564,7 +564,7 @@ class _Tracer(fx.Interpreter):
         if isinstance(value, torch.Tensor):
             return self.constants[id(value)]
         if isinstance(value, fx.GraphModule):
-            # A region of its own, such as one that is checkpointed: it takes what it reads as arguments.
+            # A nested region, such as a checkpointed one, takes the values that it reads as arguments.
             return functools.partial(self._region, value)
         return value
 
@@ -573,7 +573,7 @@ class _Tracer(fx.Interpreter):
         return inner.run(*args)
 
     def _checkpointed(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
-        """Run a region whose values are computed again in the backward: marked as Thunder's interpreter marks them."""
+        """Run a region that the backward recomputes; tag its statements as Thunder's interpreter does."""
         if use_reentrant:
             raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
         trace = get_tracectx()
@@ -593,7 +593,7 @@ class _Tracer(fx.Interpreter):
 
 
 class _UnsupportedNodes(_Tracer):
-    """Goes on behind nodes that cannot be traced, or differentiated, and notes them."""
+    """Continues after nodes that cannot be traced or differentiated, and records them."""
 
     def __init__(
         self, source: GraphSource, arguments: Sequence[Proxy], found: dict[fx.Node, str], differentiated: bool
@@ -605,7 +605,7 @@ class _UnsupportedNodes(_Tracer):
     def run_node(self, n: fx.Node) -> Any:
         trace = get_tracectx()
         assert trace is not None
-        # Where an operator's rule raises, Thunder leaves what it had begun on the stack of scopes.
+        # If an operator's rule raises, Thunder leaves its unfinished scopes on the stack.
         scopes, recorded = list(trace.scopes), len(trace.bound_symbols)
         try:
             made = super().run_node(n)
@@ -625,7 +625,7 @@ class _UnsupportedNodes(_Tracer):
 
 
 def _with_dimensions(made: Any) -> Any:
-    """What a node gives. A data type counts where there are dimensions: Thunder forgets it of what had none before."""
+    """Give results with dimensions a strong data type: Thunder leaves it weak if the value was a scalar before."""
     for leaf in tree_iter(made):
         if isinstance(leaf, TensorProxy) and leaf.ndim:
             leaf._true_dtype = dtypes.to_strong_dtype(leaf._true_dtype)
@@ -633,7 +633,7 @@ def _with_dimensions(made: Any) -> Any:
 
 
 def _plain(argument: Any) -> Any:
-    """An argument without FX's own kinds of list and dict, which Thunder cannot print."""
+    """Convert FX's own list and dict types, which Thunder cannot print, in an argument."""
     if isinstance(argument, list):
         return [_plain(item) for item in argument]
     if isinstance(argument, dict):
@@ -642,7 +642,7 @@ def _plain(argument: Any) -> Any:
 
 
 def checkpointed(graph: fx.GraphModule) -> int:
-    """Regions of a graph whose values are computed again in the backward, by `torch.utils.checkpoint`."""
+    """Count the regions of a graph that `torch.utils.checkpoint` recomputes in the backward."""
     return len(graph.graph.find_nodes(op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint))
 
 
@@ -669,7 +669,7 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
 
 def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
     behind = node
-    while not frame.line and behind.op != "output":  # Dynamo's own, for what stands there
+    while not frame.line and behind.op != "output":  # Dynamo inserted it, for a node that follows
         behind = behind.next
         frame = place_of(behind, {})[1]
     where = told_place(frame.file, frame.line)
@@ -685,7 +685,7 @@ def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
 
 
 def name_of(target: Any) -> str:
-    """What a person calls an operator of a graph."""
+    """Return the name of a graph's operator in user code."""
     if isinstance(target, str):
         return f"torch.Tensor.{target}"
     if isinstance(target, OpOverload | OpOverloadPacket):
@@ -695,7 +695,7 @@ def name_of(target: Any) -> str:
 
 
 def _changes_pytorch(target: Any) -> bool:
-    """Whether a function begins or ends what `torch.vmap` and its like do to all operators between."""
+    """Return whether a function begins or ends a transform such as `torch.vmap` for all operators in between."""
     return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
 
 

@@ -1,6 +1,6 @@
-"""Programs of several graphs: each graph that Dynamo gives, cut where Thunder does not know an operator, into pieces.
+"""Programs of several graphs: cut each graph from Dynamo into pieces at operators that Thunder does not know.
 
-A piece has a key in which neither shapes nor line numbers count: a plan and a config replayed later agree on it.
+The key of a piece does not depend on shapes or line numbers: a plan and a config replayed later agree on it.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ _OPENS, _CLOSES = "_enter_autocast", "_exit_autocast"
 _SETS_GRAD = "_set_grad_enabled"
 
 LIMIT = 1 << 20
-"""Compilations of one function. What Dynamo compiles of a broken program hangs on the person's own functions, where all
-that was ever opened counts: a limit would end in a program that quietly runs as it is."""
+"""Limit for compilations of one function. Dynamo attaches compiled code of a broken program to the user's functions,
+where every program ever opened counts. A low limit would end in a program that runs uncompiled without a message."""
 
 type Run = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A stretch of a program that is compiled as a whole, or that PyTorch runs as it is.
+    """A stretch of a program that is compiled as a whole, or that PyTorch runs uncompiled.
 
     Attributes
     ----------
     graph : GraphModule
     key : str
-        The same for the same stretch, whatever the shapes and the lines that it stands in.
+        Key of the stretch; independent of its shapes and lines.
     refusal : str
-        The reason why Thunder does not take it; empty where it does.
+        Reason why Thunder refuses it; empty if it does not.
     cut : str
-        The reason why the program is cut behind it; empty behind the last.
+        Reason why the program is cut after it; empty for the last piece.
     source : str
-        The person's own lines, from the first to the last.
+        Lines of the user's code, from the first to the last.
     grad : bool
-        Whether gradients are recorded where it runs: not in an optimizer's step.
+        Whether gradients are recorded while it runs: not in an optimizer's step.
     """
 
     graph: fx.GraphModule
@@ -89,12 +89,12 @@ class Piece:
 
     @property
     def operators(self) -> int:
-        """Operators in it."""
+        """Number of its operators."""
         return sum(node.op in _OPERATORS for node in self.graph.graph.nodes)
 
 
 class GraphSplitter:
-    """Cuts the graphs of one program as they come, and gives their pieces keys.
+    """Cuts the graphs of one program as they arrive, and assigns keys to their pieces.
 
     Parameters
     ----------
@@ -107,15 +107,15 @@ class GraphSplitter:
         self._seen: dict[str, list[str]] = {}
 
     def cut(self, graph: fx.GraphModule, inputs: Sequence[Any], runner: Callable[[Piece], Run]) -> Run:
-        """What runs a graph, piece by piece.
+        """Return a function that runs a graph piece by piece.
 
         Parameters
         ----------
         graph : GraphModule
         inputs : sequence
-            What it is called with.
+            Arguments of the graph.
         runner : callable
-            Gives what runs a piece.
+            Returns a function that runs a piece.
         """
         written_plainly(graph)
         key, behind = self._key(graph), reason_of(graph)
@@ -124,12 +124,12 @@ class GraphSplitter:
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
             return _cut_off(graph, runner(whole))
-        # In the order of the program: pieces may write, or draw, what others see without an edge between them.
+        # Keep program order: a piece may write, or draw, a value that others see without an edge between them.
         split = split_module(graph, graph, numbers.__getitem__, keep_original_order=True)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
         refusals = {f"submod_{numbers[node]}": reason for node, reason in reversed(found.items())}
         for at, name in enumerate(names):
-            # Behind a piece in the middle of a graph stands one that is of the other kind.
+            # In a graph, a piece is followed by one of the other kind.
             cut = behind if name == names[-1] else refusals.get(names[at + 1], "")
             inner = getattr(split, name)
             own = f"{key}.{at + 1}"
@@ -141,7 +141,7 @@ class GraphSplitter:
         nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
-        # Equal statements in two places of a function are two parts, told apart by which was seen first.
+        # Equal statements in two places of a function are two parts, numbered in the order in which they appeared.
         place = "\n".join(f"{frame.file}:{frame.line}" for _, frame in places)
         seen = self._seen.setdefault(told, [])
         if place not in seen:
@@ -151,7 +151,7 @@ class GraphSplitter:
 
 @dataclasses.dataclass(frozen=True)
 class FirstPieceRun:
-    """A piece as it was when it ran first.
+    """A piece with the inputs of its first run.
 
     Attributes
     ----------
@@ -168,18 +168,18 @@ class FirstPieceRun:
 def pieces_of(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
-    """The pieces that a call of a program runs, in the order in which they run first; and what lives between them.
+    """Return the pieces that a call of a program runs, in order of their first run, and the tensors alive between them.
 
-    The latter is by keys of pieces, and why it is not known where it is not.
+    The tensors are by keys of pieces; if they are unknown, the reason takes their place.
 
     Parameters
     ----------
     program : callable or torch.nn.Module
-        With fake tensors: it is called, and so is the Python between its graphs.
+        A program with fake tensors: it is called, and the Python code between its graphs runs.
     args, kwargs
-        Fake tensors, too.
+        Fake tensors.
     mode : FakeTensorMode
-        Of the tensors.
+        Mode of the tensors.
     """
     codes: set[CodeType] = set()
     try:
@@ -212,7 +212,7 @@ def _pieces_of(
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         return cutter.cut(graph, inputs, runner)
 
-    # What the program makes anew between its graphs is real.
+    # Tensors that the program creates between its graphs are real.
     optimizers = held(program).optimizers
     for optimizer in optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
@@ -223,7 +223,7 @@ def _pieces_of(
         call(*args, **kwargs)
         first = found
         if optimizers:
-            # An optimizer's first step makes its state, and may do other things than all that follow.
+            # The first step of an optimizer creates its state, and may differ from all later steps.
             found = {}
             call(*args, **kwargs)
         state = [*held((program, args, kwargs)).tensors.values()]
@@ -250,12 +250,12 @@ def _rehearsed(rehearsal: StepRecorder, piece: Piece, given: Sequence[Any]) -> A
 def _gone_through(
     rehearsal: StepRecorder, call: Callable[[], Any], takes_steps: bool, found: Mapping[str, FirstPieceRun]
 ) -> RecordedStep | str:
-    """What lives between the parts of a step; why that is not known, where it is not."""
+    """Return the tensors alive between the parts of a step, or the reason why they are unknown."""
     if any(tensor.is_cuda for seen in found.values() for tensor in seen.inputs if isinstance(tensor, torch.Tensor)):
         return "autograd asks for a GPU that is not there"
     try:
         rehearsal.step(call, takes_steps)
-    except Exception as error:  # noqa: BLE001  # the program's own code may raise anything when called again
+    except Exception as error:  # noqa: BLE001  # the program's own code may raise any error when it is called again
         return f"{type(error).__name__}: {str(error).partition('\n')[0]}"
     recorded = rehearsal.recorded()
     ran = Counter(event.part for event in recorded.events if isinstance(event, Forward))
@@ -265,11 +265,11 @@ def _gone_through(
 
 
 def _cut_off(graph: fx.GraphModule, run: Run) -> Run:
-    """What runs a graph, cut off from the history of inputs that no gradient of its results goes to.
+    """Return a function that runs a graph and detaches inputs that no gradient of its results flows to.
 
-    They may be of a graph whose backward was taken, as the loss of the micro-batch before is: Thunder gives what it
-    compiles the history of all inputs, and the next backward would go there, too. So it does with results that have no
-    gradient, such as a sum of detached losses.
+    Such inputs may belong to a graph after its backward, such as the loss of the previous micro-batch. Thunder links
+    all inputs to the results, so that the next backward would go through that graph, too. The same holds for results
+    without a gradient, such as a sum of detached losses.
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     results = output.args[0]
@@ -293,7 +293,7 @@ def _cut_off(graph: fx.GraphModule, run: Run) -> Run:
 
 
 def _has_none(node: Any) -> bool:
-    """Whether what a node gives is a tensor without a gradient."""
+    """Return whether the result of a node is a tensor without a gradient."""
     made = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return isinstance(made, torch.Tensor) and not made.requires_grad
 
@@ -304,23 +304,23 @@ def _detached(value: Any) -> Any:
 
 
 class CompiledParts(DynamoCompiled):
-    """A program compiled piece by piece as it is called.
+    """A program that is compiled piece by piece when it is called.
 
     Parameters
     ----------
     program : callable or torch.nn.Module
     compiler_of : callable
-        Gives the compiler of a piece, or None where PyTorch runs it as it is; and whether it was planned: what was not,
-        and cannot be compiled, is run as it is.
+        Returns the compiler of a piece, or None if PyTorch runs it uncompiled; and whether the piece was planned. If an
+        unplanned piece cannot be compiled, it runs uncompiled.
     observer : optional
-        Told how long Dynamo took, as the stage ``capture``.
+        Receives the time that Dynamo took, as the stage ``capture``.
     modes : mapping of str to str, optional
-        Of PyTorch, in force in each call; as in `workbench.core.config.MODES`.
+        PyTorch's modes in each call, as in `workbench.core.config.MODES`.
 
     Attributes
     ----------
     jitted : list
-        What `thunder.jit` gave for each piece compiled so far.
+        Result of `thunder.jit` for each piece compiled so far.
     """
 
     _whole = False
@@ -342,7 +342,7 @@ class CompiledParts(DynamoCompiled):
         super().__init__(program, lambda function: function, observer, modes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, compiled; where nothing compiled fits the call, compile it first."""
+        """Run the compiled program; compile it first if no compiled graph fits the call."""
         with dynamo_patches.graph_breaks_in_loops() if self._takes_steps else nullcontext():
             return super().__call__(*args, **kwargs)
 
@@ -356,7 +356,7 @@ class CompiledParts(DynamoCompiled):
         number, owner = len(self._runs), ref(self)
         self._runs.append(self._run_of(piece))
 
-        # Dynamo keeps it for as long as the person's function lives: it holds on to nothing.
+        # Dynamo keeps this function as long as the user's function lives: it must not keep other objects alive.
         def run(*given: Any) -> Any:
             known = owner()
             assert known is not None, "who asked for the compilation is gone"
@@ -384,19 +384,19 @@ class CompiledParts(DynamoCompiled):
                 jitted._lc_cd.get_computation_and_inputs(*whole.inputs)
             except WorkbenchError:
                 raise
-            except Exception:  # noqa: BLE001  # whatever Thunder's rules raise, PyTorch runs it
+            except Exception:  # noqa: BLE001  # PyTorch runs the piece after any error of Thunder's rules
                 return piece.graph
         self.jitted.append(jitted)
         (output,) = piece.graph.graph.find_nodes(op="output")
         run = cut_off(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
         if isinstance(output.args[0], tuple | list):
             return run
-        # A piece of a graph that was cut gives a single value as it is.
+        # A piece of a graph that was cut returns a single value without a tuple.
         return lambda *values: run(*values)[0]
 
 
 class _PieceSlot(torch.nn.Module):
-    """Stands in a split graph for one of its pieces."""
+    """Placeholder module for a piece in a split graph."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -407,7 +407,7 @@ class _PieceSlot(torch.nn.Module):
 
 
 def source_of(graph: fx.GraphModule) -> str:
-    """The person's own lines of a graph, from the first to the last in its first file; empty where none are known."""
+    """Return a graph's lines of user code, from the first to the last in its first file; empty if unknown."""
     frames = [place_of(node, {})[1] for node in graph.graph.nodes if node.op in _OPERATORS]
     known = [frame for frame in frames if frame.line]
     if not known:
@@ -419,12 +419,12 @@ def source_of(graph: fx.GraphModule) -> str:
 
 
 def _numbered(graph: fx.GraphModule, found: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
-    """Which piece each operator of a graph goes to; one piece where it cannot be cut."""
+    """Return the number of the piece for each operator of a graph; one piece if the graph cannot be cut."""
     numbers: dict[fx.Node, int] = {}
     number, last = 0, None
     for node, inside in _regions(graph):
         if node.target is operator.getitem and isinstance(node.args[0], fx.Node) and node.args[0] in numbers:
-            # What takes an operator's results apart stays with it.
+            # An operator that unpacks another's results stays in its piece.
             numbers[node] = numbers[node.args[0]]
             continue
         taken = node not in found
@@ -438,7 +438,7 @@ def _numbered(graph: fx.GraphModule, found: Mapping[fx.Node, str]) -> dict[fx.No
 
 
 def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
-    """Operators of a graph, and whether a mode of PyTorch that begins in the graph is in force before each."""
+    """Yield the operators of a graph, each with whether a PyTorch mode that begins in the graph is active there."""
     outside, grad, depth = torch.is_grad_enabled(), torch.is_grad_enabled(), 0
     for node in graph.graph.nodes:
         if node.op not in _OPERATORS:
@@ -451,7 +451,7 @@ def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
 
 
 def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
-    """Whether an operator writes in place to what another piece made."""
+    """Return whether an operator writes in place to the result of another piece."""
     if not (
         named_in_place(node)
         or node.target in _IN_PLACE

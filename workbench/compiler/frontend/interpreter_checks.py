@@ -1,4 +1,4 @@
-"""What Thunder gets wrong of a program that its own interpreter traced; on the way through Dynamo it is put right."""
+"""Checks for wrong results of Thunder's own interpreter; programs captured by Dynamo do not need them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from workbench.errors import PlanError, ProgramError
 
 @contextlib.contextmanager
 def nothing_drawn() -> Iterator[None]:
-    """Inside, refuse a program that draws numbers outside of PyTorch: the first would be drawn for all calls.
+    """Refuse a program that draws random numbers outside of PyTorch: the first number would be used in all calls.
 
     Raises
     ------
     ProgramError
-        With what to do.
+        The message says how to change the program.
     """
     before = _drawn_outside()
     yield
@@ -57,30 +57,30 @@ def nothing_drawn() -> Iterator[None]:
 
 @contextlib.contextmanager
 def policies_refused() -> Iterator[None]:
-    """Inside, refuse a policy of selective checkpointing, which Thunder's interpreter ignores with a warning."""
+    """Refuse a policy of selective checkpointing, which Thunder's interpreter ignores with a warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=r"torch\.checkpoint: context_fn")
         yield
 
 
 def _drawn_outside() -> Any:
-    # What np.random.rand and its kind draw from.
+    # State of the generator behind np.random.rand and similar functions.
     _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     return random.getstate(), np.asarray(keys).tobytes(), rest
 
 
 def refuse_lost(trace: TraceCtx) -> None:
-    """Refuse a program some of whose gradients Thunder loses, or a loss of which it computes wrong.
+    """Refuse a program if Thunder loses some of its gradients, or computes one of its losses wrong.
 
     Parameters
     ----------
     trace : TraceCtx
-        As interpreted.
+        The trace as interpreted.
 
     Raises
     ------
     ProgramError
-        With the person's own line, and what to do.
+        The message has the line of the user's code and a remedy.
     """
     for bsym in trace.bound_symbols:
         if _smooths(bsym):
@@ -138,19 +138,19 @@ def refuse_lost(trace: TraceCtx) -> None:
 
 
 def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a program that writes a leaf that requires gradients, as eager PyTorch does when it runs.
+    """Refuse a program that writes to a leaf that requires gradients, as eager PyTorch does at run time.
 
     Parameters
     ----------
     trace : TraceCtx
-        As interpreted.
+        The trace as interpreted.
     arguments : mapping of str to Tensor
         Tensors behind the trace's arguments.
 
     Raises
     ------
     ProgramError
-        With the person's own line, and what to do.
+        The message has the line of the user's code and a remedy.
     """
     wanted = {name for name, tensor in arguments.items() if tensor.is_leaf and tensor.requires_grad}
     if not wanted or not torch.is_grad_enabled():
@@ -166,19 +166,19 @@ def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]
 
 
 def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None) -> None:
-    """Refuse a `torch.autograd.Function` whose backward reads what its forward keeps elsewhere than autograd looks.
+    """Refuse a `torch.autograd.Function` if its backward reads values that its forward hides from autograd.
 
     Parameters
     ----------
     trace : TraceCtx
-        As interpreted.
+        The trace as interpreted.
     forward, backward : TraceCtx
-        What would be executed without choices.
+        Traces to execute without any choices.
 
     Raises
     ------
     ProgramError
-        With what to do.
+        The message says how to change the program.
     """
     bsym = next(filter(class_of, trace.bound_symbols), None)
     if bsym is None:
@@ -193,19 +193,19 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
 
 
 def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
-    """Refuse a program whose backward reads nothing of what it is given: Thunder's stops at an assertion in a call.
+    """Refuse a program with a backward that reads none of its arguments: Thunder's fails an assertion in the call.
 
     Parameters
     ----------
     trace : TraceCtx
-        Of the program, whichever way it came in.
+        Trace of the program, from either front end.
     backward : TraceCtx
-        What would be executed without choices.
+        Trace to execute without any choices.
 
     Raises
     ------
     ProgramError
-        With the person's own line, and what to do.
+        The message has the line of the user's code and a remedy.
     """
     if backward is None or any(isinstance(each, TensorProxy) for each in backward.args[1]):
         return
@@ -216,7 +216,7 @@ def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
 
 
 def _refuse_decisions(trace: TraceCtx) -> None:
-    """Refuse what Python decides by a number that is in a tensor: Thunder takes a value that is not there for False."""
+    """Refuse Python decisions based on a number in a tensor: Thunder takes an unknown value for False."""
     for bsym in trace.bound_symbols:
         numbers = [proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, NumberProxy) and proxy.value is None]
         if numbers and any(isinstance(out, NumberProxy) and out.value is not None for out in bsym.flat_proxy_outs):
@@ -232,14 +232,14 @@ def _hands_on(bsym: BoundSymbol) -> bool:
 
 
 def _smooths(bsym: BoundSymbol) -> bool:
-    """Whether a statement is a loss of classes, smoothed."""
+    """Return whether a statement is a classification loss with label smoothing."""
     if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
         return False
     return bool(bsym.kwargs.get("label_smoothing", bsym.args[7] if len(bsym.args) > 7 else 0.0))
 
 
 def _sums(bsym: BoundSymbol) -> bool:
-    """Whether a statement is the sum of losses of classes: Thunder gives the backward a weight of another type."""
+    """Return whether a statement is a summed classification loss: Thunder's backward gets a weight of another type."""
     if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
         return False
     return bool(bsym.kwargs.get("reduction", bsym.args[6] if len(bsym.args) > 6 else "mean") == "sum")
@@ -257,7 +257,7 @@ def _pads(bsym: BoundSymbol) -> bool:
 
 
 def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
-    """Refuse what is written under `no_grad`, and read behind that for a gradient."""
+    """Refuse values that are written under `no_grad` and read later for a gradient."""
     differentiated = set(map(id, through))
     first_names: dict[str, str] = {}
     unseen: dict[str, BoundSymbol] = {}
@@ -276,7 +276,7 @@ def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
 
 
 def _refuse_statistics(trace: TraceCtx) -> None:
-    """Refuse a norm whose running statistics are views, in a program that has a gradient."""
+    """Refuse a norm with views as running statistics, in a program that has a gradient."""
     if not torch.is_grad_enabled() or not any(getattr(arg, "requires_grad", False) for arg in trace.args):
         return
     views: set[str] = set()
@@ -293,12 +293,12 @@ def _refuse_statistics(trace: TraceCtx) -> None:
 
 
 def doubts(trace: TraceCtx) -> Iterator[str]:
-    """What is likely to come out wrong, a sentence for each line of the person's; see `scalars`.
+    """Yield a sentence for each line of user code with a probably wrong result; see `scalars`.
 
     Parameters
     ----------
     trace : TraceCtx
-        As interpreted.
+        The trace as interpreted.
     """
     told = set()
     for bsym, names in _differentiated(trace):
@@ -316,9 +316,9 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
 
 
 def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
-    """Statements that a gradient goes through, with the names of the values that have one.
+    """Yield statements that a gradient flows through, with the names of their values that have one.
 
-    Of what is computed Thunder's values do not say so themselves before the program is differentiated.
+    Thunder's computed values do not record this themselves before the program is differentiated.
     """
     if not torch.is_grad_enabled():
         return
@@ -333,13 +333,13 @@ def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
         if bsym.sym.id is prims.PrimIDs.RETURN:
             wanted = names.intersection(arg.name for arg in bsym.flat_proxy_args)
             continue
-        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # what is written in place is read by its first name
+        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # later reads of an in-place result use its first name
             first = bsym.flat_proxy_args[0].name
             written.update((out.name, written.get(first, first)) for out in bsym.flat_proxy_outs)
         if _flows(bsym, names):
             through.append(bsym)
             names.update(written[out.name] for out in bsym.flat_proxy_outs if out.name in written)
-    # What nothing that is returned is made of gets no gradient.
+    # A value that no result depends on gets no gradient.
     kept = []
     for bsym in reversed(through):
         if not wanted.isdisjoint(name for out in bsym.flat_proxy_outs for name in (out.name, written.get(out.name))):
@@ -349,7 +349,7 @@ def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
 
 
 def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
-    """Whether a gradient goes through a statement, or one that it is made of; what it makes is added to the names."""
+    """Return whether a gradient flows through a statement or its subsymbols; add its outputs to the names."""
     given = any(arg.name in names for arg in bsym.flat_proxy_args)
     if not given or bsym.sym.id in _WITHOUT_GRADIENT or is_constant_for_vjp(bsym):
         return False
@@ -363,7 +363,7 @@ def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 _WITHOUT_GRADIENT = frozenset(("torch.detach", prims.PrimIDs.SIGN, prims.PrimIDs.ROUND, prims.PrimIDs.TRUNC))
-"""Of what Thunder differentiates, what has a gradient of zero, or cuts it off."""
+"""Differentiable ops of Thunder that have a gradient of zero, or stop it."""
 
 
 def _is_inexact(proxy: Any) -> bool:

@@ -1,4 +1,4 @@
-"""When two modules of a program are alike: nothing differs that Dynamo reads when it traces a call of them."""
+"""Equality of two modules of a program: Dynamo reads nothing that differs when it traces their calls."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class LayerMismatch(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class ModuleCall:
-    """A call of a module, as far as it is alike for modules of a kind.
+    """The properties of a module's call that are equal for all modules of a kind.
 
     Attributes
     ----------
     state : tuple
-        Modes, the modules around it, the lines that call it.
+        Modes, modules around it, and lines that call it.
     given : tuple
-        Arguments: constants as they are, tensors by shape and by which of them are one.
+        Arguments: constants by value, tensors by shape and by identity among the arguments.
     tensors : tuple of Node
         Tensors among the arguments, each once.
     variables : tuple
         Dynamo's variables of these tensors.
     name : str
-        Dynamo's for the module.
+        Dynamo's name for the module.
     """
 
     state: tuple[Any, ...]
@@ -55,7 +55,7 @@ class ModuleCall:
 
 
 def reads(read: str, name: str) -> bool:
-    """Whether what was guarded has an attribute in it."""
+    """Return whether a guarded expression contains an attribute."""
     return re.search(rf"\b{re.escape(name)}\b", read) is not None
 
 
@@ -130,13 +130,13 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _pattern(objects: Iterable[Any]) -> list[int]:
-    """Which of some objects are one."""
+    """Number objects by identity: equal numbers mean the same object."""
     first: dict[int, int] = {}
     return [first.setdefault(id(item), at) for at, item in enumerate(objects)]
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers of a module by path, those under several names under each."""
+    """Return parameters and buffers of a module by path; a tensor with several names appears under each."""
     return {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -144,13 +144,13 @@ def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def traits_of(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
-    """What tracing reads of a tensor."""
+    """Return the properties of a tensor that tracing reads."""
     if tensor is None:
         return None
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, FakeTensor):
         return (id(tensor),)
     if any(isinstance(size, torch.SymInt) for size in tensor.shape):
-        # As many as there are values of a kind: whether it is as another is not known, and must not be asked.
+        # A symbolic size may have many values: equality with another is unknown, and a comparison would add a guard.
         return (id(tensor),)
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return (
@@ -160,7 +160,7 @@ def traits_of(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
 
 
 def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModuleCall:
-    """What is known of a call before it is traced.
+    """Return the known properties of a call before it is traced.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def name_of(var: Any) -> str:
 
 
 def described(item: Any, tensors: dict[fx.Node, Any], known: Mapping[fx.Node, Any] | None = None) -> tuple[Any, ...]:
-    """A value of Dynamo's as data; its nodes are added to `tensors`, unless they have to be among those `known`.
+    """Return a value of Dynamo's as data; add its nodes to `tensors`, or check that they are among those `known`.
 
     Raises
     ------

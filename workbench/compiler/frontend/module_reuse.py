@@ -1,9 +1,9 @@
-"""Modules that a program repeats: Dynamo traces two of a kind, and where those agree, the others' nodes are written.
+"""Reuse of repeated modules: Dynamo traces two modules of a kind; if they agree, the nodes of the others are copied.
 
-A layer's nodes are written again where nothing that tracing reads differs: the same class and modules inside, tensors
-of the same shapes, arguments alike, the same line calling it in the same modes, and of attributes that differ from
-layer to layer, such as a layer's number, none that Dynamo guarded, which it does for whatever it reads. A layer that
-changes what Python sees outside of it, or gives anything but tensors and constants, is traced as it is.
+A layer's nodes are copied if tracing reads no difference. It has the same class and submodules, tensors of the same
+shapes and equal arguments, and the same line calls it in the same modes. Attributes may differ from layer to layer,
+such as a layer's number, if Dynamo guarded none of them; it guards every attribute that it reads. A layer is traced
+normally if it changes Python state outside of it, or returns anything but tensors and constants.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from workbench.compiler.lowering.alias_writes import writes
 from workbench.interop.torch_private import tree_iter
 
 Block = tuple[fx.Node, ...]
-"""Nodes that follow each other."""
+"""Consecutive nodes."""
 
 AT_LEAST = 3
-"""Of a kind, so that there is one to write after two were traced."""
+"""Least number of modules of a kind, so that one is left to copy after two were traced."""
 
 
 @dataclasses.dataclass
 class ReuseCounts:
-    """How many modules were not traced.
+    """Numbers of modules that were not traced.
 
     Attributes
     ----------
     modules : Counter of str
-        Those whose nodes were written from one like them, by class.
+        Modules with nodes copied from a traced one, by class.
     nodes : mapping of Block to list of Block
         Those of each that was traced, and those that were written from them.
     reasons : dict of str to str
@@ -62,15 +62,15 @@ class ReuseCounts:
         return " and ".join(f"{count} {name}" for name, count in self.modules.items())
 
     def blocks(self, graph: fx.Graph) -> dict[fx.Node, tuple[Block, Block]]:
-        """By its first node each block of a graph that does to what it reads what another does, and that.
+        """Map the first node of each repeated block of a graph to the block and the block that it repeats.
 
-        Only those whose nodes still follow each other. A node that writes in place, or gives anything but tensors, is
-        in none: what is before it is one block, and what is behind it another.
+        Only blocks of consecutive nodes count. A node that writes in place, or returns anything but tensors, splits a
+        block in two and is in neither part.
         """
         there = set(graph.nodes)
         found: dict[fx.Node, tuple[Block, Block]] = {}
         for first, others in self.nodes.items():
-            # What is recorded of one is found again by the tuple that it is.
+            # The same tuple object every time: recorded statements of a block are looked up by its identity.
             part = functools.cache(functools.partial(_part, first))
             for block in (first, *others):
                 follows = there.issuperset(block) and all(one.next is other for one, other in itertools.pairwise(block))
@@ -84,7 +84,7 @@ def _part(block: Block, start: int, stop: int) -> Block:
 
 
 def _stretches(block: Block, like: Block) -> Iterator[tuple[int, int]]:
-    """From where to where two blocks have nodes that are left to themselves in neither."""
+    """Yield start and stop of the stretches without excluded nodes in both blocks."""
     start = 0
     for at, pair in enumerate(zip(block, like, strict=True)):
         if not all(writes(node) is None and _gives_tensors(node) for node in pair):
@@ -102,15 +102,15 @@ def _gives_tensors(node: fx.Node) -> bool:
 
 @contextlib.contextmanager
 def traced_once(program: Any) -> Iterator[ReuseCounts]:
-    """Inside, Dynamo traces two modules of each kind that a program repeats.
+    """Let Dynamo trace only two modules of each kind that a program repeats.
 
-    Whatever it makes of the program is for planning: guards on the modules that were not traced are missing. It can go
-    once `torch.compiler.nested_compile_region` finds that a module is like one before without tracing it.
+    The result is for planning only: guards on modules that were not traced are missing. Remove this when
+    `torch.compiler.nested_compile_region` recognizes an equal module without tracing it.
 
     Parameters
     ----------
     program : callable
-        A module, or what holds modules.
+        A module, or an object that holds modules.
     """
     repeated = _repeated(_modules_of(program))
     written = ReuseCounts()
@@ -122,7 +122,7 @@ def traced_once(program: Any) -> Iterator[ReuseCounts]:
 
 
 def _modules_of(program: Any) -> list[torch.nn.Module]:
-    """The modules of a program, or of those that a function has at hand."""
+    """Return the modules of a program, or those that a function can reach."""
     function = getattr(program, "__func__", program)
     cells = getattr(function, "__closure__", None) or ()
     held = (program, getattr(program, "__self__", None), *(cell.cell_contents for cell in cells if _filled(cell)))
@@ -138,7 +138,7 @@ def _filled(cell: Any) -> bool:
 
 
 def _repeated(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
-    """Modules that have as many of their class beside them as is worth it, and modules inside, by their `id`."""
+    """Return modules with enough others of their class to make copying worthwhile, and their submodules, by `id`."""
     found: dict[int, torch.nn.Module] = {}
     for parent in modules:
         children = [child for child in parent.children() if child._modules]
@@ -148,7 +148,7 @@ def _repeated(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
 
 
 class _ModuleKind:
-    """Samples of modules that are called alike; they agree, or nothing is written from them."""
+    """Samples of modules that are called the same way; if they disagree, nothing is copied from them."""
 
     def __init__(self, sample: TracedModule) -> None:
         self.sample = sample
@@ -157,19 +157,19 @@ class _ModuleKind:
         self.reason = f"Dynamo traced other statements than for {_path_of(sample.call.name)}"
 
     def compare(self, other: TracedModule | None) -> None:
-        """Take a second sample."""
+        """Compare a second sample with the first."""
         first = self.sample
         self.agreed = other is not None and module_summary(first) == module_summary(other)
         self.refused = not self.agreed
 
 
 class _ReuseWatcher:
-    """What is known while one program is traced."""
+    """State during the trace of one program."""
 
     def __init__(self, repeated: Mapping[int, torch.nn.Module], written: ReuseCounts) -> None:
         self._repeated = repeated
         self._known: set[int] = set()
-        """Ids of modules that were called. Another call gets names that begin with those of the first."""
+        """Ids of modules that were called. A second call gets names that begin with those of the first."""
         self._sampled: GraphBefore | None = None
         self._output: Any = None
         self._written = written
@@ -177,9 +177,9 @@ class _ReuseWatcher:
         self._differences: dict[tuple[int, int], frozenset[str] | LayerMismatch] = {}
 
     def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
-        """Dynamo is to trace a call of a module, as `call` does."""
+        """Handle a module call that Dynamo is about to trace with `call`."""
         if tx.output is not self._output:
-            # It has begun again from the start.
+            # Dynamo has restarted the trace.
             self._output, self._kinds = tx.output, []
             self._written.modules.clear()
             self._written.nodes.clear()
@@ -225,18 +225,18 @@ class _ReuseWatcher:
         return result
 
     def changed(self, item: Any) -> None:
-        """Dynamo takes note of a change of one of its variables."""
+        """Record that Dynamo notes a change of one of its variables."""
         before = self._sampled
         if before is not None and (isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others):
             before.alone = False
 
     def read_changed(self, item: Any) -> None:
-        """Dynamo reads an attribute that was set while it traced."""
+        """Record that Dynamo reads an attribute that was set during the trace."""
         if self._sampled is not None and isinstance(item.mutation_type, EXISTING):
             self._sampled.alone = False
 
     def renamed(self, node: fx.Node, name: str) -> None:
-        """Dynamo gives a node the name of the variable that a person's code puts it into."""
+        """Record that Dynamo names a node after a variable of the user's code."""
         if self._sampled is not None:
             self._sampled.names.append((next(iter(reversed(node.graph.nodes))), node, name))
 

@@ -1,4 +1,4 @@
-"""What Dynamo made of a module of a program, and the same written for a module like it."""
+"""Templates of traced modules: record the nodes of one module and copy them for an equal module."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from workbench.interop.torch_private import (
 )
 
 EXISTING = (AttributeMutationExisting, ValueMutationExisting)
-"""What Dynamo says of a variable that was there before it traced."""
+"""Dynamo's mark of a variable that existed before the trace."""
 _OF_EACH = ("creation_timestamp", "example_value", "grapharg", "tensor_dict")
-"""What Dynamo notes of a node that holds for no other."""
+"""Node metadata of Dynamo that is valid for one node only."""
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 _IN_PLACE = frozenset({"setitem", "__setitem__", *(f"i{name}" for name in _OPERATORS)})
 
@@ -43,25 +43,25 @@ class TracedModule:
     ----------
     module : Module
     source : Source
-        Dynamo's way to it.
+        Dynamo's expression for it.
     call : ModuleCall
     nodes : tuple of Node
-        What it became.
+        Nodes recorded for its call.
     names : mapping of Node to list of (Node, str)
-        After each node, names of a person's variables that nodes were given.
+        For each node, names that Dynamo then gave to nodes, from variables of the user's code.
     outside : mapping of Node to tuple
-        What those read beside each other: ``("argument", at)``, ``("tensor", path)`` of the module's own, or
-        ``("fixed",)``, an input of the graph that is none of its own.
+        Further values that the nodes read: ``("argument", at)``, ``("tensor", path)`` for the module's own, or
+        ``("fixed",)`` for an input of the graph that belongs to another.
     inputs : mapping of str to Node
-        Its tensors that became inputs of the graph with it, by path, in order.
+        Its tensors that became inputs of the graph in this call, by path, in order.
     given : tuple
-        What it returned, as `ModuleCall.given`.
+        Its result, in the form of `ModuleCall.given`.
     calls : mapping of str to int
-        How often each module inside was called, by its name after this module's.
+        Number of calls of each submodule, by its name after this module's.
     read : str
-        Dynamo's names of all that it guarded of the module, after the module's own name, a line each.
+        Dynamo's names of everything it guarded in the module, without the module's own name, one a line.
     written : tuple
-        The nodes with names and modules replaced by what they are in any module of the kind.
+        The nodes with names and modules replaced by placeholders that are equal for all modules of the kind.
     """
 
     module: torch.nn.Module
@@ -78,12 +78,12 @@ class TracedModule:
 
 
 def module_summary(sample: TracedModule) -> tuple[Any, ...]:
-    """What two modules that are written from one another have in common."""
+    """Return the properties that two modules must share before one is copied from the other."""
     return (sample.written, sample.given, list(sample.inputs), sample.calls)
 
 
 class GraphBefore:
-    """The graph as it was before a module was traced, and what is noted while it is."""
+    """The graph before a module is traced, and records from the trace."""
 
     def __init__(self, tx: Any) -> None:
         graph = tx.output.graph
@@ -91,19 +91,19 @@ class GraphBefore:
         self.inputs = len(tx.output.placeholders)
         self.calls = dict(tx.num_calls)
         self.alone = True
-        """Whether nothing that others see was changed, and nothing read that was."""
+        """False if the trace changed state that others see, or read changed state."""
         self.hooks = len(tx.output.side_effects.tensor_hooks)
         self.names: list[tuple[fx.Node, fx.Node, str]] = []
-        """Names that nodes were given since then: the last node there was, the node and the name."""
+        """Names given to nodes since then: the last node at that time, the node and the name."""
         self.set_on_others: dict[int, Any] = {}
         for item, values in tx.output.side_effects.store_attr_mutations.items():
             if isinstance(item.mutation_type, EXISTING):
-                # All that what a person's objects now have leads to; kept, so that an id stays theirs.
+                # All variables reachable from the user's changed objects; kept alive so that their ids stay unique.
                 VariableTracker.visit(lambda inner: self.set_on_others.setdefault(id(inner), inner), values)
 
 
 def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: Any) -> TracedModule:
-    """What tracing a module came to.
+    """Record the result of tracing a module.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def _tensor_of(node: fx.Node) -> Any:
 
 
 def _copied_node(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
-    """A node as it is in each module of its kind."""
+    """Return a node in a form that is equal for all modules of its kind."""
 
     def place(read: fx.Node) -> Any:
         return ("node", numbers[read]) if read in numbers else sample.outside[read]
@@ -208,13 +208,13 @@ def _copied_node(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, 
 
 
 def write(sample: TracedModule, var: Any, tx: Any, made: ModuleCall) -> tuple[Any, tuple[fx.Node, ...]]:
-    """What Dynamo takes for the result of a module like one that was traced, and its nodes, which are written."""
+    """Copy the nodes of a traced module for an equal one; return the result for Dynamo, and the nodes."""
     module = var.value
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (sample.module, module))
     ids = {str(id(one)): str(id(others[path])) for path, one in ones.items()}
 
     def as_there(new: fx.Node, node: fx.Node) -> None:
-        """What is known of a node, as of the one that it is like."""
+        """Copy the metadata of the original node."""
         own = {key: new.meta[key] for key in _OF_EACH if key in new.meta}
         new.meta = {**node.meta, **own}
         if "nn_module_stack" in node.meta:
@@ -254,7 +254,7 @@ def write(sample: TracedModule, var: Any, tx: Any, made: ModuleCall) -> tuple[An
 def _copied_module_entry(
     key: str, entry: tuple[str, Any], ids: Mapping[str, str], name: str, new_name: str
 ) -> tuple[str, tuple[str, Any]]:
-    """An entry of the modules around a node, in another module of the kind."""
+    """Translate an entry of a node's module stack to another module of the kind."""
     number, at, again = key.partition("@")
     inside = _is_inside(entry[0], name)
     return f"{ids.get(number, number)}{at}{again}", (
@@ -264,24 +264,24 @@ def _copied_module_entry(
 
 
 def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: str) -> fx.Node:
-    """The input of the graph that a tensor of a module is, found as Dynamo found the one of the module that was traced.
+    """Return the graph input for a tensor of a module, found the same way as for the traced module.
 
-    By the same way from the module on, without Dynamo's variables of the modules in between: these and what is guarded
-    of them are most of what an input costs.
+    The same path from the module leads to it, without Dynamo's variables for the modules in between: these variables
+    and their guards take most of the time to create an input.
     """
     module, _, name = path.rpartition(".")
     source = _from_there(node.meta["grapharg"].source, sample.source, var.source)
     tensor = getattr(var.value.get_submodule(module), name)
     fake = _fake_as(node.meta["example_value"], tensor, tx.fake_mode)
     own: fx.Node = VariableBuilder(tx, source)(tensor).as_proxy().node
-    del fake  # which PyTorch does not hold until then
+    del fake  # PyTorch does not keep it alive up to here
     return own
 
 
 def _fake_as(known: Any, tensor: torch.Tensor, mode: Any) -> Any:
-    """Make the fake tensor of a tensor, as another was made of one like it, where that is all there is to be told.
+    """Make the fake tensor for a tensor after the fake tensor of an equal one, if that contains all the information.
 
-    Else Dynamo has it made, which describes the tensor first and is half of what an input costs.
+    Otherwise Dynamo makes it: it first builds a description of the tensor, half of the time to create an input.
     """
     converter = mode.fake_tensor_converter
     describer = converter.meta_converter.describer
@@ -313,20 +313,20 @@ def _fake_as(known: Any, tensor: torch.Tensor, mode: Any) -> Any:
 
 
 def _from_there(source: Any, old: Any, new: Any) -> Any:
-    """The way to something in one module, in another."""
+    """Translate the source of an object in one module to another module."""
     if source == old:
         return new
     return dataclasses.replace(source, base=_from_there(source.base, old, new))
 
 
 def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
-    """The input of the graph that a tensor of a module is, made now where it is none yet."""
+    """Return the graph input for a tensor of a module; create it if it does not exist."""
     for name in path.split("."):
         var = var.var_getattr(tx, name)
         if type(var) is LazyVariableTracker:
             var = var.realize()
         if isinstance(var, UnspecializedNNModuleVariable) and not name.isidentifier():
-            # As of a module that is reached by its place in another, whose name is one of its source's own.
+            # Dynamo does this for a module in a container, which has an index instead of a name.
             var.set_nn_module_stack_source(var.source)
     node: fx.Node = var.as_proxy().node
     return node
@@ -340,7 +340,7 @@ def _copied_result(
     replaced: Mapping[fx.Node, fx.Node],
     known: dict[fx.Node, Any],
 ) -> Any:
-    """What a module that was written returns."""
+    """Return the result of a copied module."""
     kind, *rest = given
     if kind == "constant":
         return ConstantVariable.create(rest[1])

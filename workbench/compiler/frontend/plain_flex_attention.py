@@ -1,7 +1,6 @@
-"""`flex_attention` without a mask or score function, in a graph of Dynamo's: scaled dot product attention.
+"""Replace `flex_attention` without a mask or score function by scaled dot product attention in Dynamo's graph.
 
-PyTorch makes a mask of one block by `torch.vmap` there, which Thunder does not trace, and nothing but the attention
-reads.
+There PyTorch builds a mask of one block with `torch.vmap`. Thunder cannot trace that, and only the attention reads it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _BEGINS, _ENDS = "_vmap_increment_nesting", "_vmap_decrement_nesting"
 
 
 def written_plainly(graph: fx.GraphModule) -> None:
-    """Put scaled dot product attention in the place of each flexible one that is no more than that.
+    """Replace each `flex_attention` that only computes scaled dot product attention.
 
     Parameters
     ----------
@@ -47,14 +46,14 @@ def written_plainly(graph: fx.GraphModule) -> None:
 
 
 def _mask_of(attention: fx.Node) -> list[fx.Node]:
-    """What makes the mask of one block, the last first. Of the ends of what `torch.vmap` begins no line is known."""
+    """Return the nodes for the mask of one block, last first. Nodes that end a `torch.vmap` have no source line."""
     found, node = [], attention.prev
     while _FILE in str(node.meta.get("stack_trace", "")) or _name(node) == _ENDS:
         found.append(node)
         node = node.prev
     begun = sum(_name(node) == _BEGINS for node in found)
     ends = [node for node in found if _name(node) == _ENDS]
-    # What stands before the first that is begun here ends what a person began.
+    # An end without a beginning in these nodes ends a `torch.vmap` of the user.
     return [node for node in found if node not in ends[begun:]]
 
 
@@ -68,7 +67,7 @@ def _is_plain(graph: fx.GraphModule, node: fx.Node) -> bool:
     args: Any = node.args
     _, _, _, score, blocks, _, _, *beside = args
     counted, mask = blocks[2], blocks[-1]
-    # Of what a person made with `create_block_mask` the blocks are inputs of the graph.
+    # The blocks of a mask from the user's `create_block_mask` are inputs of the graph.
     own = isinstance(counted, fx.Node) and counted.target is torch.ones and blocks[-3:-1] == (_ONE_BLOCK, _ONE_BLOCK)
     first = all(_name(user) == "getitem" and user.args[1] == 0 for user in node.users)
     return own and first and not any(beside) and _gives_score(graph, score) and _masks_nothing(graph, mask)

@@ -1,7 +1,7 @@
 """Selective checkpointing: apply the policy of `create_selective_checkpoint_contexts` to the nodes of a region.
 
-A policy decides on each operator of ATen, and a graph of Dynamo holds those of `torch`. The region is run once on fake
-tensors, operator by operator, and the policy is asked in the order in which eager PyTorch asks it: some policies count.
+A policy decides on each ATen operator, but a Dynamo graph contains `torch` operators. The region runs once on fake
+tensors, operator by operator. The policy gets the calls in eager PyTorch's order: some policies count.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from workbench.interop.torch_private import SAC_IGNORED_OPS, TorchDispatchMode, 
 from workbench.interop.torch_private import _pytree as pytree
 
 CONTEXTS = "context_fn of torch.utils.checkpoint gives other contexts than create_selective_checkpoint_contexts"
-"""How the reason goes of a checkpoint with contexts that nothing is known of."""
+"""Text of the reason for a checkpoint with contexts of unknown type."""
 
 _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, True)
 _RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE, False)
 
 
 class _PolicyMode(TorchDispatchMode):
-    """Asks a policy about each operator, and collects the memory of what it saves."""
+    """Calls a policy for each operator, and collects the memory of the results that it saves."""
 
     def __init__(self, policy: Callable[..., Any]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _PolicyMode(TorchDispatchMode):
 
 
 class _PolicyInterpreter(fx.Interpreter):
-    """Runs a region, and finds which nodes give memory that a policy saves."""
+    """Runs a region, and finds the nodes with results in memory that a policy saves."""
 
     def __init__(self, region: fx.GraphModule, asking: _PolicyMode) -> None:
         super().__init__(region, garbage_collect_values=False)
@@ -64,17 +64,17 @@ class _PolicyInterpreter(fx.Interpreter):
 
 
 def saved_nodes(region: fx.GraphModule) -> frozenset[fx.Node]:
-    """Nodes of a checkpointed region whose results its policy saves; none where it has no policy.
+    """Return the nodes of a checkpointed region with results that its policy saves; empty without a policy.
 
     Parameters
     ----------
     region : GraphModule
-        As Dynamo gives it, with a fake tensor for each node.
+        A region from Dynamo, with a fake tensor for each node.
 
     Raises
     ------
     NotImplementedError
-        If the contexts are not those of a policy.
+        If the contexts do not come from a policy.
     """
     make = region.meta.get("_checkpoint_context_fn")
     if make is None or make is noop_context_fn:

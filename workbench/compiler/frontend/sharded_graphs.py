@@ -1,8 +1,8 @@
-"""Graphs of a module that ranks share: made by Dynamo of the module as it is, compiled with the parameters of a rank.
+"""Graphs of a module that ranks share: Dynamo traces the unsharded module; Thunder compiles one rank's shards.
 
-Thunder's transforms put a module's parameters among ranks once, when ``thunder.jit`` is given it, and collectives into
-each of its traces, by the paths that the trace's prologue reads parameters by. So a graph is given to ``thunder.jit``
-as a module of its own, which reads the same parameters by the same paths, and has those of the rank.
+When ``thunder.jit`` gets a module, Thunder's transforms distribute its parameters among ranks once. In each trace they
+insert collectives, found by the paths under which the trace's prologue reads parameters. Each graph therefore becomes a
+module of its own for ``thunder.jit``: it reads the same parameters by the same paths, and has the shards of the rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.compiler.interop.thunder_api import Transform
 from workbench.interop.torch_private import InstructionTranslator, VariableTracker
 
 _FLAGS = ("use_ddp", "use_fsdp", "process_group_for_ddp")
-"""What the transforms note of a compilation."""
+"""Attributes in which transforms record a compilation."""
 
 
 class ShardedModule:
@@ -30,14 +30,14 @@ class ShardedModule:
     ----------
     module : torch.nn.Module
     transforms : sequence of Transform
-        Thunder's, which share it.
+        Thunder's transforms that share it.
 
     Attributes
     ----------
     module : ThunderModule
-        What is called and trained: its parameters are those of this rank.
+        Module to call and train: its parameters are those of this rank.
     transforms : tuple of Transform
-        For ``thunder.jit`` of what `module_of` gives.
+        Transforms for ``thunder.jit`` of a module from `module_of`.
     """
 
     def __init__(self, module: torch.nn.Module, transforms: Sequence[Transform]) -> None:
@@ -47,7 +47,7 @@ class ShardedModule:
 
 
 def changes_device(module: torch.nn.Module, transforms: Sequence[Transform]) -> bool:
-    """Whether transforms would put what a module holds on another device, which Dynamo would not know of."""
+    """Return whether transforms would move tensors of a module to another device, without Dynamo's knowledge."""
     places = [transform.device for transform in transforms if getattr(transform, "device", None) is not None]
     held = (*module.parameters(), *module.buffers())
     return any(tensor.device != place for place in places for tensor in held)
@@ -60,18 +60,18 @@ def module_of(
     program: torch.nn.Module,
     inputs: Sequence[Any],
 ) -> tuple[torch.nn.Module, tuple[int, ...]]:
-    """A module for ``thunder.jit`` whose trace is the graph's, and which of the graph's inputs it takes.
+    """Return a module for ``thunder.jit`` with the trace of a graph, and the numbers of the graph inputs that it takes.
 
-    It takes those that are no parameters and buffers of the program, and then what `constants_of` gives.
+    It takes the inputs that are not parameters or buffers of the program, then those of `constants_of`.
 
     Parameters
     ----------
     graph, names, paths
-        As for `workbench.compiler.frontend.fx_to_thunder.function_of`.
+        As in `workbench.compiler.frontend.fx_to_thunder.function_of`.
     program : torch.nn.Module
-        What the graph is of.
+        Program of the graph.
     inputs : sequence
-        What the graph takes.
+        Inputs of the graph.
     """
     reader = _TensorPaths(program)
     read = [reader.expressions(value) for value in inputs]
@@ -80,13 +80,13 @@ def module_of(
     arguments = unique_names((*(names[at] for at in taken), *(f"constant{i}" for i in range(constants))))
     by_place = dict(zip(taken, arguments, strict=False))
     given = [found[0] if found else by_place[at] for at, found in enumerate(read)]
-    # Thunder's transforms look for each name of a parameter that has several.
+    # Thunder's transforms look up every name of a parameter with several names.
     further = [name for found in read for name in found[1:]]
     forward = stand_in(
         graph, "forward", (_SELF, *arguments), reader.lines, (*given, *arguments[len(taken) :], *further)
     )
     made: torch.nn.Module = type("Graph", (torch.nn.Module,), {"forward": forward})()
-    # The very tables of the program, without its hooks, which are in the graph.
+    # The program's own dictionaries, without its hooks: the graph contains these.
     vars(made).update((name, vars(program)[name]) for name in ("_parameters", "_buffers", "_modules"))
     vars(made).update((name, vars(program)[name]) for name in LEFT_ON_MODULE if name in vars(program))
     trace_as(made, GraphSource(graph, paths))
@@ -94,9 +94,9 @@ def module_of(
 
 
 def handed_on(program: torch.nn.Module) -> str:
-    """The name of a parameter that the call being captured gives back, or keeps, as it is; empty where there is none.
+    """Return the name of a parameter that the call being captured returns or keeps unchanged; empty if none.
 
-    Dynamo does so beside the graph: it would be the one that is not shared.
+    Dynamo returns it outside of the graph: the caller would get the unsharded one.
     """
     translator = InstructionTranslator.current_tx()
     effects = translator.output.side_effects
@@ -107,12 +107,12 @@ def handed_on(program: torch.nn.Module) -> str:
 
 
 def handed_back() -> list[torch.Tensor]:
-    """What the call being captured gives back as it came: Dynamo does so beside the graph."""
+    """Return the inputs that the call being captured returns unchanged: Dynamo returns them outside of the graph."""
     return _inputs_in(InstructionTranslator.current_tx().stack)
 
 
 def _inputs_in(values: Any) -> list[torch.Tensor]:
-    """The tensors among Dynamo's variables that are inputs of the graph."""
+    """Return the tensors among Dynamo's variables that are inputs of the graph."""
     found: list[torch.Tensor] = []
 
     def look(value: Any) -> None:
@@ -129,11 +129,11 @@ _SELF = "_workbench_self"
 
 
 class _TensorPaths:
-    """Python's expressions for the tensors of a module, as Thunder knows them for its parameters and buffers."""
+    """Python expressions for the tensors of a module, in the form that Thunder uses for parameters and buffers."""
 
     def __init__(self, program: torch.nn.Module) -> None:
         self.lines: list[str] = []
-        """What has to be done before."""
+        """Lines to run before the expressions."""
         self._known = {"": _SELF}
         self._paths: dict[int, list[tuple[str, str]]] = {}
         for table, tensors in (
@@ -144,7 +144,7 @@ class _TensorPaths:
                 self._paths.setdefault(id(tensor), []).append((table, path))
 
     def expressions(self, tensor: Any) -> list[str]:
-        """One for each name of a tensor; none where it is no parameter or buffer."""
+        """Return an expression for each name of a tensor; empty if it is neither parameter nor buffer."""
         found = []
         for table, path in self._paths.get(id(tensor), ()):
             module, _, name = path.rpartition(".")
@@ -161,32 +161,32 @@ class _TensorPaths:
 
 
 class _ShardedTransform(Transform):
-    """A transform that has shared a module, at work on a graph of it."""
+    """A transform that has shared a module, applied to one of its graphs."""
 
     def __init__(self, transform: Transform, shared: Any) -> None:
         self._transform = transform
-        # Not the module itself, which holds on to what is compiled with this.
+        # Not the module itself: it refers to the code compiled with this transform.
         self._own = {name: vars(shared)[name] for name in ("_overrides_parameters", "_overrides_buffers")}
         self._flags = {name: value for name, value in vars(shared._lc_cd).items() if name in _FLAGS}
 
     def transform_module(self, model: Any) -> None:
-        """Give the graph's module the parameters and buffers that there are."""
+        """Give the graph's module the existing parameters and buffers."""
         vars(model).update(self._own)
         vars(model._lc_cd).update(self._flags)
 
     def transform_traces_pre_prologue(self, *traces: Any, **options: Any) -> Any:
-        """As the transform itself."""
+        """Apply the original transform."""
         return self._transform.transform_traces_pre_prologue(*traces, **options)
 
     def transform_trace_post_optimization(self, trace: Any, **options: Any) -> Any:
-        """As the transform itself."""
+        """Apply the original transform."""
         return self._transform.transform_trace_post_optimization(trace, **options)
 
 
 class _Buffers(MutableMapping[str, torch.Tensor]):
-    """The buffers of a module by path: what the program puts in the place of one is there, too.
+    """The buffers of a module by path; a buffer that the program replaces is replaced here, too.
 
-    Thunder's modules keep buffers of their own; Dynamo reads and sets those of the program.
+    Thunder's modules keep their own buffers; Dynamo reads and sets those of the program.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:

@@ -1,7 +1,7 @@
-"""Tensor parallel: pairs of linears split over the ranks, the first by its outputs, the second by its inputs.
+"""Tensor parallelism: split pairs of linears over the ranks, the first by its outputs, the second by its inputs.
 
-Thunder's transforms do the splitting. Between the two of a pair each rank has a part of the hidden features, so that
-nothing may stand there that looks at more than one of them: Thunder does not check that, this does.
+Thunder's transforms do the splitting. Between the two linears each rank has a part of the hidden features. Ops there
+must not combine several features. Thunder does not check that; this module does.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from workbench.compiler.trace.stable_ids import OriginTag, is_statement
 from workbench.errors import ProgramError
 
 type Pair = tuple[str, str]
-"""Names of two linears: split by outputs, and split by inputs."""
+"""Names of two linears: the first split by outputs, the second by inputs."""
 
 _APART = frozenset(getattr(prims.PrimIDs, name) for name in ELEMENTWISE)
-"""What takes each element by itself."""
+"""Ops that process each element separately."""
 
 
 def pairs_of(module: torch.nn.Module) -> list[Pair]:
-    """Linears of one module that follow each other, the second taking as many features as the first gives."""
+    """Find consecutive linears of one module; the second takes as many features as the first returns."""
     found: list[Pair] = []
     for prefix, part in module.named_modules():
         waiting = ""
@@ -54,7 +54,7 @@ def _linear(module: torch.nn.Module, path: str) -> torch.nn.Linear:
 
 
 def why_not(module: torch.nn.Module, ranks: int) -> str:
-    """The reason why a module cannot be split over so many ranks; empty where it can."""
+    """Return why a module cannot be split over this number of ranks; empty if it can."""
     pairs = pairs_of(module)
     if not pairs:
         return (
@@ -69,12 +69,12 @@ def why_not(module: torch.nn.Module, ranks: int) -> str:
 
 
 class TensorParallel(Transform):
-    """For ``thunder.jit``: every pair of linears of a module split over the ranks of a process group.
+    """Transform for ``thunder.jit``: split every pair of linears of a module over the ranks of a process group.
 
     Parameters
     ----------
     device : torch.device
-        This rank's own.
+        Device of this rank.
     group : torch.distributed.ProcessGroup
     """
 
@@ -96,14 +96,14 @@ class TensorParallel(Transform):
             )
         )
         for part in self.parts:
-            # Thunder takes the rank's GPU, whatever the device.
+            # Thunder uses the rank's GPU, whatever the device.
             part.device = self.device
             part.transform_module(model)
 
     def transform_traces_pre_prologue(
         self, prologue_trace: Any, computation_trace: Any, epilogue_trace: Any, **kwargs: Any
     ) -> Any:
-        """Put the collectives in.
+        """Insert the collectives.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class TensorParallel(Transform):
         return traces[0], _with_origins(traces[1], computation_trace), traces[2]
 
     def transform_state_dict_for_submodule(self, model: Any, submodule_name: str, state_dict: Any) -> Any:
-        """Take a rank's part of a state dict."""
+        """Return a rank's part of a state dict."""
         for part in self.parts:
             state_dict = part.transform_state_dict_for_submodule(model, submodule_name, state_dict)
         return state_dict
@@ -132,7 +132,7 @@ class TensorParallel(Transform):
 
 
 def _why_not_between(trace: TraceCtx, first: str, second: str) -> str:
-    """The reason why what stands between two linears needs all features; empty where it does not."""
+    """Return why the ops between two linears need all features; empty if they do not."""
     weights = [f"t_{name.replace('.', '_')}_weight" for name in (first, second)]
     uses = [[b for b in trace.bound_symbols if is_statement(b) and _reads(b, weight)] for weight in weights]
     for name, found in zip((first, second), uses, strict=True):
@@ -159,7 +159,7 @@ def _reads(bsym: BoundSymbol, name: str) -> bool:
 
 
 def _why_not_apart(bsym: BoundSymbol, split: set[str]) -> str:
-    """The reason why a statement cannot work on a part of the features at a time."""
+    """Return why a statement cannot work on a part of the features at a time."""
     for arg in bsym.flat_proxy_args:
         if isinstance(arg, TensorProxy) and arg.name not in split and arg.ndim:
             return f"takes {arg.name} too, which every rank has whole"
@@ -185,7 +185,7 @@ _INSERTED = {
 
 
 def _with_origins(trace: TraceCtx, before: TraceCtx) -> TraceCtx:
-    """The trace with where its statements come from: Thunder makes them anew, in order, without their tags."""
+    """Restore the origins of a trace's statements: Thunder creates new statements in the same order, without tags."""
     waiting = [b for b in before.bound_symbols if is_statement(b)]
     tagged = from_trace(trace)
     origin, bias = waiting[0], False
@@ -195,7 +195,7 @@ def _with_origins(trace: TraceCtx, before: TraceCtx) -> TraceCtx:
                 bias = bsym.sym.id is collectives.PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT and len(origin.args) > 2
                 bias = bias and origin.args[2] is not None
             elif bias and bsym.sym.name == "add":
-                # A bias is added once the parts are, and not by each rank.
+                # A bias is added once, after the sum over ranks, and not by each rank.
                 bias = False
             else:
                 origin = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""Known causes why a program cannot be traced, and what a person does about each."""
+"""Known causes why a program cannot be traced, and a remedy for each."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ _STEPS = (
     r"Tensor\.backward\(\)|attribute backward|`Optimizer\.|torch\.autograd\.grad|torch/optim/optimizer\.py|"
     r"profiler\._record_function"
 )
-"""A program that takes its own backward, or an optimizer's step."""
+"""Pattern for a program that calls its own backward, or an optimizer's step."""
 
 RAISES = "the program raises an error of its own"
-"""How the reason begins of a program that raises one while it is traced."""
+"""Beginning of the reason for a program that raises an error while it is traced."""
 
 FAILS = "fails on what it is given"
-"""What the reason says of an operator that PyTorch refuses to compute, whatever the values."""
+"""Part of the reason for an operator that PyTorch refuses to compute for any values."""
 
 UNREAD = "nothing is read of the gradients that are given to the backward of the torch.autograd.Function"
-"""How the reason goes of a program whose gradients do not depend on what comes after it."""
+"""Text of the reason for a `torch.autograd.Function` with gradients independent of its incoming gradients."""
 
 DECIDES = "a number that is read from a tensor decides what is done"
-"""How the reason goes of a program that Thunder would trace as if there were no such number."""
+"""Text of the reason for a decision on a tensor's number, which Thunder would trace without that number."""
 
 DRAWS_AGAIN = "Thunder draws other numbers for its gradient than for itself"
-"""How the reason goes of an operator that draws random numbers and that Thunder runs again for its gradient."""
+"""Text of the reason for an operator with random numbers that Thunder reruns for its gradient."""
 
 FLEXIBLE = "where flex_attention makes a mask of its own"
-"""Said of what PyTorch's `flex_attention` does where it is given no mask."""
+"""Text for the mask that PyTorch's `flex_attention` makes if it gets none."""
 
 ASSERTED = "asserted by the program"
-"""Said of a check of values that a person wrote, which PyTorch adds, too."""
+"""Text for a check of values in the user's code, which PyTorch adds, too."""
 
 _CAUSES = (
     (
@@ -280,17 +280,17 @@ _IN_PARTS = re.compile(
     rf"{DRAWS_AGAIN}|"
     rf"Function writes in place what (it is given|others see)|{UNREAD}"
 )
-"""Known causes that a program is cut at, and comes in as parts."""
+"""Known causes after which a program is split, and captured in parts."""
 
 
 def is_final(message: str, takes_steps: bool) -> bool:
-    """Whether a program that cannot be traced for this reason is no program in parts either, but one to be mended.
+    """Return whether a program with this trace error cannot be captured in parts either, and needs a change.
 
     Parameters
     ----------
     message : str
     takes_steps : bool
-        Whether the program holds an optimizer: a whole training step comes in as parts.
+        Whether the program holds an optimizer: a whole training step is captured in parts.
     """
     if takes_steps and re.search(_STEPS, message):
         return False
@@ -298,5 +298,5 @@ def is_final(message: str, takes_steps: bool) -> bool:
 
 
 def remedy(message: str) -> str:
-    """What to do about a program that cannot be traced, by the tracer's own message; empty where that is not known."""
+    """Return a remedy for a program that cannot be traced, by the tracer's message; empty if unknown."""
     return next((advice for pattern, advice in _CAUSES if re.search(pattern, message)), "")
