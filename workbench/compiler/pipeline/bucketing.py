@@ -1,9 +1,9 @@
-"""Bucketing: several collectives of parameters or gradients sent as one, and the copies that this takes.
+"""Bucketing: send several collectives of parameters or gradients as one, with the copies that this needs.
 
-What is sent is copied into one buffer. A gathered buffer holds one rank's shards of every tensor, then those of the
-next rank, so each full tensor is copied out of it; a reduced buffer holds whole tensors, and they are views of it.
-Collectives share a bucket only if there is a place between the statements of compute at which all of them may be
-issued and waited for: every dependence then holds, whichever buckets there are.
+The tensors to send are copied into one buffer. A gathered buffer holds one rank's shards of every tensor, then those of
+the next rank: each full tensor is copied out of it. A reduced buffer holds whole tensors: the results are views of it.
+Collectives share a bucket only if all of them may be issued and waited for at one place between the compute
+statements: all dependencies then hold, for any set of buckets.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ _executor = OperatorExecutor("workbench_buckets")
 
 
 def pack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """All elements of the tensors, one tensor after the other: what is gathered, or reduced whole."""
+    """Concatenate all elements of the tensors, for a gather or for a reduction of whole tensors."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def pack_scatter(tensors: Sequence[torch.Tensor], ranks: int) -> torch.Tensor:
-    """All elements of the tensors, rank after rank: of each the part that this rank shall have."""
+    """Concatenate all elements of the tensors by rank: for each rank, its part of every tensor."""
     return torch.cat([tensor.reshape(ranks, -1) for tensor in tensors], dim=1).view(-1)
 
 
 def unpack(buffer: torch.Tensor, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """What `pack` put together, as views of the buffer; also what a rank has of what `pack_scatter` did."""
+    """Return the tensors in a buffer of `pack`, as views; also a rank's parts in a buffer of `pack_scatter`."""
     sizes = [math.prod(shape) for shape in shapes]
     return [part.view(tuple(shape)) for part, shape in zip(buffer.split(sizes), shapes, strict=True)]
 
 
 def unpack_gather(buffer: torch.Tensor, shapes: Sequence[Sequence[int]], ranks: int) -> list[torch.Tensor]:
-    """The full tensors of a gathered buffer, copied out of it; shapes are those of the full tensors."""
+    """Copy the full tensors out of a gathered buffer; `shapes` are those of the full tensors."""
     sizes = [math.prod(shape) // ranks for shape in shapes]
     parts = buffer.view(ranks, -1).split(sizes, dim=1)
-    # With one rank `reshape` would give a view: the same copies on any number of ranks.
+    # With one rank `reshape` would return a view: copy for any number of ranks.
     return [
         part.clone(memory_format=torch.contiguous_format).view(tuple(s)) for part, s in zip(parts, shapes, strict=True)
     ]
@@ -98,14 +98,14 @@ _unpack_gather = _executor.register_operator(
 
 @dataclasses.dataclass(frozen=True)
 class BucketRule:
-    """Which collectives share a bucket.
+    """Rule for collectives that share a bucket.
 
     Attributes
     ----------
     limit_bytes : int
-        The most bytes of full tensors in a bucket; 0 for no limit.
+        Limit for the bytes of full tensors in a bucket; 0 for no limit.
     by_layer : bool
-        Only those of parameters of one layer, see `workbench.analysis.cost.collective_overlap.layer_of`.
+        Combine only collectives for parameters of one layer, see `workbench.analysis.cost.collective_overlap.layer_of`.
     """
 
     limit_bytes: int = 0
@@ -113,19 +113,19 @@ class BucketRule:
 
 
 def grouped(schedule: CollectiveSchedule, rule: BucketRule, alone: Collection[str] = ()) -> list[list[Collective]]:
-    """The buckets of a schedule, those of two collectives or more.
+    """Return the buckets of a schedule with two collectives or more.
 
     Parameters
     ----------
     schedule : CollectiveSchedule
     rule : BucketRule
     alone : collection of str
-        Places of collectives that stay as they are.
+        Places of collectives that stay unchanged.
 
     Returns
     -------
     list of list of Collective
-        In each, gathers in the order in which they are first read, reductions in that in which gradients come.
+        In each bucket, gathers in the order of their first reads, and reductions in the order of their gradients.
     """
     open_: defaultdict[Hashable, list[Collective]] = defaultdict(list)
     found: list[list[Collective]] = []
@@ -155,10 +155,10 @@ def _fits(schedule: CollectiveSchedule, bucket: Sequence[Collective], rule: Buck
 
 
 def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | None:
-    """Equal for collectives that one can do the work of; None for one that stays as it is.
+    """Return a key that is equal for collectives that can share a bucket; None for one that stays unchanged.
 
-    Nothing that is reduced is read again in its trace, and what is gathered is a parameter: no collective of a bucket
-    can feed another one.
+    Reduced values are not read again in their trace, and gathered values are parameters: no collective of a bucket can
+    feed another one.
     """
     bsym = schedule.statements[collective.issue]
     name, (sent, *rest) = bsym.sym.name, bsym.args
@@ -166,7 +166,7 @@ def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | No
     if not ((gathers and collective.parameter) or (reduces and not collective.read)):
         return None
     if "all_reduce" not in name and rest[-1] not in (None, 0):
-        # Along another dimension a rank's part is no row of the full tensor.
+        # Along another dimension, a rank's part is not a contiguous row of the full tensor.
         return None
     constants = tuple(id(a) if isinstance(a, torch.distributed.ProcessGroup) else str(a) for a in rest)
     return name, constants, str(sent.dtype), sent.device.device_str()
@@ -178,19 +178,19 @@ def _full_bytes(schedule: CollectiveSchedule, collective: Collective) -> int:
 
 
 def _numel(proxy: Any) -> int:
-    # A sharded parameter's `numel` is stale in Thunder; its shape is not.
+    # The `numel` of a sharded parameter is stale in Thunder; its shape is correct.
     return math.prod(int(length) for length in proxy.shape)
 
 
 def bucketed(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
-    """The trace with each bucket's collectives in one: a copy in, the collective, its wait, and what it gives.
+    """Return the trace with one collective for each bucket: copy in, collective, wait, results.
 
-    It is issued where the last of them was and waited for where the first was.
+    It is issued at the position of the bucket's last issue, and waited for at that of its first wait.
 
     Raises
     ------
     PlanError
-        If no order of the statements keeps what depends on what.
+        If no order of the statements respects all dependencies.
     """
     if not buckets:
         return trace
@@ -203,7 +203,7 @@ def bucketed(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Se
         (i, COMPUTE_TIE if role is CollectiveRole.COMPUTE else 0, i, 0.0, i) for i, role in enumerate(schedule.roles)
     ]
     instead: dict[int, int] = {}
-    """Index of a statement that is gone to that of the one that stands for it."""
+    """Maps the index of each removed statement to that of its replacement."""
     members: list[tuple[list[int], list[int]]] = []
     for number, bucket in enumerate(buckets):
         at = count + 4 * number
@@ -234,28 +234,28 @@ def bucketed(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Se
 
 
 def _without(schedule: CollectiveSchedule, gone: Collection[int]) -> CollectiveSchedule:
-    """The schedule in which nothing hangs on the statements that are gone."""
+    """Return the schedule without dependencies on the removed statements."""
     return dataclasses.replace(
         schedule, before=tuple(() if i in gone else before for i, before in enumerate(schedule.before))
     )
 
 
 def _statements(issues: Sequence[BoundSymbol], waits: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-    """A bucket's four statements, in the trace that is current."""
+    """Return a bucket's four statements, in the current trace."""
     sent = [bsym.args[0] for bsym in issues]
     results = [bsym.flat_proxy_outs[0] for bsym in waits]
     shapes = [tuple(int(length) for length in result.shape) for result in results]
     collective, (_, *rest) = issues[0], issues[0].args
     name, total = collective.sym.name, sum(_numel(t) for t in sent)
     ranks = next(a for a in rest if isinstance(a, torch.distributed.ProcessGroup)).size()
-    # Named after a result, which has one name in forward and backward: the graph tells values by their names.
+    # Named after a result, which has one name in forward and backward: the graph identifies values by name.
     one = results[0].name
     buffer = _like(sent[0], (total,), f"packed_{one}")
     into = (
         _pack_scatter.bind(sent, ranks, output=buffer) if "reduce_scatter" in name else _pack.bind(sent, output=buffer)
     )
     if "all_reduce" in name and len(rest) > 3:
-        # The buffer is this bucket's own: there is no need to keep what it held.
+        # The buffer belongs to this bucket: its old content is not needed.
         rest[3] = True
     full = total * ranks if "all_gather" in name else total // ranks if "reduce_scatter" in name else total
     future = FutureTensorProxy(f"sending_{one}", shape=(full,), device=buffer.device, dtype=buffer.dtype)

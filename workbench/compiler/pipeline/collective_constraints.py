@@ -1,8 +1,8 @@
-"""Collectives on a split trace, or on the joint trace: what may move, how far, and the trace in another order of them.
+"""Collectives on a split or joint trace: which statements may move, how far, and the trace in a new order.
 
-Compute statements stay in their order. A collective, its wait, a wait's views and a collective's producers move along
-it, never past what they depend on: every order made here is a topological order of reads, and of writes in place
-against reads and writes of the same memory.
+Compute statements stay in their order. A collective, its wait, the wait's views and the collective's producers move
+relative to it, but never past a dependency. Every order made here is a topological order of reads, and of in-place
+writes against reads and writes of the same memory.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.compiler.trace.tags import contains
 
 type Key = tuple[int, int, int, float, int]
-"""Where a statement shall stand: before which compute statement, then ties."""
+"""Requested position of a statement: the compute statement that it precedes, then tie breakers."""
 
 COMPUTE_TIE = 9
-"""Second part of a compute statement's key: what shares its slot stands before it."""
+"""Second part of a compute statement's key: the other statements of its slot precede it."""
 
 UNPACK = "bucket_unpack"
-"""How the names of statements begin that take tensors out of a bucket's buffer, as `PACK` of those that fill it."""
+"""Name prefix of statements that take tensors out of a bucket's buffer; `PACK` is that of statements that fill it."""
 
 _SHAPES = (
     "broadcast_in_dim",
@@ -70,15 +70,15 @@ _SHAPES = (
 
 
 class CollectiveRole(Enum):
-    """What a statement is to the order."""
+    """Role of a statement in the order."""
 
     COMPUTE = "compute"
     ISSUE = "issue"
     WAIT = "wait"
     VIEW = "view"
-    """A change of shape of what a wait gives, and of nothing else, or what a bucket is taken apart by."""
+    """Only reshapes the result of a wait, or unpacks a bucket."""
     PRODUCER = "producer"
-    """Makes what a collective sends, and nothing else, of one tensor, a gradient's division, or of a bucket's."""
+    """Only prepares what a collective sends: from one tensor, by a gradient's division, or from a bucket's tensors."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,17 +88,17 @@ class Collective:
     Attributes
     ----------
     place : str
-        A stable id: the parameter gathered, or the one whose gradient is reduced.
+        A stable id: the gathered parameter, or the parameter of the reduced gradient.
     issue, wait : int
     producers : tuple of int
     result : str
-        Name of the value that the wait gives.
+        Name of the value that the wait returns.
     nbytes : int
-        Of the result.
+        Bytes of the result.
     read : bool
-        Whether a statement of this trace reads the result; otherwise it is only returned.
+        Whether a statement of this trace reads the result; if not, it is only returned.
     parameter : bool
-        Whether what it sends is an argument of the program, or made of arguments alone.
+        Whether the sent value is an argument of the program, or computed from arguments only.
     """
 
     place: str
@@ -113,23 +113,23 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveSchedule:
-    """The statements of a split trace and what holds them in place.
+    """The statements of a split trace and their ordering constraints.
 
     Attributes
     ----------
     statements : tuple of BoundSymbol
-        Without unpacking, deletions and the return, in the order of the trace.
+        Statements without unpacking, deletions and the return, in trace order.
     roles : tuple of CollectiveRole
     before : tuple of tuple of int
-        Per statement, those that must stand before it.
+        For each statement, the statements that must precede it.
     slot : tuple of int
-        Compute statements before each statement, as it is.
+        For each statement, the number of compute statements before it now.
     low, high : tuple of int
-        The least and the greatest slot that each statement may have.
+        Smallest and largest slot that each statement may have.
     names, outputs : tuple of str
-        Of the compute statements: unique names, as `at(...)` takes them, and the first value that each makes.
+        For the compute statements: unique names, as `at(...)` takes them, and the first value that each computes.
     collectives : tuple of Collective
-        In the order in which they are issued.
+        In the order of their issues.
     """
 
     statements: tuple[BoundSymbol, ...]
@@ -143,7 +143,7 @@ class CollectiveSchedule:
     collectives: tuple[Collective, ...]
 
     def arrange(self, keys: Sequence[Key]) -> list[int]:
-        """The legal order that is nearest to the keys: of what may come next always the one with the least key."""
+        """Return the legal order nearest to the keys: always continue with the possible statement of least key."""
         order = sorted(range(len(keys)), key=keys.__getitem__)
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
@@ -165,13 +165,13 @@ class CollectiveSchedule:
 
     @cached_property
     def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Statements that must stand before others, and those others."""
+        """Pairs of statements: those that must come first, and those that must follow."""
         later = np.repeat(np.arange(len(self.before)), [len(before) for before in self.before])
         return np.asarray([e for before in self.before for e in before], np.intp), later
 
     @cached_property
     def _after(self) -> tuple[tuple[int, ...], ...]:
-        """Per statement, those that must stand after it."""
+        """For each statement, the statements that must follow it."""
         after: list[list[int]] = [[] for _ in self.statements]
         for earlier, later in zip(*(ends.tolist() for ends in self._pairs), strict=True):
             after[earlier].append(later)
@@ -179,12 +179,12 @@ class CollectiveSchedule:
 
 
 def has_collectives(trace: TraceCtx) -> bool:
-    """Whether a trace waits for anything."""
+    """Return whether a trace waits for a collective."""
     return any(bsym.sym.name in WAITS for bsym in trace.bound_symbols)
 
 
 def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
-    """What holds the statements of a forward or backward trace in place."""
+    """Return the ordering constraints on the statements of a forward or backward trace."""
     statements = tuple(b for b in trace.bound_symbols if is_statement(b))
     returned = trace.bound_symbols[-1]
     roles = _roles(statements, {a.name for a in returned.flat_proxy_args})
@@ -199,7 +199,7 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
         slot=slot,
         low=low,
         high=high,
-        # What a pass made has no place, and its name changes from plan to plan.
+        # A value that a pass made has no stable id, and its name changes from plan to plan.
         names=_unique(
             stage.places.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.place(out)
             for b, out in zip(compute, outputs, strict=True)
@@ -210,10 +210,10 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
 
 
 def joint_schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
-    """What holds the statements of a joint trace in place.
+    """Return the ordering constraints on the statements of a joint trace.
 
-    A collective stays on its side, forward or backward; one of the forward may be waited for where the backward first
-    reads its result.
+    A collective stays in its part, forward or backward. A collective of the forward may be waited for where the
+    backward first reads its result.
     """
     found = schedule(trace, stage)
     turns = [slot for slot, b in zip(found.slot, found.statements, strict=True) if _in_backward(b)]
@@ -233,7 +233,7 @@ def _in_backward(bsym: BoundSymbol) -> bool:
 
 
 def reordered_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
-    """A joint trace, in which nothing is deleted yet, with its statements in another order."""
+    """Return a joint trace with its statements in another order; it must not contain deletions yet."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
     edited.bound_symbols = [b for b in trace.bound_symbols[:-1] if not is_statement(b)]
@@ -244,12 +244,12 @@ def reordered_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequen
 
 
 def reordered(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
-    """The trace with its statements in another order, and what is deleted where anew."""
+    """Return the trace with its statements in another order and new deletions."""
     return in_order(trace, [schedule.statements[i] for i in order], "Collectives in another order")
 
 
 def in_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str) -> TraceCtx:
-    """A split trace with its statements in the order given, and what is deleted where anew."""
+    """Return a split trace with its statements in the given order and new deletions."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
     gone = (prims.PrimIDs.DEL, prims.PrimIDs.RETURN)
@@ -266,9 +266,9 @@ def in_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str
 
 
 def freed(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> list[BoundSymbol]:
-    """Statements without deletions, the return last, with each value deleted after the last that touches it.
+    """Return statements with a deletion of each value after its last use; the input has none, and ends in the return.
 
-    As Thunder's `del_last_used`, which binds the signature of its deletion anew each time.
+    Same result as Thunder's `del_last_used`, which binds the signature of the deletion every time.
     """
     handled = {out.name for out in tree_flatten(bound_symbols[-1].args)[0] if isinstance(out, Proxy)}
     found: list[BoundSymbol] = []
@@ -334,7 +334,7 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def _written_names(bsym: BoundSymbol) -> list[str]:
-    """Names of arguments that a statement writes; all of them where it writes something that it makes of them."""
+    """Return the argument names that a statement writes; all of them if it writes to something derived from them."""
     if reduces_in_place(bsym):
         return [bsym.args[0].name]
     given = [a.name for a in _tensors(bsym.flat_proxy_args)]
@@ -367,9 +367,9 @@ def _add_writes(
     made: dict[str, int],
     stage: LeverContext,
 ) -> None:
-    """Reads after writes, writes after reads and writes after writes, of memory under whatever name.
+    """Add dependencies between reads and writes of the same memory, under any name, unless both are reads.
 
-    What a collective sends is read until its wait, and what it reduces in place is written until then.
+    The sent value is read until the collective's wait, and a value reduced in place is written until then.
     """
     memory = facts(trace, cache=stage.cache, arguments=stage.arguments).storage_of
     writers: dict[Any, int] = {}
@@ -461,7 +461,7 @@ def _sent(
     made: Mapping[str, int],
     producers: list[int],
 ) -> Iterator[str]:
-    """The values that what is sent is made of; adds the producers on the way to `producers`."""
+    """Return the values that the sent value is computed from; add the producers on the way to `producers`."""
     if name not in made or roles[made[name]] is not CollectiveRole.PRODUCER:
         yield name
         return
@@ -473,7 +473,7 @@ def _sent(
 def _results(
     name: str, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], readers: defaultdict[str, list[int]]
 ) -> list[str]:
-    """The value that a wait gives, and its views."""
+    """Return the result of a wait, and its views."""
     names = [name]
     for reader in readers[name]:
         if roles[reader] is CollectiveRole.VIEW:
@@ -491,11 +491,11 @@ def _place(
     stage: LeverContext,
     trace: TraceCtx,
 ) -> str:
-    """A stable id; a bucket's is that of its first member, and how many others there are."""
+    """Return a stable id; for a bucket, that of its first member and the number of the others."""
     kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
     others = f"+{len(sent) - 1}" if len(sent) > 1 else ""
     if sent[0] in arguments:
-        # What the forward gathered is gathered again.
+        # The backward gathers again a parameter of the forward.
         again = "~" if TraceTag.BACKWARD in trace.tags else ""
         return f"{sent[0].removeprefix('t_')}{others}>{kind}{again}"
     gradient = next((gradient_of[name] for name in results if name in gradient_of), None)

@@ -1,7 +1,7 @@
-"""Choices at work inside Thunder's pipeline: `Hooks`, which serve a plan and a replayed config alike.
+"""Apply choices inside Thunder's pipeline: `Hooks`, for plans and for replayed configs.
 
-A config acts through ``thunder.jit(fn, executors=…, transforms=…)`` alone: a fusion executor without any op, placed
-first, gets the joint trace before fusion; the controlled fusion executor takes its options from the levers; a transform
+A config acts only through ``thunder.jit(fn, executors=…, transforms=…)``. A fusion executor without ops, first in the
+list, gets the joint trace before fusion. The controlled fusion executor takes its options from the levers. A transform
 edits the traces after the split.
 """
 
@@ -55,11 +55,11 @@ from workbench.errors import ConfigWarning, PlanError
 
 
 class TraceClaimed(Exception):
-    """The joint trace is claimed, and no more was asked for."""
+    """Ends a compilation after the joint trace is claimed; the caller asked for no more."""
 
 
 class _TagOrigins(Transform):
-    """Tags the initial trace; the end of interpretation, as far as the clock goes."""
+    """Tags the initial trace; for stage times it marks the end of interpretation."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
@@ -76,13 +76,13 @@ class _TagOrigins(Transform):
 
 
 class _ReduceLayers(Transform):
-    """Leaves out layers that are as others, until the joint trace is claimed; the last of all transforms."""
+    """Leaves out repeated layers until the joint trace is claimed; the last of all transforms."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
-        # One run of layers after the other: an encoder's, then a decoder's.
+        # One run of layers at a time: those of an encoder, then those of a decoder.
         while (found := reduced(computation, self.hooks.origins)) is not None:
             self.hooks.reduced.append(found)
             computation = found.trace
@@ -96,7 +96,7 @@ class _AfterSplit(Transform):
         self.hooks = hooks
 
     def transform_trace_post_optimization(self, trace: TraceCtx, **_: Any) -> TraceCtx:
-        # What went before the backward trace's turn is nothing but the forward trace's.
+        # Records from before the backward trace belong to the forward trace.
         if TraceTag.BACKWARD not in trace.tags:
             self.hooks.mark("split")
         edited = self.hooks.after_split(trace)
@@ -111,8 +111,8 @@ class _JointEditor(FusionExecutor):
         super().__init__("workbench_joint")
         self.hooks = hooks
 
-    # First in the list, it is asked about each statement, which tells where Thunder is: the gradient transform asks
-    # whether it can execute or fuse a statement, and claiming, which comes next, whether it can fuse it.
+    # First in the list, this executor gets a query for each statement. The query shows Thunder's stage: the gradient
+    # transform asks whether it can execute or fuse, and then claiming asks whether it can fuse.
 
     def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
         self.hooks.reached("prologue", then="grad")
@@ -146,7 +146,7 @@ class _AfterFusion(FusionExecutor):
 
 
 class Hooks:
-    """Choices at work in one compilation: what is put into ``thunder.jit`` and what comes of it.
+    """Applies choices in one compilation: arguments for ``thunder.jit``, and results.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Hooks:
     parallel : str
         How ranks share the program; empty for one process.
     kept : PlanMemo, optional
-        What plans of the program found about fusions; none where it is to run.
+        Results of the program's plans for fusions; None if the program is to run.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Hooks:
         self.observer = observer
         self.config: Config | None = None
         self.training: Callable[[], bool | None] = lambda: None
-        """Whether the module that is compiled is in training mode; None where it is no module."""
+        """True if the compiled module is in training mode; None if the program is not a module."""
         self.warn = False
         self.cache_info: dict[str, Any] = {}
         self.origins: tuple[Any, ...] = ()
@@ -184,23 +184,23 @@ class Hooks:
         self.control = ExecutorState(self.configure, observer, kept)
         self.waiting_for = ""
         self.until_claimed = False
-        """Whether compilation is to end with `TraceClaimed` there: the rest is planned, in more than one way."""
+        """True to end the compilation with `TraceClaimed` after claiming: the rest is planned in several ways."""
         self.few_layers = False
-        """Whether layers that are as others are left out until then."""
+        """True to leave out repeated layers until claiming."""
         self.reduced: list[ReducedTrace] = []
-        """The program without them, without some more of them, and so on."""
+        """The program after each run of layers was left out."""
         self.proofs: list[Proof] | None = None
-        """Where each compilation is proven before it runs, one for each."""
+        """For each compilation, its proof before it runs."""
         self._since = time.perf_counter()
         self._forward: TraceCtx | None = None
 
     def executors(self) -> list[Any]:
-        """For ``thunder.jit(executors=…)``."""
+        """Return the argument of ``thunder.jit(executors=…)``."""
         stock = [e for e in thunder_api.get_default_executors() if not isinstance(e, FusionExecutor)]
         return [_JointEditor(self), *executor_named(self.executor).executors(stock, self.control), _AfterFusion(self)]
 
     def transforms(self) -> list[Transform]:
-        """For ``thunder.jit(transforms=…)``; those of ranks go after the first."""
+        """Return the argument of ``thunder.jit(transforms=…)``; transforms of ranks come after the first."""
         return [_TagOrigins(self), *([_ReduceLayers(self)] if self.few_layers else []), _AfterSplit(self)]
 
     def restart(self) -> None:
@@ -215,17 +215,17 @@ class Hooks:
         self._since = now
 
     def reached(self, *ended: str, then: str) -> None:
-        """End the stage under way now, if it is one of those, and begin the next."""
+        """End the current stage now if it is one of `ended`, and begin the next."""
         if self.waiting_for in ended:
             self.mark(self.waiting_for)
             self.waiting_for = then
 
     def claimed(self, trace: TraceCtx) -> LeverContext:
-        """Note the claimed joint trace."""
+        """Record the claimed joint trace."""
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
-        # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
+        # Sharing among ranks changes shapes in the trace as interpreted: it no longer matches.
         program = None if self.parallel else self.program
         gradients, few = LazyValue(lambda: joint), None
         if self.reduced:
@@ -235,7 +235,7 @@ class Hooks:
                 gradients, trace = unfolder.later(gradients.value), unfolder.unfolded(trace)
         self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         if not self.parallel:
-            # Where it is to run; for a plan they are known once it is captured.
+            # For a run; a plan's tensors are known after capture.
             self.stage = self.stage.of_tensors(thunder_patches.laid_out(), {}, frozenset())
         return self.stage
 
@@ -244,7 +244,7 @@ class Hooks:
             executor=self.executor,
             origins=self.origins,
             gradients=gradients,
-            # Later passes, and the next round of choices, would find the names taken.
+            # Own names: later passes, and the next round of choices, would find the names in use.
             claimed=own_names(claimed),
             has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
             gathers_again=self.parallel == parallel.ZERO3,
@@ -265,12 +265,12 @@ class Hooks:
             trace = lever.before_fusion(trace, self.choices, stage)
             unfused.update(lever.unfused(self.choices, stage))
         self.control.unfused = frozenset(unfused)
-        # Not before: claiming asks what can be fused of statements that are gone once it is done.
+        # Not before: claiming also asks about statements that no longer exist after it.
         self.control.keeping = True
         return trace
 
     def configure(self, partitioned: TraceCtx) -> FusionOptions:
-        """Options of the fusion executor for this partition."""
+        """Return the options of the fusion executor for this partition."""
         assert self.stage is not None
         self.made = dataclasses.replace(self.made, partitioned=partitioned)
         options = FusionOptions()
@@ -292,23 +292,23 @@ class Hooks:
         assert self.stage is not None
         for lever in all_levers():
             trace, self.made = lever.after_split(trace, self.choices, self.stage, self.made)
-        # Only now are all sites known: those of collectives are found on the split traces.
+        # Only now all sites are known: those of collectives come from the split traces.
         last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
         if self.warn and last:
             self._hold_to_sites()
         if self.proofs is not None:
             if TraceTag.BACKWARD not in trace.tags:
                 self._forward = trace
-            # Under no_grad Thunder may make a backward that gives nothing, behind a forward that was proven alone.
+            # Under no_grad, Thunder may add an empty backward after a forward that was proven without one.
             if last and self._forward is not None:
                 self._prove(trace if TraceTag.BACKWARD in trace.tags else None)
         return trace
 
     def _prove(self, backward: TraceCtx | None) -> None:
-        """Prove what is about to run, before it does.
+        """Prove that the traces are correct before they run.
 
-        The joint trace says what the program computes; where Thunder itself makes something else of it, that is what
-        choices are held to.
+        The joint trace defines the computation of the program. If Thunder itself changes that computation, choices are
+        compared with Thunder's result.
         """
         assert self.stage is not None
         assert self._forward is not None
@@ -319,7 +319,7 @@ class Hooks:
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
             made = executed(stock, self.stage)
-            # Of a program without gradients Thunder may make a backward that no call gets to.
+            # For a program without gradients, Thunder may make a backward that no call reaches.
             known = read_execution(made.forward, None if backward is None else made.backward, self.stage)
             proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
@@ -327,18 +327,18 @@ class Hooks:
         self.proofs.append(proof.beside(wrong))
 
     def _hold_to_sites(self) -> None:
-        """Refuse what is no option of its site, and warn of what fits no site at all."""
+        """Refuse choices that are not options of their site, and warn of choices without a site."""
         assert self.stage is not None
         if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
-            # A call without gradients, as for validation: what is chosen is for those with.
+            # A call without gradients, such as for validation: the choices are for calls with gradients.
             return
         sites = {site.id: site for site in sites_under(self.choices, self.stage, self.made)}
         for id in sorted(self.choices.keys() & sites.keys()):
             site = widened(sites[id], self.choices[id])
-            # Whether an option is legal was seen when it was chosen, under the choices of then.
+            # The choice itself was checked for legality, under the choices of that time.
             if self.choices[id] not in site.options:
                 site.check(self.choices[id])
-        # Once: later compilations are of the same program, for other shapes or for fewer gradients.
+        # Warn once: later compilations are of the same program, for other shapes or fewer gradients.
         self.warn = False
         if self.config is not None and (
             differences := self.config.differences(fingerprint(self.origins), self.training())
@@ -358,7 +358,7 @@ class Hooks:
 def sites_under(
     choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome, levers: Collection[str] | None = None
 ) -> tuple[Site, ...]:
-    """All sites, of all levers or of some by name, under choices and what they came to."""
+    """Return all sites, of all levers or of named ones, under choices and their results."""
     found: list[Site] = []
     for lever in all_levers():
         if levers is not None and lever.name not in levers:
@@ -369,24 +369,24 @@ def sites_under(
 
 
 def fingerprint(origins: Sequence[Origin]) -> str:
-    """Digest of a program's statements and where they stand, without lines and shapes."""
+    """Return a digest of a program's statements and their locations, without lines and shapes."""
     return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True)
 class Executed:
-    """What is executed under choices.
+    """The traces that execute under choices.
 
     Attributes
     ----------
     hooks : Hooks
-        The choices at work, and what came of them.
+        The applied choices and their results.
     edited : TraceCtx
-        The joint trace under the choices that are made before fusion.
+        The joint trace after the choices that act before fusion.
     forward : TraceCtx
     backward : TraceCtx or None
     further : list of (str, tuple of TraceCtx)
-        The traces on the way, by name.
+        The intermediate traces, by name.
     """
 
     hooks: Hooks
@@ -397,7 +397,7 @@ class Executed:
 
 
 def executed(hooks: Hooks, stage: LeverContext) -> Executed:
-    """The traces that run, made of a claimed joint trace as Thunder makes them."""
+    """Return the traces that run, made from a claimed joint trace by Thunder's steps."""
     hooks.restart()
     trace = edited = hooks.edit(stage)
     hooks.mark("edit")

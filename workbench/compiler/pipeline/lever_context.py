@@ -1,7 +1,7 @@
-"""What a lever sees: the joint trace with its graph and stable ids, and what choices have come to so far.
+"""Input of a lever: the joint trace with its graph and stable ids, and the results of choices so far.
 
-A `LeverContext` is made from Thunder's traces wherever choices are applied, so that the workbench and a replayed
-config see the same. Neither it nor a `LeverOutcome` changes: a lever that adds something returns a new `LeverOutcome`.
+A `LeverContext` is built from Thunder's traces wherever choices are applied, so that levers see the same in the
+workbench and in a replayed config. It and `LeverOutcome` are immutable: a lever returns a new `LeverOutcome`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def _random_ops(bsym: BoundSymbol) -> Set[str]:
-    """Names of the random ops that a statement is or is made of."""
+    """Return the names of the random ops that a statement is or contains."""
     if not bsym.subsymbols:
         return {str(bsym.sym.name)} if contains(bsym, prims.OpTags.RANDOM_OP) or draws(bsym) else set()
     found: frozenset[str] = structure_of(bsym).once(
@@ -55,28 +55,28 @@ def _group(bsym: BoundSymbol) -> tuple[int, bool]:
 
 @dataclasses.dataclass(frozen=True)
 class LeverOutcome:
-    """What one round of choices has come to so far; what is added to it makes a new one.
+    """Results of one round of choices so far; immutable.
 
     Attributes
     ----------
     partitioned : TraceCtx or None
-        Fused, before any rematerialization; None until then, and for the torch executor.
+        The fused trace before any rematerialization; None before fusion, and for the torch executor.
     options : FusionOptions
-        What levers asked of the fusion executor.
+        Options that levers set for the fusion executor.
     report : RematReport
-        What was found about cuts between fusions.
+        Findings about cuts between fusions.
     communication : mapping of str to CollectiveSchedule
-        ``forward`` and ``backward``, as far as they have collectives: what may move, and how far.
+        ``forward`` and ``backward``, if they have collectives: which statements may move, and how far.
     offloader : Offloader or None
-        What the forward trace put into the store, for the backward trace.
+        Tensors that the forward trace put into the store, for the backward trace.
     execution : Graph or None
-        What the plan came to; None where a config is replayed.
+        Execution graph of the plan; None when a config is replayed.
     forward : TraceCtx or None
-        The forward trace in its new order, for the order of the backward trace; None where no order is chosen.
+        The forward trace in its new order, which the order of the backward trace needs; None if no order is chosen.
     moved_statements : int
-        How many statements an order put elsewhere.
+        Number of statements that an order moved.
     ordered : mapping of str to str
-        What came of groups of statements that are placed by themselves, by site.
+        Results for groups of statements with positions of their own, by site.
     """
 
     partitioned: TraceCtx | None = None
@@ -91,40 +91,40 @@ class LeverOutcome:
 
     @planned_property
     def crossings(self) -> list[Crossing]:
-        """What crosses from fusion to fusion."""
+        """Variables that cross between fusions."""
         return [] if self.partitioned is None else crossings(self.partitioned)
 
 
 @dataclasses.dataclass(frozen=True)
 class LeverContext:
-    """What levers decide on; the same for every round of choices.
+    """Input for the decisions of levers; the same for every round of choices.
 
     Attributes
     ----------
     executor : str
-        Its name; see `workbench.core.executor`.
+        Name of the executor; see `workbench.core.executor`.
     origins : tuple of Origin
     gradients : LazyValue of TraceCtx
-        The joint trace before operator executors claim: random ops can still be told. Without choices and draws nothing
-        reads it.
+        The joint trace before operator executors claim: random ops are still identifiable. It stays uncomputed without
+        choices and draws.
     claimed : TraceCtx
         The joint trace as claimed, not yet fused.
     has_backward : bool
     arguments : mapping of str to Tensor
-        Tensors behind the trace's arguments, where they are known: which of them share storage.
+        Tensors of the trace's arguments, if known: they show shared storage.
     unread : mapping of str to Tensor
-        Tensors that the program holds and no statement reads, one of each storage: in memory all the same.
+        Tensors that the program holds and no statement reads, one for each storage: they take memory too.
     beside : frozenset of str
-        Arguments that the program gives back as they came, which its trace does not return.
+        Arguments that the program returns unchanged, and that its trace does not return.
     cache : FactsCache
-        What statements do to memory, found once.
+        Cached facts about the memory effects of statements.
     gathers_again : bool
-        Whether parameters are sharded and what the forward gathers is gathered again in the backward: ZeRO-3.
+        Whether parameters are sharded and the backward gathers again the forward's parameters: ZeRO-3.
     program : TraceCtx or None
         The trace as interpreted, with origins.
     few : LeverContext or None
-        Of the program without layers that are as others, which all this was written from; None where none were left
-        out. What is right of it is right of all.
+        Context of the reduced program, which this one was expanded from; None if no layers were left out. Checks of the
+        reduced program hold for all layers.
     """
 
     executor: str
@@ -143,7 +143,7 @@ class LeverContext:
     def of_tensors(
         self, arguments: Mapping[str, torch.Tensor], unread: Mapping[str, torch.Tensor], beside: frozenset[str]
     ) -> LeverContext:
-        """The same with the tensors behind it."""
+        """Return the same context with the tensors of its arguments."""
         few = self.few and self.few.of_tensors(arguments, unread, beside)
         return dataclasses.replace(self, arguments=arguments, unread=unread, beside=beside, few=few)
 
@@ -154,7 +154,7 @@ class LeverContext:
 
     @property
     def fuses(self) -> bool:
-        """Whether the executor makes fusions."""
+        """True if the executor makes fusions."""
         return executor_named(self.executor).fuses
 
     @planned_property
@@ -162,7 +162,7 @@ class LeverContext:
         return {}
 
     def once(self, name: str, make: Callable[[LeverContext], T]) -> T:
-        """What `make` gives for this stage, found when it is first asked for by that name."""
+        """Return the result of `make` for this context; computed at the first call with that name."""
         with PLANNING:
             if name not in self._known:
                 self._known[name] = make(self)
@@ -175,7 +175,7 @@ class LeverContext:
         return self.read(self.claimed)
 
     def read(self, trace: TraceCtx) -> Graph:
-        """A joint trace of this program, before or after fusion, as tables."""
+        """Convert a joint trace of this program, before or after fusion, to tables."""
         with PLANNING:
             return read_joint(
                 trace,
@@ -189,11 +189,11 @@ class LeverContext:
 
     @planned_property
     def random(self) -> frozenset[str]:
-        """Names of values that random ops make."""
+        """Names of the results of random ops."""
         if self.few is not None and not self.few.random:
             return frozenset()
-        # What an executor claims loses the tag and gets values of other names: what is left is where it comes from
-        # and, for a primitive, its name. What has neither may be anything that its origin became.
+        # A statement that an executor claimed loses the tag and gets new value names. It keeps its origin and, as a
+        # primitive, its name. Without a name, it may be any statement of that origin.
         asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)
         for bsym in self.joint.bound_symbols:
             if names := _random_ops(bsym):
@@ -213,9 +213,9 @@ class LeverContext:
 
     @planned_property
     def caveats(self) -> tuple[str, ...]:
-        """What Thunder gets wrong in this program whatever is chosen, each with its cause.
+        """Wrong results of Thunder in this program, whatever the choices, each with its cause.
 
-        Found by holding the joint trace to the program's own; none where that was not kept.
+        Found by comparing the joint trace with the program's own trace; empty if that trace was not kept.
         """
         if self.program is None or (self.few is not None and not self.few.caveats):
             return ()
@@ -230,7 +230,7 @@ class LeverContext:
         )
 
     def _drawn_again(self) -> Iterator[str]:
-        """Statements of the forward that draw random numbers in the backward; a custom backward may draw its own."""
+        """Yield forward statements that draw random numbers in the backward; a custom backward may draw its own."""
         assert self.program is not None
         program = {origin_of(bsym): bsym for bsym in self.program.bound_symbols if draws_inside(bsym)}
         if not program:
@@ -252,7 +252,7 @@ class LeverContext:
                 )
 
     def _written_once(self) -> Iterator[str]:
-        """Writes into the program's arguments and buffers by what `torch.utils.checkpoint` computes again."""
+        """Yield writes to arguments and buffers of the program by code that `torch.utils.checkpoint` recomputes."""
         assert self.program is not None
         statements = self.program.bound_symbols
         memory = MemoryAliases(statements)
@@ -274,7 +274,7 @@ class LeverContext:
                 )
 
     def _stale(self) -> Iterator[str]:
-        """Gradients that Thunder computes from memory that was overwritten, one for each place that overwrites."""
+        """Yield gradients that Thunder computes from overwritten memory, one for each place that overwrites."""
         graph = self.graph
         reported = set()
         for read in stale_reads(graph):
@@ -295,25 +295,25 @@ class LeverContext:
             )
 
     def where(self, index: int) -> str:
-        """An origin with its line, for a message."""
+        """Return an origin with its line, for a message."""
         origin = self.origins[index]
         return f"{origin.id} ({origin.file}:{origin.line})" if origin.line else origin.id
 
     @planned_property
     def places(self) -> Mapping[str, str]:
-        """For each value of the claimed joint trace a stable id, by proxy name."""
+        """Stable id of each value of the claimed joint trace, by proxy name."""
         found = find_places(self.claimed.bound_symbols, self.origins)
         return {name: place.id(self.origins) for name, place in found.items()}
 
     def place(self, name: str) -> str:
-        """The stable id of a value, also of one that was recomputed or renamed by a pass."""
+        """Return the stable id of a value, also of one that a pass recomputed or renamed."""
         if name in self.places:
             return self.places[name]
         stripped = name.removeprefix(CLONE_PREFIX)
         return f"{self.places[stripped]}~" if stripped in self.places else name
 
     def describe(self, name: str) -> tuple[str, str]:
-        """A label and a source position for a value."""
+        """Return a label and a source position for a value."""
         index = self.origin_by_value.get(name.removeprefix(CLONE_PREFIX), -1)
         if index < 0:
             return name, ""
@@ -323,17 +323,17 @@ class LeverContext:
 
     @planned_property
     def waits(self) -> bool:
-        """Whether the program waits for collectives."""
+        """True if the program waits for collectives."""
         return any(bsym.sym.name in WAITS for bsym in self.claimed.bound_symbols)
 
     @planned_property
     def recomputer(self) -> Recomputer:
-        """What may be computed again in the backward, and with what."""
+        """Values that may be recomputed in the backward, and their inputs."""
         return Recomputer(self.graph, by_tag=self.fuses)
 
     @planned_property
     def predictor(self) -> Predictor:
-        """Memory of any schedule of the joint trace; right as far as nothing is fused."""
+        """Memory predictor for any schedule of the joint trace; exact without fusions."""
         return Predictor(self.graph)
 
     @planned_property

@@ -41,7 +41,7 @@ _ABOUT = {
         ("after split", "order"),
     ),
 }
-"""Per step what it is, and the stages of planning whose times are its own; `fused` stands for each fusing executor."""
+"""For each step a description, and the planning stages that it is timed by; `fused` covers every fusing executor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +51,13 @@ class TracePass:
     Attributes
     ----------
     name, text : str
-        The step, and the trace.
+        Name of the step, and the trace.
     about : str
-        What the step does, in a sentence or two.
+        Description of the step, in a sentence or two.
     statements, fusions : int
-        How many statements the trace has, deletions not counted, and how many of them are fusions.
+        Number of statements without deletions, and number of fusions among them.
     seconds : float or None
-        What the step took; None where this plan has it from the plan before, or it is not timed by itself.
+        Duration of the step; None if this plan reuses it from the plan before, or if it is not timed separately.
     """
 
     name: str
@@ -74,14 +74,14 @@ class TracePass:
 
 
 def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequence[StageTime]) -> tuple[TracePass, ...]:
-    """The program after each step, without the steps that changed nothing.
+    """Return the program after each step that changed it.
 
     Parameters
     ----------
     traces : iterable of (str, tuple of TraceCtx)
         The traces after each step: one, then forward and backward.
     stages : sequence of StageTime
-        What opening and planning took, by stage.
+        Times of opening and planning, by stage.
     """
     found: list[TracePass] = []
     for name, made in traces:
@@ -106,13 +106,13 @@ def _unpacks(name: str) -> bool:
 
 
 def printed(*traces: TraceCtx) -> str:
-    """Traces as Thunder prints them, one after the other."""
-    # The first line tells which pass made a trace, and how long it took that time: no two plans would be equal.
+    """Print traces as Thunder does, one after the other."""
+    # The first line names the pass that made the trace and its duration: no two plans would be equal with it.
     lines_of = (trace.python(print_depth=1).splitlines() for trace in traces)
     return "\n\n".join("\n".join(line for line in lines if not line.startswith(_PROVENANCE)) for lines in lines_of)
 
 
 def _statements(text: str) -> list[str]:
-    """What a trace does, without what it says about itself: when it was made, and types."""
+    """Return the lines of a trace that compute, without its creation time and types."""
     lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith(("import ", "from ", "@"))]

@@ -1,4 +1,4 @@
-"""Random draws that unmodified Thunder repeats or merges, and plans here make once each."""
+"""Random draws that unmodified Thunder repeats or merges; plans here execute each exactly once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workbench.compiler.trace.stable_ids import origin_of
 
 
 def differences(stage: LeverContext, made: LeverOutcome) -> dict[str, list[BoundSymbol]]:
-    """The statements that a plan draws otherwise than unmodified Thunder's, by the name of the correction.
+    """Return the statements that a plan draws differently from unmodified Thunder, by name of the correction.
 
     Parameters
     ----------
     stage : LeverContext
     made : LeverOutcome
-        What the stock plan came to.
+        Results of the stock plan.
     """
     if not stage.random:
         return {}
@@ -36,14 +36,14 @@ def differences(stage: LeverContext, made: LeverOutcome) -> dict[str, list[Bound
 
 
 def _checkpointed(stage: LeverContext) -> Iterator[BoundSymbol]:
-    """Statements of the program that draw among others that are computed again."""
+    """Yield statements of the program that draw inside a recomputed region."""
     for bsym in stage.program.bound_symbols if stage.program is not None else ():
         if CHECKPOINTED in bsym.tags:
             yield bsym
 
 
 def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
-    """Draws that Thunder's rematerialization puts into more than one fusion."""
+    """Yield draws that Thunder's rematerialization puts into more than one fusion."""
     if partitioned is None:
         return
     made = {id(bsym): bsym for bsym in _members(partitioned) if draws_inside(bsym) and not tagged_by_thunder(bsym)}
@@ -53,7 +53,7 @@ def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]
 
 
 def _merged(stage: LeverContext, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
-    """Draws that Thunder's elimination of common subexpressions, for nvFuser, takes for one with an earlier one."""
+    """Yield draws that Thunder's common subexpression elimination, for nvFuser, merges with an earlier draw."""
     if partitioned is None or stage.executor != "nvfuser":
         return
     fusions = [bsym.subsymbols for bsym in partitioned.bound_symbols if bsym.sym.is_fusion]

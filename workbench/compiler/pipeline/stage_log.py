@@ -1,4 +1,4 @@
-"""Wall times of the stages of a planning or compilation; a newer choice ends planning between two stages."""
+"""Wall times of the stages of planning or compilation; a newer choice ends planning between two stages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class StageTime:
 
 
 class StageLog:
-    """An `Observer` that keeps stage times, and ends planning after any stage.
+    """An `Observer` that records stage times, and ends planning after any stage.
 
     Parameters
     ----------
     newer : callable, optional
-        Says whether something newer is to be planned.
+        Returns whether a newer choice waits to be planned.
     """
 
     def __init__(self, newer: Callable[[], bool] | None = None) -> None:
@@ -30,12 +30,12 @@ class StageLog:
         self._newer = newer
 
     def stage(self, name: str, seconds: float) -> None:
-        """Keep the time.
+        """Record the time.
 
         Raises
         ------
         Superseded
-            If something newer is to be planned.
+            If a newer choice waits to be planned.
         """
         PLANNING.give_way()
         if self._newer is not None and self._newer():
@@ -43,9 +43,9 @@ class StageLog:
         self.times.append(StageTime(name, seconds))
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Planning compiles no fusion."""
+        """Do nothing: planning compiles no fusion."""
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Planning compiles no fusion."""
+        """Do nothing: planning compiles no fusion."""

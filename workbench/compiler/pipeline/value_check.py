@@ -1,4 +1,4 @@
-"""The joint trace held to the program's own by value, both taken apart to primitives."""
+"""Compare the values of the joint trace with those of the program's own trace, both decomposed to primitives."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 _COMPARED = ("draws", "written_forward", "outputs")
-"""Compared here; `workbench.analysis.equivalence.side_effects` reports repeated draws and later writes."""
+"""Properties compared here; `workbench.analysis.equivalence.side_effects` reports repeated draws and later writes."""
 
 
 def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
-    """How the forward of a joint trace differs in its values from the program's own trace; empty where it does not.
+    """Return how the values of a joint trace's forward differ from the program's own trace; empty if they do not.
 
-    Gradient rules take composite ops apart in ways of their own; down to primitives the two are the same terms. An op
-    of an executor that a gradient rule takes for a composite is taken for it here too, if it has the same tensors.
+    Gradient rules decompose composite ops in their own ways; down to primitives both give the same terms. If a gradient
+    rule replaces a composite by an executor's op, this check does the same if both have the same tensors.
 
     Parameters
     ----------
     stage : LeverContext
         With the program's own trace.
     joint : TraceCtx, optional
-        Instead of the stage's own.
+        Compared instead of the context's own.
     """
     assert stage.program is not None
     if joint is None and stage.few is not None and not lost_in_tracing(stage.few):
@@ -66,7 +66,7 @@ def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
 def primitives(
     bsyms: Iterable[BoundSymbol], instead: dict[int, list[BoundSymbol]] | None = None
 ) -> Iterator[BoundSymbol]:
-    """Statements down to Thunder's primitives; those that are given something instead, by identity, as that."""
+    """Decompose statements to Thunder's primitives; statements with a replacement, by identity, become that."""
     for bsym in bsyms:
         if instead is not None and id(bsym) in instead:
             yield from instead[id(bsym)]
@@ -77,7 +77,7 @@ def primitives(
 
 
 def _live_statements(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
-    """What the forward's outputs are made of, and what writes: Thunder drops the rest, draws of random numbers too."""
+    """Return statements that write or that the forward's outputs need: Thunder drops the rest, even random draws."""
     returned = trace.bound_symbols[-1].args[0]
     outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
     needed = {leaf.name for leaf in tree_flatten(outputs)[0] if isinstance(leaf, Proxy)}
@@ -99,7 +99,7 @@ def _graph(stage: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Gr
 
 
 def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
-    """Composites of the program for which the joint trace has ops of an executor: those, on their tensors."""
+    """Map composites to the executor ops that replace them in the joint trace, on the tensors of the composites."""
     by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
     for bsym in made:
         if origin_of(bsym) >= 0 and not isinstance(bsym.sym.id, prims.PrimIDs) and bsym.sym.executor is not None:
@@ -110,7 +110,7 @@ def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> 
         if not ops:
             continue
         for bsym in (whole, *_inside(whole, ops[0].sym.executor.implmap)):
-            # Of some of PyTorch's operators Thunder knows no primitives: they have nothing inside, and are none.
+            # Some PyTorch operators have no primitives in Thunder: they have no subsymbols, but are not primitives.
             apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
             if apart and (on := _on(bsym, ops)) is not None:
                 found[id(bsym)] = on
@@ -119,7 +119,7 @@ def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> 
 
 
 def _inside(whole: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSymbol]:
-    """What a composite is made of, at any depth, that an executor has an implementation of."""
+    """Yield the subsymbols of a composite, at any depth, that an executor implements."""
     for bsym in whole.subsymbols:
         if bsym.sym.id in implemented:
             yield bsym
@@ -127,7 +127,7 @@ def _inside(whole: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSy
 
 
 def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
-    """The tensors that an op takes, those that others make for it as what these are made of."""
+    """Yield the tensors that an op takes; for a computed one, the tensors that it is computed from."""
     for arg in op.flat_args:
         if is_tensor(arg) and arg.name in makers:
             yield from _input_tensors(makers[arg.name], makers)
@@ -136,10 +136,10 @@ def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[
 
 
 def _on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
-    """Ops with a composite's inputs and first outputs in place of their own; None where their shapes differ.
+    """Return ops with a composite's inputs and first outputs instead of their own; None if shapes differ.
 
-    What one of the ops makes for the next keeps its name. The last gives what the composite gives, and takes what that
-    takes in its order, or something made of it.
+    A value that one of the ops computes for the next keeps its name. The last op returns the composite's outputs. It
+    takes the composite's inputs in order, or values computed from them.
     """
     given = list(_input_tensors(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
     pairs: list[tuple[Proxy, Proxy]] = []
