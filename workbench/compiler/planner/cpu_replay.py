@@ -1,9 +1,9 @@
-"""Replay a plan for a GPU that is not there, with PyTorch on the CPU: statement by statement, fusions member by member.
+"""Replay a plan for a missing GPU with PyTorch on the CPU: each statement, and each member of a fusion, in order.
 
-nvFuser's fusions are replayed as nvFuser executes them: every read of an input sees what it held at the start, what is
-copied in place is written at the end, through an alias of one destination per value, and outputs that only move
-elements are views (`workbench.compiler.memory.nvfuser_aliasing`), also of inputs that are written. Random ops inside a
-fusion cannot be replayed: their generator is the GPU's.
+nvFuser's fusions are replayed as nvFuser executes them. Every read of an input sees its value at the start. In-place
+copies are written at the end, through one destination alias per value. Outputs that only move elements are views
+(`workbench.compiler.memory.nvfuser_aliasing`), also of inputs that are written. Random ops inside a fusion cannot be
+replayed: their generator is the GPU's.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class ReplayResult:
     Attributes
     ----------
     outputs : tuple
-        Flat.
+        Flat list of outputs.
     gradients : dict of str to Tensor or None
-        By argument of the forward trace; empty without a backward.
+        By argument name of the forward trace; empty without a backward.
     arguments : dict of str to Tensor
-        The arguments after the step; those that the program writes into are changed.
+        The arguments after the step, with the program's writes.
     """
 
     outputs: tuple[Any, ...]
@@ -65,15 +65,15 @@ def replay(
     forward, backward : TraceCtx
         `Plan.split`.
     arguments : mapping of str to Tensor
-        By name in the forward trace; they are copied first.
+        By name in the forward trace; the replay works on copies.
     cotangents : sequence of Tensor, optional
-        One per output; by default ones, and zeros for outputs that no gradient flows into, such as integers.
+        One per output; by default ones, and zeros for outputs without a gradient, such as integers.
     without_set : collection of str
-        Names of copies whose value nvFuser aliases as it is, without a `set`.
+        Names of copies with a value that nvFuser aliases directly, without a `set`.
 
     Returns
     -------
-    Replayed
+    ReplayResult
     """
     own = {name: tensor.detach().clone() for name, tensor in arguments.items()}
     with torch.no_grad():
@@ -111,7 +111,7 @@ def _run(trace: TraceCtx, names: dict[str, Any], without_set: Collection[str]) -
 def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[str]) -> None:
     inputs = {proxy.name: names[proxy.name] for proxy in bsym.flat_proxy_args}
     inside = dict(inputs)
-    # By the value aliased, as in nvFuser: a second destination for it takes the place of the first.
+    # By aliased value, as in nvFuser: a second destination for a value replaces the first.
     aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for member in bsym.subsymbols:
         if inplace_copies.is_copy(member):
@@ -183,7 +183,7 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """In the place of the GPU's memory-efficient kernel; what that returns for its backward is not needed here."""
+    """Replace the GPU's memory-efficient attention kernel; its values for the backward are not needed here."""
     out = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
     return out, out.new_zeros(()), out.new_zeros(()), out.new_zeros(())
 
@@ -216,7 +216,7 @@ def _cross_entropy(
     ignore_index: int = -100,
     *_: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """In the place of nvFuser's own, which is for means without weights; returns what its backward needs."""
+    """Replace nvFuser's own loss, which computes means without weights; return the values for its backward."""
     largest = logits.max(1).values
     log_sum = (logits - largest[:, None]).exp().sum(1).log()
     counted = target != ignore_index

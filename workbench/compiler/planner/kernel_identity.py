@@ -11,7 +11,7 @@ from workbench.compiler.trace.fingerprints import fusion_key, statement_key
 from workbench.compiler.trace.stable_ids import is_statement
 
 _MOVES = (OFFLOAD, RELOAD, ARRIVE)
-"""Statements that move bytes and compute nothing."""
+"""Statements that only move bytes."""
 
 
 def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
@@ -20,19 +20,19 @@ def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
     Parameters
     ----------
     traces : iterable of TraceCtx
-        As they run: a forward and, if there is one, its backward.
+        Execution traces: a forward and, if it exists, its backward.
 
     Returns
     -------
     dict of str to str
-        Key to the name of a statement. A fusion's key is that of its structure; any other statement's is its symbol
+        Maps a key to the name of a statement. A fusion's key is its structure; any other statement's key is its symbol
         with constants, shapes and data types. Equal keys run equal code.
     """
     return {_key(bsym): str(bsym.sym.name) for bsym in _computing(traces)}
 
 
 def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
-    """The `kernels` of the last call of what ``thunder.jit`` made, of all its parts where it has several."""
+    """Return the `kernels` of the last call of a ``thunder.jit`` result, over all its parts if it has several."""
     compiled = getattr(jitted, "_workbench_jitted", (jitted,))
     last = [traces for each in compiled for traces in (last_traces(each), last_backward_traces(each))]
     return kernels(traces[-1] for traces in last if traces)

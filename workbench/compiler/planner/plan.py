@@ -1,4 +1,4 @@
-"""`Plan`: what Thunder would execute under a config, every figure predicted."""
+"""`Plan`: the computation that Thunder would execute under a config, with predicted figures only."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ UNPROVEN = Proof(False)
 
 
 class SplitTraces:
-    """The traces that run, made when first asked for.
+    """The traces that run, built at the first access.
 
     Parameters
     ----------
     make : callable
-        Gives the forward trace, and the backward trace if there is one.
+        Returns the forward trace, and the backward trace if there is one.
     """
 
     def __init__(self, make: Callable[[], tuple[TraceCtx, TraceCtx | None]]) -> None:
@@ -67,10 +67,10 @@ class Plan:
     graph : Graph
         The execution traces, forward then backward.
     peak_bytes, baseline_bytes : int
-        Predicted peak of forward and backward, and what is alive before and after: parameters, buffers, inputs.
+        Predicted peak of forward and backward, and the bytes alive before and after: parameters, buffers, inputs.
     saved_bytes, saved_tensors : int
-        Bytes held for the backward, each storage once and arguments not counted, which are held anyway; and tensors on
-        Thunder's saved list, where parameters and inputs that the backward reads stand too.
+        Bytes held for the backward: each storage counts once; arguments, which are held anyway, do not count. Also
+        the tensors on Thunder's saved list, which includes parameters and inputs that the backward reads.
     timeline : Timeline
     census : Census
     sites : tuple of Site
@@ -81,12 +81,12 @@ class Plan:
     split : SplitTraces
         Thunder's traces.
     counts : mapping of str to int
-        ``compilations``: fusions to compile; ``copies`` in place, ``sets`` that nvFuser puts before them, and
+        ``compilations``: fusions to compile; in-place ``copies``, ``sets`` that nvFuser inserts before them, and
         ``fences`` around them; ``buckets`` of collectives, and ``bucket_copied_bytes`` written to fill them and to take
         tensors out of them; ``offloaded_bytes``, and ``offload_us``, microseconds to move them out and back at
         the bandwidth of `workbench.compiler.interop.devices.copy_bandwidth`.
     unmatched : tuple of str
-        Choices that fit no site of this program.
+        Choices without a site in this program.
     warnings : tuple of str
         Wrong behaviour to expect although nothing is refused, each with its cause.
     corrections : tuple of Correction
@@ -94,17 +94,17 @@ class Plan:
     ranks : int
         Processes that share the program.
     steps : LazyValue of tuple of (str, tuple of TraceCtx)
-        Thunder's traces on the way to `split`, named by the step that made them: one, then forward and backward.
+        Thunder's traces before `split`, named by the step that made them: one, then forward and backward.
     unordered : Plan or None
         The same plan before its statements were reordered.
     rows : (statements,) intp or None
-        For each row of the graph the row of `unordered`'s graph.
+        For each row of the graph, the row of `unordered`'s graph.
     places : mapping of str to str
-        For values made by statements that keep their place the name of that statement in ``at(STATEMENT)``.
+        For values of statements that keep their place, the name of that statement in ``at(STATEMENT)``.
     proof : Proof
-        That it computes what the stock plan does, and with which rules.
+        Proof that the plan computes the same as the stock plan, with the rules used.
     capture, capture_reason : str
-        How the program came in, ``dynamo`` or ``interpreter``, and why so.
+        Front end, ``dynamo`` or ``interpreter``, and the reason for it.
     """
 
     program: str
@@ -157,17 +157,17 @@ class Plan:
 
     @cached_property
     def site_of(self) -> Mapping[str, Site]:
-        """The sites by their ids."""
+        """Sites by id."""
         return {site.id: site for site in self.sites}
 
     @property
     def fusions(self) -> Census:
-        """The census of fusions."""
+        """Census of fusions."""
         return self.census
 
     @property
     def statements(self) -> int:
-        """Statements that run, a fusion counted once."""
+        """Number of statements that run; a fusion counts once."""
         return int((self.graph.statements.parent < 0).sum())
 
     @property
@@ -191,7 +191,7 @@ class Plan:
         """
         key = (machine.name, id(calibration))
         known = self._overlaps.get(key)
-        # Held with what it was made for: a name may be given twice, and the number of an object that is gone again.
+        # Compared with the original objects: a name may be used twice, and the id of a dead object may be reused.
         if known is None or known[0] != machine or known[1] is not calibration:
             known = self._overlaps[key] = (machine, calibration, self._overlap(machine, calibration))
         return known[2]
@@ -212,7 +212,7 @@ class Plan:
         Returns
         -------
         list of dict
-            ``bytes``, ``value``, and the ``statement`` that makes it, -1 for an argument, with its ``name`` and
+            ``bytes``, ``value``, and the ``statement`` that computes it (-1 for an argument), with its ``name`` and
             ``source``.
         """
         if self.timeline.peak_statement < 0:
@@ -230,9 +230,9 @@ class Plan:
         ]
 
     def place(self, row: int) -> str:
-        """The option of a collective's site that puts it right before a statement of the graph, or what it is part of.
+        """Return the option of a collective's site that puts it right before a statement of the graph, or its fusion.
 
-        A statement that has no place of its own, such as another collective, stands for the next one that has.
+        For a statement without a place of its own, such as another collective, the next one with a place counts.
         """
         statements, name = self.graph.statements, self.graph.values.name
         start = int(statements.parent[row]) if statements.parent[row] >= 0 else row
@@ -245,12 +245,12 @@ class Plan:
         return "at(end)"
 
     def text(self) -> str:
-        """The traces as Thunder prints them."""
+        """Print the traces as Thunder does."""
         with PLANNING:
             return printed(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
 
     def code(self, fusion: str) -> FusionCode:
-        """The code of a fusion, by its name in the trace: nvFuser's definition, or what torch.compile is given.
+        """Return the code of a fusion by its name in the trace: nvFuser's definition, or torch.compile's input.
 
         Raises
         ------
@@ -263,12 +263,12 @@ class Plan:
 
     @planned_property
     def passes(self) -> tuple[TracePass, ...]:
-        """The program after each step of its compilation, without the steps that changed nothing."""
+        """Return the program after each step of its compilation that changed it."""
         split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
         return passes_of((*self.steps.value, ("choices after the split", split)), (*self.opening, *self.stages))
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain JSON data."""
+        """Return the plan as plain JSON data."""
         return {
             "program": self.program,
             "device": self.device,
@@ -313,5 +313,5 @@ class Plan:
 
 
 def unmatched(choices: Collection[str], sites: Iterable[Site]) -> tuple[str, ...]:
-    """Ids of choices that fit no site."""
+    """Return ids of choices without a site."""
     return tuple(sorted(set(choices) - {site.id for site in sites}))

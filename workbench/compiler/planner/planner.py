@@ -1,4 +1,4 @@
-"""A plan made again from the kept joint trace, or, where a lever knows how, from the traces after the split."""
+"""Plan again from the kept joint trace or, if a lever supports it, from the traces after the split."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.capture import Capture
 
 BASES_KEPT = 4
-"""Plans kept with their stages, so that levers plan on from there in milliseconds."""
+"""Number of plans kept with their stages, so that levers can start from them in milliseconds."""
 
 
 @one_at_a_time
 @paused_gc()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
-    """Plan again from the kept joint trace under `choices`; from the split traces where a lever knows how.
+    """Plan from the kept joint trace under `choices`; from the split traces if a lever supports it.
 
     Parameters
     ----------
     captured : Capture
     choices : mapping of str to str
     newer : callable, optional
-        Asked after each stage whether something newer is to be planned.
+        Called after each stage; returns whether a newer choice waits to be planned.
 
     Raises
     ------
     PlanError
-        If a pass made a trace that reads what it does not define, or the plan is not proven to compute what the stock
-        plan does.
+        If a pass made a trace that reads undefined values, or the plan is not proven to compute the same as the stock
+        plan.
     ChoiceError
-        If a choice is refused.
+        If a choice is illegal.
     Superseded
-        If something newer is to be planned.
+        If a newer choice waits to be planned.
     """
     begun = time.perf_counter()
     for lever in reversed(all_levers()):
@@ -79,7 +79,7 @@ def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool
 
 @dataclasses.dataclass(frozen=True)
 class BasePlan:
-    """A plan made from the joint trace, and what its choices came to, for levers to plan on from there."""
+    """A plan made from the joint trace, with the results of its choices, as a starting point for levers."""
 
     plan: Plan
     stage: LazyValue[LeverContext]
@@ -96,7 +96,7 @@ class BasePlan:
 
 @one_at_a_time
 def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> BasePlan:
-    """The plan under choices none of which is put into another plan; the last few are kept.
+    """Return the plan under choices that all need a plan from the joint trace; the last few plans are kept.
 
     Raises
     ------
@@ -139,12 +139,12 @@ def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: LeverOutcome)
 
 
 def _proven(captured: Capture, made: Plan) -> Plan:
-    """The plan with its proof.
+    """Return the plan with its proof.
 
     Raises
     ------
     PlanError
-        If it does not compute what the stock plan does, naming the first statement that differs.
+        If it does not compute the same as the stock plan; the message names the first statement that differs.
     """
     begun = time.perf_counter()
     stock = base_of(captured, {}).plan
@@ -167,14 +167,14 @@ def _proven(captured: Capture, made: Plan) -> Plan:
 def replan(
     captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None
 ) -> tuple[Plan, LeverOutcome]:
-    """Plan again from the kept joint trace, whatever the choices; with what the levers made on the way.
+    """Plan from the kept joint trace, whatever the choices; also return the intermediate results of the levers.
 
     Raises
     ------
     PlanError
-        If a pass made a trace that reads what it does not define.
+        If a pass made a trace that reads undefined values.
     ChoiceError
-        If a choice is refused.
+        If a choice is illegal.
     """
     stage = captured.stage
     captured.kept.begin()
@@ -226,7 +226,7 @@ def replan(
 
 
 def _steps(captured: Capture, found: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
-    """The traces on the way to those that run, by name."""
+    """Return the intermediate traces by name."""
     return (
         ("initial", (captured.initial,)),
         ("gradients", (captured.stage.joint,)),
@@ -244,21 +244,21 @@ def read_again(
     split: tuple[TraceCtx, TraceCtx | None],
     begun: float,
 ) -> Plan:
-    """A plan whose split traces a lever has edited.
+    """Return a plan with split traces that a lever has edited.
 
     Parameters
     ----------
     plan : Plan
-        As it was before.
+        The plan before the edit.
     stage : LeverContext
     made : LeverOutcome
-        What that plan's choices came to.
+        Results of that plan's choices.
     choices : mapping of str to str
-        All that are now in force.
+        All choices now.
     split : (TraceCtx, TraceCtx or None)
         The forward and backward traces as edited.
     begun : float
-        When planning began, by `time.perf_counter`.
+        Start of planning, by `time.perf_counter`.
     """
     forward, backward = split
     validate(forward, backward)
@@ -287,19 +287,19 @@ def read_again(
 
 
 def _ran(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
-    """The statements of both traces."""
+    """Return the statements of both traces."""
     return [bsym for trace in (forward, backward) if trace is not None for bsym in trace.bound_symbols]
 
 
 def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
-    """By the fusions, in the order of the graph's rows."""
+    """Return the census of the fusions, which are in the order of the graph's rows."""
     side = graph.statements.side[graph.statements.kind == Kind.FUSION]
     keys = [fusion_key(fusion) for fusion in fusions]
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
 
 
 def _fusions(graph: Graph, ran: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-    """In the order of the graph's rows."""
+    """Return the fusions in the order of the graph's rows."""
     name = graph.statements.name
     fusions = {bsym.sym.name: bsym for bsym in ran if bsym.sym.is_fusion}
     return [fusions[name[row]] for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist()]
@@ -340,10 +340,10 @@ def _bucket_copied_bytes(graph: Graph) -> int:
 
 @one_at_a_time
 def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
-    """Memory under `choices` by arithmetic alone, in milliseconds; None where it takes a plan to know.
+    """Predict memory under `choices` by arithmetic, in milliseconds; None if only a plan can tell.
 
-    Fusions and collectives take a plan, and so do choices of several levers, and writes of a program without gradients:
-    of those that nothing reads Thunder makes a backward.
+    These need a plan: fusions, collectives, choices of several levers, and writes in a program without gradients.
+    Thunder makes a backward for such writes if nothing reads them.
     """
     stage = captured.stage
     if captured.ranks is not None or stage.fuses:
