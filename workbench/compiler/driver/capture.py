@@ -1,4 +1,4 @@
-"""A program traced once, nothing executed, and its joint trace kept: `Capture`; one for each part: `PartsCapture`."""
+"""Trace a program once without executing it, and keep its joint trace: `Capture`, or `PartsCapture` with several."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _REASONS = 3
 
 @contextmanager
 def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[None]:
-    """Thunder's state while it compiles a program."""
+    """Set Thunder's state for compiling a program."""
     token = thunder_api._cache_info_ctx.set(dict(cache_info))
     try:
         with langctxs.langctx(data.langctx), compile_data.compile_data_and_stats(data, stats):
@@ -69,7 +69,7 @@ def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[N
 
 @contextmanager
 def _transforms_ended() -> Iterator[None]:
-    """End what a program that cannot be traced began of `torch.func`: all of PyTorch would be inside of it."""
+    """End `torch.func` transforms that an untraceable program left open: later PyTorch code would run inside them."""
     depth = _functorch_depth()
     refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
     try:
@@ -77,27 +77,27 @@ def _transforms_ended() -> Iterator[None]:
     finally:
         while _functorch_depth() > depth:
             _functorch_pop()
-        # A derivative that was begun refuses hooks, without which nothing is checkpointed.
+        # An open derivative refuses hooks, and checkpoints need hooks.
         if refused is None:
             _autograd._saved_tensors_hooks_enable()
 
 
 @dataclasses.dataclass
 class Planned:
-    """What planning a captured program has come to so far: changed by who holds `PLANNING`, and by nobody else.
+    """Results of planning a captured program so far; only the thread that holds `PLANNING` may change them.
 
     Attributes
     ----------
     stock : (StageLog, Executed) or None
-        What is executed without choices, and what making it took, until it is planned.
+        The traces without choices, and the times to make them; None before the first plan.
     prover : Prover or None
-        Of the stock plan.
+        Prover of the stock plan.
     bases : OrderedDict
-        Plans that levers plan on from, by the choices made in them.
+        Plans that levers start from, by their choices.
     entry : CacheEntry or None
-        Where it is kept on disk once its stock plan is there; None where it comes from there, or is not kept.
+        Disk cache entry to write after the stock plan; None if the program came from disk, or is not cached.
     on_disk : str
-        Whether it came from disk, else whether it is kept there once it is planned, or why not.
+        Cache status: came from disk, is cached after planning, or the reason why not.
     """
 
     stock: tuple[StageLog, Executed] | None = None
@@ -109,32 +109,32 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
-    """A program traced once, and the joint trace kept.
+    """A program traced once, with its joint trace.
 
     Attributes
     ----------
     program : Program
     executor : str
     staged : LazyValue of LeverContext
-        Of the unmodified joint trace.
+        Context of the unmodified joint trace.
     origins : tuple of Origin
     stages : tuple of StageTime
-        What the first trace cost.
+        Times of the first trace.
     ranks : Ranks or None
     way : {'dynamo', 'interpreter', 'parts'}
-        How it was traced.
+        Front end that traced it.
     why : str
-        The reason why that way was taken.
+        Reason for this front end.
     few : LeverContext or None
-        That of few layers, where only one run of layers was left out.
+        Context of the reduced program, if only one run of layers was left out.
     reduced : ReducedTrace or None
-        What was left out then.
+        The layers left out then.
     told : tuple of str or None
-        Its `doubts`, where they are known from disk.
+        Its `doubts`, if they were read from disk.
     kept : PlanMemo
-        What plans found out about statements that are the same in all of them.
+        Cached facts from plans about statements that are the same in all of them.
     planned : Planned
-        All that changes.
+        All mutable state.
     """
 
     program: Program
@@ -156,7 +156,7 @@ class Capture:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Thunder's state as it was while the program was traced."""
+        """Restore Thunder's state from the time of the trace."""
         with (
             patch_context.installed(),
             modes.restored(self.program.modes),
@@ -167,23 +167,23 @@ class Capture:
 
     @property
     def stage(self) -> LeverContext:
-        """What levers decide on, of all layers; of layers that were left out it is written when it is asked for."""
+        """Input for the decisions of levers, with all layers; those that were left out are added at first access."""
         return self.staged.value
 
     @property
     def arguments(self) -> Mapping[str, torch.Tensor]:
-        """Tensors behind the trace's arguments."""
+        """Tensors of the trace's arguments."""
         return (self.few or self.stage).arguments
 
     @property
     def initial(self) -> TraceCtx:
-        """The trace of the program as Thunder interpreted it, before anything is done to it."""
+        """The trace as Thunder interpreted it, before any transform."""
         first: TraceCtx = self._compile_stats.last_traces[0]
         return first
 
     @planned_property
     def doubts(self) -> tuple[str, ...]:
-        """What is likely to come out wrong, in sentences; see `frontend.interpreter_checks.doubts`."""
+        """Probable wrong results, in sentences; see `frontend.interpreter_checks.doubts`."""
         if self.told is not None or self.way != "interpreter":
             return self.told or ()
         with modes.restored(self.program.modes):
@@ -202,14 +202,14 @@ class PartCapture:
     Attributes
     ----------
     name : str
-        ``part1``, ``part2``, … in the order in which they run first.
+        ``part1``, ``part2``, … in the order of their first runs.
     piece : Piece
     calls : int
-        Times that a call of the program runs it.
+        Number of times that a call of the program runs it.
     refusal : str
-        The reason why PyTorch runs it as it is; empty where Thunder does.
+        Reason why PyTorch runs it uncompiled; empty if Thunder compiles it.
     captured : Capture or None
-        None where PyTorch runs it.
+        None if PyTorch runs it.
     """
 
     name: str
@@ -229,9 +229,9 @@ class PartsCapture:
     executor : str
     parts : tuple of PartCapture
     why : str
-        The reason why it came in so.
+        Reason why it was captured in parts.
     recorded : RecordedStep or str
-        What lives between the parts; the reason why that is not known, where it is not.
+        Tensors alive between the parts, or the reason why they are unknown.
     """
 
     program: Program
@@ -256,23 +256,23 @@ def capture(
     way: str = "interpreter",
     entry: CacheEntry | None = None,
 ) -> Capture | PartsCapture:
-    """Trace a program once, execute nothing, keep the joint trace, or that of each part.
+    """Trace a program once without executing it; keep its joint trace, or that of each part.
 
     Parameters
     ----------
     program : Program
     executor : str
     ranks : Ranks, optional
-        Trace it as rank 0 of so many, the others not being there.
+        Trace it as rank 0; the other ranks do not exist.
     way : {'auto', 'dynamo', 'interpreter', 'parts'}
-        How it is traced; see `workbench.open`.
+        Front end; see `workbench.open`.
     entry : CacheEntry, optional
-        Told which functions tracing goes through, so that the program can be kept on disk.
+        Receives the functions that tracing visits, so that the program can be cached on disk.
 
     Raises
     ------
     ProgramError
-        If it cannot be traced that way; the message holds the reason.
+        If it cannot be traced that way; the message has the reason.
     """
     if way == "interpreter":
         return _capture(program, executor, ranks, way, "asked for", entry)
@@ -297,7 +297,7 @@ def _capture_otherwise(
     first: ProgramError,
     entry: CacheEntry | None,
 ) -> Capture | PartsCapture:
-    """A program that Dynamo does not give as one graph that Thunder takes: in parts, else by the interpreter."""
+    """Capture a program that Dynamo and Thunder cannot take as one graph: in parts, or else with the interpreter."""
     in_parts = None
     takes_steps = bool(held(program.callable).optimizers)
     if ranks is None and not is_final(str(first), takes_steps):
@@ -318,7 +318,7 @@ def _capture_otherwise(
 
 
 def _what_reads(program: Program, error: BaseException) -> str:
-    """What to do about values that are read between a program's graphs, by where they are read."""
+    """Return a remedy for reading values between a program's graphs, for the place that reads them."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
         names = sorted({type(each).__name__ for each in held(program.callable).optimizers})
@@ -333,12 +333,12 @@ def _what_reads(program: Program, error: BaseException) -> str:
 
 @_transforms_ended()
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
-    """The graphs that Dynamo makes of a program, found on fake tensors, each traced on its own.
+    """Trace each of the graphs that Dynamo finds in a program with fake tensors.
 
     Raises
     ------
     ProgramError
-        If what is done depends on values, which fake tensors do not have; or no operator is found.
+        If the program depends on values, which fake tensors do not have; or if it has no operators.
     """
     mode = program.fake_mode or FakeTensorMode()
     function, args, kwargs = program.callable, program.args, program.kwargs
@@ -347,16 +347,16 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
             with mode:
                 given = (function, args, kwargs)
                 function, args, kwargs = placement.placed(given, placement.torch_device(program.device))
-        # What the program prints is said of no run, and is no part of a command's document.
+        # The program's prints belong to no run, and must not mix with a command's output.
         with redirect_stdout(sys.stderr), warnings.catch_warnings():
-            # Of a copy of an optimizer, whose step no schedule counts.
+            # A copy of an optimizer is stepped, which no scheduler counts.
             warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
             found, recorded = parts.pieces_of(function, args, kwargs, mode)
     except WorkbenchError:
         raise
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the program's own code may raise anything, and exit
+    except BaseException as error:  # the program's own code may raise any error, and exit
         if failed := dynamo.failed_operator(error):
             raise ProgramError(failed) from error
         told = remedy(what(error)) or _what_reads(program, error)
@@ -390,7 +390,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
 
 
 def _refuse_backward_hooks(function: Any) -> None:
-    """Thunder's interpreter leaves them out: gradients would be those without."""
+    """Refuse backward hooks: Thunder's interpreter ignores them, and gradients would be wrong."""
     for name, module in function.named_modules() if isinstance(function, torch.nn.Module) else ():
         if module._backward_hooks or module._backward_pre_hooks:
             told = f"the module {name or type(module).__name__} has backward hooks, which Thunder does not call"
@@ -425,7 +425,7 @@ def _captured(
     *,
     few_layers: bool,
 ) -> Capture:
-    """As `_capture`, with layers that are as others left out meanwhile, or not."""
+    """Do the work of `_capture`, with repeated layers left out or not."""
     log = StageLog()
     kept = PlanMemo()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
@@ -518,7 +518,7 @@ def _captured(
             reduced=hooks.reduced[0] if alone else None,
             kept=kept,
         )
-        # What Thunder makes of it without choices: what cannot be made has another way in.
+        # Thunder's result without choices: if this fails, another front end is tried.
         with captured.inside():
             log = StageLog()
             found = executed(Hooks(executor, {}, log, kept=kept), captured.stage)
@@ -529,7 +529,7 @@ def _captured(
         return captured
     except (WorkbenchError, OtherwiseError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # the program's own code may raise anything, and exit
+    except BaseException as error:  # the program's own code may raise any error, and exit
         reason = what(error)
         advice = remedy(reason)
         message = f"{advice} ({reason})" if advice else reason
@@ -538,7 +538,7 @@ def _captured(
 
 
 def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
-    """What shares a program among ranks, for the graph that Dynamo makes of it."""
+    """Return the transforms that share a program among ranks, for Dynamo's graph."""
     assert isinstance(program.callable, torch.nn.Module)
     if sharded_graphs.changes_device(program.callable, transforms):
         raise ProgramError("its parameters or buffers are on another device than that of a rank")
@@ -550,7 +550,7 @@ _COMPILER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def _own_line(error: BaseException) -> str:
-    """The person's own line at which Thunder's interpreter was, which has its frames in the traceback; or nothing."""
+    """Return the user's line at which Thunder's interpreter was, from the traceback; or nothing."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -562,7 +562,7 @@ def _own_line(error: BaseException) -> str:
 
 
 def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """What the program and its inputs hold beside the inputs of its trace: one tensor of each storage."""
+    """Return the tensors of the program and its inputs that its trace does not take: one for each storage."""
     given = {**held(program.args, "args").tensors, **held(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
     found: dict[str, torch.Tensor] = {}

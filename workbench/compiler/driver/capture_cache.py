@@ -1,8 +1,9 @@
-"""A captured program on disk, with its stock plan: opened again it costs no capture where nothing that counts changed.
+"""Disk cache of captured programs with their stock plans: opening one again needs no capture if nothing has changed.
 
-A file is found by a key of the program as given, the executor and all versions, and holds what tracing went through
-(`workbench.programs.identity`), each function of which has to be as it was. Thunder's traces are written by the fields
-of their statements: symbols, executors, types and devices go by name. What cannot be written is captured each time.
+The key of a file depends on the program as given, the executor and all versions. The file lists the code that tracing
+visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. Thunder's traces are
+written as the fields of their statements, with names for symbols, executors, types and devices. A program that cannot
+be written is captured each time.
 """
 
 from __future__ import annotations
@@ -62,21 +63,21 @@ FORMAT = 5
 
 @dataclasses.dataclass
 class CacheEntry:
-    """Where one program is kept, and what of it is known.
+    """Cache location of one program, and facts about it.
 
     Attributes
     ----------
     key : str
     known : set of CodeType
-        Code that is part of the key.
+        Code objects that are part of the key.
     kinds : set of type and str
-        The classes of what the program holds, as `program_digest` gives them.
+        Classes of the objects that the program holds, from `program_digest`.
     codes, functions : set
-        What tracing went through, noted while it does.
+        Code objects and functions that tracing visits, recorded during the trace.
     operators : set of str
-        Those of `torch.library` that it met.
+        Operators of `torch.library` that tracing met.
     unread : str
-        Why something that was kept of it could not be read; empty where nothing of that kind was met.
+        Reason why a cached file could not be read; empty if none failed.
     """
 
     key: str
@@ -88,12 +89,12 @@ class CacheEntry:
     unread: str = ""
 
     def found(self, inside: Callable[[], AbstractContextManager[Any]]) -> Mapping[str, Any] | None:
-        """What was kept of the program, if all that tracing it went through is as it was.
+        """Return the cached data of the program if everything that tracing visited is unchanged.
 
         Parameters
         ----------
         inside : callable
-            Gives what it is read in, where there is something to read.
+            Returns the context to read it in; called only if there is a file.
         """
         for path in CAPTURES.kept(self.key):
             try:
@@ -106,13 +107,13 @@ class CacheEntry:
             except OSError as error:
                 self.unread = f"{path}: {paths.reason(error)}"
                 CAPTURES.forget(path)
-            except Exception as error:  # noqa: BLE001  # what another version wrote may fail in any way
+            except Exception as error:  # noqa: BLE001  # a file of another version may fail in any way
                 self.unread = f"{path}: {type(error).__name__}"
                 CAPTURES.forget(path)
         return None
 
     def keep(self, captured: Capture, plan: Plan) -> str:
-        """Write a captured program with its stock plan; says in words what came of it."""
+        """Write a captured program with its stock plan; return a message about the result."""
         try:
             functions = witnesses(self.codes, self.functions, self.known, self.kinds)
             seen = (*functions, *map(OperatorWitness.of, sorted(self.operators)))
@@ -131,7 +132,7 @@ class CacheEntry:
 
 
 def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> tuple[CacheEntry | None, str]:
-    """Where a program is kept; None with the reason where that cannot be told, or nothing is kept."""
+    """Return the cache location of a program; None with the reason if it has none, or is not cached."""
     if CAPTURES.folder() is None:
         return None, f"not kept on disk: {CAPTURES.variable} is off"
     try:
@@ -147,15 +148,15 @@ def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> 
 
 
 def _device(program: Program) -> tuple[str, str]:
-    """Kernels of one GPU allocate other than those of another."""
+    """Return the device and the name of the GPU: kernels of different GPUs allocate different memory."""
     return program.device, torch.cuda.get_device_name() if program.device == "cuda" else ""
 
 
 @functools.cache
 def versions() -> str:
-    """All that makes one installation trace as another does."""
+    """Return all versions that affect a trace, as text."""
     libraries = Path(sysconfig.get_paths()["purelib"])
-    # Whatever is installed, each under a name with its version; what people work on, or have elsewhere, by its files.
+    # All installed packages by name and version; packages under development, or installed another way, by their files.
     installed = sorted(path.name for path in libraries.glob("*.dist-info"))
     worked_on = [Path(__file__).parents[2], _home("thunder")]
     if libraries not in _home("torch").parents:
@@ -167,16 +168,16 @@ def versions() -> str:
 
 
 def _home(package: str) -> Path:
-    """Where an imported package's files are."""
+    """Return the location of an imported package's files."""
     return Path(str(sys.modules[package].__file__)).parent
 
 
 _LEFT_OUT = {"split", "steps", "unordered", "rows", "opening", "stages"}
-"""Of a plan: what is made again when it is asked for, or told anew."""
+"""Fields of a plan that are not stored: they are rebuilt at the first access, or set when it is read."""
 
 
 def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
-    # Where all layers are written from few, so they are again once they are asked for.
+    # If all layers were expanded from a reduced program, that is stored and expanded again at the first access.
     stage = captured.few or captured.stage
     tensors: dict[str, torch.Tensor] = {**stage.arguments}
     return {
@@ -193,7 +194,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
         },
         "reduced": captured.reduced,
         "tensors": _tensor_layouts(tensors, stage.unread),
-        # But for origins it is the program that few layers were left of.
+        # If layers were left out, `reduced` has the same program except for origins.
         "initial": captured.initial if captured.reduced is None else None,
         "cache_info": captured._cache_info,
         "way": captured.way,
@@ -203,7 +204,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
 
 
 def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple[Any, ...]]]:
-    """What is told of tensors: how each lies in which storage."""
+    """Return the layouts of tensors: shape, strides and offset in a numbered storage."""
     storages: dict[int, int] = {}
     written = []
     for table in tables:
@@ -221,7 +222,7 @@ def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple
 
 
 def tensors_of(written: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTensorMode) -> list[dict[str, torch.Tensor]]:
-    """Fake tensors that lie as those that were written."""
+    """Make fake tensors with the stored layouts."""
     each = list(written)
     shared = Counter(number for facts in each for number, *_ in facts.values())
     storages: dict[int, torch.Tensor] = {}
@@ -231,7 +232,7 @@ def tensors_of(written: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTenso
             table: dict[str, torch.Tensor] = {}
             for name, (number, nbytes, (shape, stride, offset), (dtype, device, wants_grad, is_leaf)) in facts.items():
                 if shared[number] == 1 and not offset and _extent(shape, stride) * dtype.itemsize == nbytes:
-                    # One operation in place of four, each of which fake tensors take their time for.
+                    # One operation instead of four: each takes time with fake tensors.
                     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
                 else:
                     if number not in storages:
@@ -249,12 +250,12 @@ def tensors_of(written: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTenso
 
 
 def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Elements from a tensor's first to its last."""
+    """Return the number of elements from a tensor's first to its last."""
     return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def plan_of(found: Mapping[str, Any], again: LazyValue[tuple[Plan, LeverOutcome]], seconds: float) -> Plan:
-    """The stock plan as it was kept; traces are those of the plan made again, once they are asked for."""
+    """Return the stock plan from the cache; at the first access to its traces it is planned again."""
     return Plan(
         **found["plan"],
         split=SplitTraces(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
@@ -265,7 +266,7 @@ def plan_of(found: Mapping[str, Any], again: LazyValue[tuple[Plan, LeverOutcome]
 
 
 class _StatementPickler(pickle.Pickler):
-    """Writes statements by their fields alone, and which are alike: what they know of themselves is found again."""
+    """Writes the fields and the structure of statements; other data cached on them is computed again."""
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -274,14 +275,14 @@ class _StatementPickler(pickle.Pickler):
             fields[STRUCTURE] = structure_of(obj)
             if obj._call_ctx is None or obj.sym._bind_postprocess is None:
                 return object.__new__, (BoundSymbol,), fields
-            # What it calls is its symbol's.
+            # Its call context comes from its symbol.
             return _bound, (fields | {"_call_ctx": None},)
         if kind is Structure:
             return Structure, ()
         if kind is Symbol:
             return _symbol_of(obj)
         if isinstance(obj, Proxy):
-            # Asked for `__setstate__`, a proxy looks for a method of Thunder's by that name.
+            # A lookup of `__setstate__` on a proxy would search for a Thunder method of that name.
             return object.__new__, (kind,), obj.__dict__ | {"history": None}, None, None, _fill
         if isinstance(obj, TagBase):
             return getattr, (kind, obj._value)
@@ -318,7 +319,7 @@ def _bound(fields: dict[str, Any]) -> Any:
 
 
 def _symbol_of(symbol: Any) -> Any:
-    """How a symbol is found again: by its name, else by what it implements, stands for or is called in a module."""
+    """Return how to find a symbol: by its name, or by what it implements, replaces or is named in a module."""
     executor: Any = symbol.executor
     named: Any = getattr(symbol.module, symbol.name, None)
     if executor is not None:
@@ -364,7 +365,7 @@ def _operator(executor: str, name: str) -> Any:
 
 
 def _process_group() -> Any:
-    """That of the ranks that are not there, which one is in while it is read."""
+    """Return the fake process group, which must be active while a file is read."""
     return dist.group.WORLD
 
 

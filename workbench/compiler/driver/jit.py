@@ -1,4 +1,4 @@
-"""A config replayed: ``thunder.jit`` with exactly its choices; and programs without choices, to compare with."""
+"""Replay a config: ``thunder.jit`` with exactly its choices. Also compile programs without choices, to compare."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from workbench.programs.modes import restored
 
 
 def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
-    """``thunder.jit(fn)`` with exactly the choices of a config.
+    """Compile `fn` with ``thunder.jit`` and exactly the choices of a config.
 
     Parameters
     ----------
     config : Config
     fn : callable or torch.nn.Module
     observer : Observer, optional
-        Told of stages and fusions while they are compiled.
+        Receives stages and fusions while they are compiled.
     **options
-        Passed to ``thunder.jit``; ``transforms`` are put before the workbench's. Where they are not given, those that
-        share the program as the config says, among the ranks of the process group that this process is in.
+        Passed to ``thunder.jit``; ``transforms`` precede the workbench's. The default transforms share the program as
+        the config says, among the ranks of this process's process group.
 
     Warns
     -----
     ConfigWarning
-        At the first call, saying that the config was made with other versions or for another program, and naming
-        choices that fit nothing in this program; they are left out.
+        At the first call, if the config was made with other versions or for another program. It names choices without a
+        site in this program; these are ignored.
 
     Raises
     ------
     ChoiceError
         At the first call, if a choice is illegal for this program.
     ConfigError
-        If ``executors=`` is given too, or ranks share the program and this process is in no group of them.
+        If ``executors=`` is also given, or if ranks share the program and this process is not in their group.
     ProgramError
-        If `fn` cannot be shared among so many ranks.
+        If `fn` cannot be shared among this number of ranks.
     PlanError
-        At the first call, before anything has run, if what was compiled is not proven to compute what `fn` does.
+        At the first call, before anything runs, if the compiled program is not proven to compute the same as `fn`.
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
@@ -63,7 +63,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if shared is None:
         shared = fake_process_group.transforms_here(config, fn) if config.parallel else ()
     proofs: list[Proof] = []
-    # The same for each graph, as for each call that Thunder compiles anew: what was warned of is known to all.
+    # Shared by all graphs and by all calls that Thunder compiles again: each warning is given once.
     hooks = Hooks(config.executor, config.choices, observer, config.parallel)
     hooks.config, hooks.warn, hooks.proofs = config, True, proofs
     if isinstance(fn, torch.nn.Module):
@@ -95,19 +95,19 @@ def _compiled(
     observer: Observer | None = None,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """A program of one graph, compiled the way that it was captured in."""
+    """Compile a program of one graph with the front end that captured it."""
     if capture == "dynamo" and not sharing:
         return dynamo.jit(fn, compiler, observer, modes)
     if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not sharded_graphs.changes_device(fn, sharing):
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
-    # By the interpreter, ids are the same: it takes what a rank moves to its device, too.
+    # The interpreter gives the same site ids, and also handles a module that a rank moves to its device.
     return _under(modes, compiler(fn))
 
 
 def _in_parts(
     config: Config, fn: Callable[..., Any], observer: Observer | None, shared: Sequence[Transform], options: Any
 ) -> Any:
-    """A program of several graphs, each compiled with its own choices."""
+    """Compile a program of several graphs, each with its own choices."""
     proofs: list[Proof] = []
     names = {key: (name, kind) for name, (kind, _, key) in ((n, t.partition(":")) for n, t in config.parts.items())}
     met: set[str] = set()
@@ -143,7 +143,7 @@ def _in_parts(
 
 
 def _warn_of_strangers(config: Config, piece: graph_breaks.Piece, met: set[str]) -> None:
-    """Say once that a program has parts that its config does not know."""
+    """Warn once that a program has parts that its config does not know."""
     if not met:
         warnings.warn(
             ConfigWarning(
@@ -156,7 +156,7 @@ def _warn_of_strangers(config: Config, piece: graph_breaks.Piece, met: set[str])
 
 
 def _under(modes: Mapping[str, str], jitted: Any) -> Any:
-    """What `thunder.jit` gave, with modes of PyTorch in force in each call."""
+    """Wrap the result of `thunder.jit` so that PyTorch's modes are set in each call."""
     if not modes:
         return jitted
     module = isinstance(jitted, torch.nn.Module)
@@ -174,22 +174,22 @@ def _under(modes: Mapping[str, str], jitted: Any) -> Any:
 
 
 def proofs_of(jitted: Any) -> tuple[Proof, ...]:
-    """The proofs of what `jit` gave, one for each compilation so far; none for what it did not give."""
+    """Return the proofs of a result of `jit`, one for each compilation so far; empty for any other callable."""
     return tuple(getattr(jitted, "_workbench_proofs", ()))
 
 
 def unmodified(
     fn: Callable[..., Any], transforms: Sequence[Transform] = (), ways: Sequence[str] = WAYS
 ) -> Callable[..., Any]:
-    """A program as Thunder alone compiles it, with its default executors: what every run is checked against.
+    """Compile a program with Thunder alone and its default executors; every run is compared with this.
 
     Parameters
     ----------
     fn : callable or torch.nn.Module
     transforms : sequence of Transform, optional
-        Those that share it among ranks, which ``thunder.jit`` is then given.
+        Transforms for ``thunder.jit`` that share it among ranks.
     ways : sequence of {'thunder.jit', 'thunderfx'}
-        Functions of Thunder to try, one after the other, where no ranks share it.
+        Functions of Thunder to try in order, if no ranks share the program.
     """
     made: Callable[..., Any] = (
         thunder_api.jit(fn, transforms=list(transforms)) if transforms else as_installed(fn, ways)
@@ -200,15 +200,15 @@ def unmodified(
 def stock(
     fn: Callable[..., Any], transforms: Sequence[Transform] = (), capture: str = "interpreter"
 ) -> Callable[..., Any]:
-    """A program that comes in as a plan does, compiled with Thunder's default executors and no choices.
+    """Compile a program with the front end of a plan, but with Thunder's default executors and no choices.
 
     Parameters
     ----------
     fn : callable or torch.nn.Module
     transforms : sequence of Transform, optional
-        Those that share it among ranks.
+        Transforms that share it among ranks.
     capture : {'dynamo', 'interpreter', 'parts'}
-        How it comes in.
+        Front end.
     """
 
     def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:

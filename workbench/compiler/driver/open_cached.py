@@ -1,4 +1,4 @@
-"""A program captured, or taken from disk where it was captured before and nothing that tracing reads has changed."""
+"""Capture a program, or read it from disk if it was captured before and no code that tracing reads has changed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from workbench.programs import Program, modes
 def capture(
     program: Program, executor: str, ranks: fake_process_group.Ranks | None = None, way: str = "interpreter"
 ) -> Capture | PartsCapture:
-    """Trace a program once, or take it from disk; as `workbench.compiler.driver.capture.capture`.
+    """Trace a program once, or read it from disk; see `workbench.compiler.driver.capture.capture`.
 
     Raises
     ------
     ProgramError
-        If it cannot be traced that way; the message holds the reason.
+        If it cannot be traced that way; the message has the reason.
     """
     begun = time.perf_counter()
     entry, why_not = capture_cache.entry_of(program, executor, ranks, way)
@@ -55,7 +55,7 @@ def _from_disk(
     entry: capture_cache.CacheEntry,
     begun: float,
 ) -> Capture | None:
-    """The program as an earlier process captured and planned it; None where there is no such, or it has changed."""
+    """Return the program that an earlier process captured and planned; None if it is missing or has changed."""
     kept = PlanMemo()
     hooks = Hooks(executor, {}, None, ranks.parallel if ranks is not None else "", kept)
     with ExitStack() as inside:
@@ -70,16 +70,16 @@ def _from_disk(
                 transforms[1:1] = inside.enter_context(group)
             return nullcontext()
 
-        # Before it is read: that finds symbols by their executors, which are made known when they are asked for.
+        # Before reading: a file's symbols are found through their executors, which this call registers.
         executors, transforms = hooks.executors(), hooks.transforms()
         found = entry.found(enter)
         if found is None:
             return None
 
         def stand_in() -> None:
-            """What was traced: Thunder makes its state for something that is called."""
+            """Stand in for the traced function: Thunder's state refers to a callable."""
 
-        # What shares a program among ranks shares a module.
+        # Transforms that share a program among ranks need the module.
         whole = found["way"] == "interpreter" or ranks is not None
         function = program.callable if whole else stand_in
         jitted = patch_context.jit(function, executors=executors, transforms=transforms)
@@ -116,7 +116,7 @@ def _from_disk(
 
 
 def _unfolded(few: LeverContext, unfolder: TraceExpander, captured: Capture) -> LeverContext:
-    """The stage of all layers, by that of few layers which the disk holds."""
+    """Expand the context of a reduced program from disk to all layers."""
     with captured.inside():
         gradients, claimed = unfolder.later(few.joint), unfolder.unfolded(few.claimed)
         whole = dataclasses.replace(few, gradients=gradients, claimed=own_names(claimed), program=unfolder.program)

@@ -1,7 +1,7 @@
-"""Clocks between the statements that run: put into a jitted callable and taken out again, with nothing compiled anew.
+"""Clocks between the statements that run, inserted into a jitted callable and removed without compiling anything.
 
-A tick is a statement of its own that is printed as ``wb_tick_7 = wb_now()``: one C function, no Python frame, and the
-time stays a local until the trace ends and hands over all of them at once. It ends one statement and begins the next.
+A tick is a statement printed as ``wb_tick_7 = wb_now()``: one C function, no Python frame. The time stays in a local
+variable until the trace ends, which hands over all times at once. A tick ends one statement and begins the next.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class TimedStatement:
     Attributes
     ----------
     name : str
-        As it is printed, such as ``torch.tanh``.
+        Its printed name, such as ``torch.tanh``.
     side : int
         `workbench.core.graph.FORWARD` or ``BACKWARD``.
     outputs : tuple of str
-        Names of the values that it makes.
+        Names of the values that it computes.
     source : str
-        ``file.py:12``, or empty where it is not known.
+        ``file.py:12``, or empty if unknown.
     """
 
     name: str
@@ -56,14 +56,14 @@ class TimedStatement:
 
 @dataclasses.dataclass(frozen=True)
 class Tick:
-    """What ended at a tick.
+    """The event that ended at a tick.
 
     Attributes
     ----------
     statement : int
-        Index of the statement, forward ones first; -1 where the trace's first statement begins.
+        Index of the statement, forward ones first; -1 for the tick at which the trace's first statement begins.
     frees : bool
-        Whether it was the deletions after the statement, and not the statement.
+        Whether the deletions after the statement ended, and not the statement.
     """
 
     statement: int
@@ -73,29 +73,29 @@ class Tick:
 class StatementClocks:
     """Clocks for the traces of a jitted callable that has been called.
 
-    Times are appended to `times_ns` in the order of `ticks`: the forward's when it ends, then the backward's. A step
-    that ticks on one side only has that side's.
+    Times are appended to `times_ns` in the order of `ticks`: first those of the forward, at its end, then those of the
+    backward. If a step ticks on one side only, it has only the times of that side.
 
     Parameters
     ----------
     jitted : callable
-        What `thunder.jit` returned. Only its latest specialization gets clocks.
+        Result of `thunder.jit`. Only its latest specialization gets clocks.
     now : callable
-        Gives nanoseconds. What it takes is nearly all that a tick takes.
+        Returns nanoseconds. Its own duration is nearly all of a tick's cost.
     frees : bool
-        Whether the deletions after a statement have a tick of their own; without, they count with the statement, and
-        there are half as many ticks.
+        Whether the deletions after a statement have their own tick. Without, they count with the statement, and there
+        are half as many ticks.
 
     Attributes
     ----------
     statements : tuple of TimedStatement
-        As in the plan's execution graph, without members of fusions.
+        Statements of the plan's execution graph, without members of fusions.
     ticks : tuple of Tick
-        Forward ones first; see `ticks_of` for one side's.
+        Forward ones first; see `ticks_of` for those of one side.
     times_ns : list of int
-        Of the last step; `clear` it before each.
+        Times of the last step; `clear` it before each.
     addresses : dict of int to tuple of int
-        Where the outputs of a statement lay when it had run, in the last step; 0 for what is no tensor. Only with
+        Addresses of a statement's outputs after it ran, in the last step; 0 for anything but a tensor. Only with
         `frees`.
     """
 
@@ -116,16 +116,16 @@ class StatementClocks:
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """What the program has: its forward, and its backward if it is differentiated."""
+        """Return the sides of the program: forward, and backward if it is differentiated."""
         return tuple(self._changes)
 
     def start(self, *sides: int) -> None:
-        """Have the next calls tick: on the sides named, or on all."""
+        """Make the next calls tick, on the named sides or on all."""
         changes = [self._changes[side] for side in sides or self.sides]
         self._cache[-1] = self._without._replace(**functools.reduce(operator.or_, changes))
 
     def ticks_of(self, side: int) -> tuple[Tick, ...]:
-        """One side's ticks."""
+        """Return the ticks of one side."""
         begins = [at for at, tick in enumerate(self.ticks) if tick.statement < 0]
         ends = [*begins[1:], len(self.ticks)]
         of = {
@@ -134,15 +134,15 @@ class StatementClocks:
         return self.ticks[slice(*of[side])] if side in of else ()
 
     def complete(self, *sides: int) -> bool:
-        """Whether the last step ticked as the traces do, on the sides named or on all: else it ran other traces."""
+        """Return whether the last step had all ticks of the named sides, or of all; if not, it ran other traces."""
         return len(self.times_ns) == sum(len(self.ticks_of(side)) for side in sides or self.sides)
 
     def stop(self) -> None:
-        """Have the next calls run as they were compiled."""
+        """Make the next calls run as compiled."""
         self._cache[-1] = self._without
 
     def clear(self) -> None:
-        """Forget the ticks of the step before."""
+        """Clear the times of the step before."""
         self.times_ns.clear()
         self.addresses.clear()
 
@@ -192,7 +192,7 @@ def _address(output: Any) -> int:
 
 
 def _outputs(bsym: BoundSymbol) -> list[Proxy]:
-    """What a statement makes, each once, without what it was given."""
+    """Return the outputs of a statement that are not its inputs, each once."""
     given = {arg.name for arg in bsym.flat_proxy_args}
     return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in given}.values())
 

@@ -1,4 +1,4 @@
-"""Thunder as it is installed: what compiles a program for a user who has no workbench."""
+"""Thunder as installed: how a user without the workbench compiles a program."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from workbench.compiler.interop import thunder_api
 from workbench.errors import ProgramError, one_line
 
 WAYS = ("thunder.jit", "thunderfx")
-"""Functions of Thunder that compile a program, by its own interpreter and by Dynamo, in the order in which to try."""
+"""Functions of Thunder that compile a program, with its interpreter and with Dynamo, in the order to try."""
 
 _FEW_LETTERS = 300
 
 
 class StockCompiled:
-    """A program compiled by Thunder alone, by the first way that takes it.
+    """A program compiled by Thunder alone, with the first function that accepts it.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class StockCompiled:
     Attributes
     ----------
     way : str
-        The one that took it; empty before the first call.
+        The function that accepted it; empty before the first call.
     refusals : tuple of str
-        Why others did not.
+        Reasons of the functions that did not.
     """
 
     def __init__(self, program: Callable[..., Any], ways: Sequence[str] = WAYS) -> None:
@@ -41,12 +41,12 @@ class StockCompiled:
         self.refusals: tuple[str, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program; at the first call by each way, until one takes it.
+        """Run the program; the first call tries each function until one accepts it.
 
         Raises
         ------
         ProgramError
-            If none does.
+            If none accepts it.
         """
         if self._made is not None:
             return self._made(*args, **kwargs)
@@ -67,21 +67,21 @@ class StockCompiled:
 
     @property
     def _lc_cs(self) -> Any:
-        """Thunder's statistics, where it keeps them for the whole program."""
+        """Thunder's statistics, if it keeps them for the whole program."""
         if self.way != "thunder.jit":
             raise AttributeError("Thunder keeps no statistics of the whole program")
         return self._made._lc_cs
 
     @property
     def _workbench_jitted(self) -> tuple[Any, ...]:
-        """What Thunder compiled, each graph by itself."""
+        """Thunder's compiled graphs, one for each graph of the program."""
         if self.way != "thunderfx":
             return () if self._made is None else (self._made,)
         return tuple(each for found in self._made._backend.subgraph_infos for each in found.thunder_compiled_fns)
 
 
 class _StockModule(dynamo.CompiledModule):
-    """A module that is compiled so, with the parameters and buffers of its own under their names."""
+    """A module compiled in this way, with the parameters and buffers of the original under their names."""
 
     @property
     def refusals(self) -> tuple[str, ...]:
@@ -95,17 +95,17 @@ class _StockModule(dynamo.CompiledModule):
 
 
 def as_installed(program: Callable[..., Any], ways: Sequence[str] = WAYS) -> Any:
-    """A program compiled by Thunder alone: of a module a module."""
+    """Compile a program with Thunder alone; for a module, return a module."""
     compiled: Any = StockCompiled(program, ways)
     return _StockModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
 def refusal(way: str, error: BaseException) -> str:
-    """Why a way does not take a program, in one line."""
+    """Return in one line why a function does not accept a program."""
     words = one_line(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     return f"{way} refuses it ({words[:_FEW_LETTERS]})"
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Whether memory ran out, which says nothing of a program."""
+    """Return whether memory ran out, which says nothing about the program."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
