@@ -1,9 +1,8 @@
-"""Layers of a program that are one as the other: for a few of them gradients are taken and executors claim.
+"""Detect runs of structurally identical layers, so that only a few layers are differentiated and claimed.
 
-Between the program as traced and the joint trace as claimed, Thunder goes over all statements some ten times. Here a
-run of layers in which each does to the one before what all others do is found, and all but two at each end of the run
-are left out; see `expand_trace.py` for how their statements are written when it is done. Where anything is otherwise,
-nothing is left out.
+Between the trace of the program and the claimed joint trace, Thunder visits all statements about ten times. This module
+finds a run of layers in which each layer does the same to its predecessor. It leaves out all of them except two at each
+end of the run; `expand_trace.py` later adds their statements. If any layer differs, nothing is left out.
 """
 
 from __future__ import annotations
@@ -29,37 +28,37 @@ from workbench.compiler.trace.stable_ids import origin_of
 from workbench.core.graph import Origin
 
 KEPT = 2
-"""Layers of a run that stay at each of its ends: one whose neighbours are all alike, and its neighbour."""
+"""Number of layers kept at each end of a run: one with equal neighbours on both sides, and its neighbour."""
 
 MIN_REMOVED_LAYERS = 2
-"""Layers to leave out that are worth it."""
+"""Least number of layers that are worth leaving out."""
 
 MOST_IN_TURNS = 8
-"""Kinds of layers that take turns, as with attention that sees a window in all but every sixth."""
+"""Largest number of alternating kinds of layers; an example is windowed attention in all but every sixth layer."""
 
 
 class OtherwiseError(Exception):
-    """A layer is not as the others are."""
+    """A layer differs from the other layers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerRun:
-    """Layers one after the other, each of which does to the one before it what the others do.
+    """Consecutive layers that each do the same to their predecessor.
 
-    Where kinds of layers take turns, one of each together is a layer here.
+    If kinds of layers alternate, one layer of each kind together counts as a layer here.
 
     Attributes
     ----------
     container : str
-        Path of what holds them.
+        Path of the module that holds them.
     layers : tuple of (tuple of BoundSymbol)
-        Statements of each, in the order in which they run.
+        Statements of each, in execution order.
     private : tuple of (tuple of str)
-        Arguments that each has for itself, those at one place being alike.
+        Arguments that belong to each layer alone; those at one position correspond.
     turns : int
-        How many of the container's layers each is.
+        Number of the container's layers in each.
     all : int
-        How many layers the container has.
+        Number of layers in the container.
     """
 
     container: str
@@ -70,7 +69,7 @@ class LayerRun:
 
     @property
     def left_out(self) -> range:
-        """Which of them are left out."""
+        """Indices of the layers that are left out."""
         return range(KEPT, len(self.layers) - KEPT)
 
 
@@ -81,9 +80,9 @@ class ReducedTrace:
     Attributes
     ----------
     program : TraceCtx
-        All of it.
+        Trace of the whole program.
     trace : TraceCtx
-        Without them.
+        Trace without the layers.
     run : LayerRun
     """
 
@@ -96,12 +95,12 @@ class ReducedTrace:
 
 
 def reduced(program: TraceCtx, origins: Sequence[Origin]) -> ReducedTrace | None:
-    """A program as traced, with origins, without layers that are as others; None where there are none to leave out.
+    """Leave repeated layers out of a traced program; return None if it has none.
 
     Parameters
     ----------
     program : TraceCtx
-        With origins, as `tag_origins` gives it.
+        With origins, from `tag_origins`.
     origins : sequence of Origin
     """
     if not all(type(proxy) is TensorProxy for bsym in program.bound_symbols for proxy in bsym.flat_proxy_outs):
@@ -117,10 +116,10 @@ def reduced(program: TraceCtx, origins: Sequence[Origin]) -> ReducedTrace | None
 
 
 def _runs(container: str, layers: Sequence[list[Any]], readers: Mapping[str, list[int]]) -> list[LayerRun]:
-    """Runs of layers, those with most to leave out first."""
+    """Return runs of layers, those with most layers to leave out first."""
     found: list[LayerRun] = []
     for turns in range(1, MOST_IN_TURNS + 1):
-        # From each of the first layers on, which may be special.
+        # Try each of the first layers as the start: they may be special.
         for begun in range(turns):
             groups = [layers[:begun], *(layers[at : at + turns] for at in range(begun, len(layers), turns))]
             joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
@@ -135,7 +134,7 @@ def _runs(container: str, layers: Sequence[list[Any]], readers: Mapping[str, lis
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
-    """The `identity` of the statements that read each value, less what returns."""
+    """Return for each value the `identity` of the statements that read it, without the return."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for bsym in program.bound_symbols:
         if bsym.sym.id is not PrimIDs.RETURN:
@@ -145,9 +144,9 @@ def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
 
 
 def _containers(program: TraceCtx, origins: Sequence[Origin]) -> Iterator[tuple[str, list[list[Any]]]]:
-    """Paths with numbered parts and the statements of each part, those that may have most to leave out first.
+    """Yield paths with numbered parts and the statements of each part; those with most to leave out come first.
 
-    What stands between two parts is taken to belong to the one before it.
+    Statements between two parts count to the first one.
     """
     statements = [bsym for bsym in program.bound_symbols if origin_of(bsym) >= 0]
     parts = [origins[origin_of(bsym)].scope.split(".") for bsym in statements]
@@ -173,7 +172,7 @@ def _containers(program: TraceCtx, origins: Sequence[Origin]) -> Iterator[tuple[
                     layers[-1].extend(since)
                 layers.append([])
             elif seen[number] != len(layers) - 1:
-                break  # called again, or in turns with others
+                break  # called twice, or interleaved with others
             else:
                 layers[-1].extend(since)
             since = []
@@ -186,7 +185,7 @@ def _containers(program: TraceCtx, origins: Sequence[Origin]) -> Iterator[tuple[
 def _longest(
     container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]], turns: int, of_all: int
 ) -> LayerRun | None:
-    """The most layers in a row that are alike, where there are enough of them."""
+    """Return the longest run of equal layers, if it has enough of them."""
     home = {
         out.name: (at, place)
         for at, layer in enumerate(layers)
@@ -221,7 +220,7 @@ def _common_layer(
     home: Mapping[str, tuple[int, int]],
     readers: Mapping[str, list[int]],
 ) -> dict[str, str] | None:
-    """What two layers, one after the other, have for themselves, if they are alike; else None."""
+    """Return the arguments that belong to each of two consecutive layers alone, if the layers are equal; else None."""
     if len(one) != len(other):
         return None
     first, given = origin_of(one[0]), dict[str, str]()
@@ -236,7 +235,7 @@ def _common_layer(
                 if here != (there[0] + 1, there[1]):
                     return None
             elif x.name != y.name:
-                # Arguments of the program, that no other layer reads.
+                # Arguments of the program that no other layer reads.
                 alone = inside[0].issuperset(readers[x.name]) and inside[1].issuperset(readers[y.name])
                 if there is not None or here is not None or given.setdefault(x.name, y.name) != y.name or not alone:
                     return None
@@ -244,7 +243,7 @@ def _common_layer(
 
 
 def like(a: Any, b: Any) -> bool:
-    """Whether two statements differ in nothing but what their values, and those inside of them, are called."""
+    """Return whether two statements differ only in the names of their values and of those inside them."""
     if a is b:
         return True
     if a.sym is not b.sym and a.sym != b.sym:
@@ -285,17 +284,17 @@ def _like_trees(x: Any, y: Any) -> bool:
 
 
 def _without(program: TraceCtx, run: LayerRun) -> TraceCtx:
-    """The program without what is left out; the layer after it reads the one before it.
+    """Return the program without the layers; the layer after the gap reads the one before it.
 
     Raises
     ------
     OtherwiseError
-        If anything else reads what is left out.
+        If any other statement reads a result of a layer that is left out.
     """
     gone = {identity(bsym) for at in run.left_out for bsym in run.layers[at]}
     lost = {out.name for at in run.left_out for bsym in run.layers[at] for out in bsym.flat_proxy_outs}
     private = {name for at in run.left_out for name in run.private[at]}
-    # The layer after what is left out reads the one before that.
+    # The layer after the gap reads the layer before it.
     after = run.left_out.stop
     pairs = zip(_outs(run.layers[after - 1]), _outs(run.layers[KEPT - 1]), strict=True)
     renamed = {variableify(old): new for old, new in pairs}
@@ -324,12 +323,12 @@ def _outs(layer: Sequence[Any]) -> list[Any]:
 
 
 def returned(bsym: Any, private: Set[str]) -> Any:
-    """What returns, less the arguments that are gone and their gradients.
+    """Return the return statement without the removed arguments and their gradients.
 
     Raises
     ------
     OtherwiseError
-        If it is not written as Thunder writes it.
+        If it does not have the form of Thunder's.
     """
     if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
         raise OtherwiseError
@@ -338,6 +337,6 @@ def returned(bsym: Any, private: Set[str]) -> Any:
     left = dict(given)
     left["flat_args"] = [arg for arg, here in zip(given["flat_args"], stay, strict=True) if here]
     if "fw_flat_out" in given:
-        # A gradient for each argument.
+        # One gradient for each argument.
         left["output"] = tuple(each for each, here in zip(given["output"], stay, strict=True) if here)
     return bsym.from_bsym(args=(left,))

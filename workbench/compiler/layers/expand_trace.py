@@ -1,9 +1,9 @@
-"""Statements of the layers that were left out, written into a trace that was made without them.
+"""Expand a trace that was made from a reduced program: add the statements of the layers that were left out.
 
-What Thunder made of the two layers that the others belong between is held to each other, statement by statement: that
-each reads of its own layer, of the one before, of the one after and of all else what the other does. Then so would
-those between, had they been there, and theirs are written, names included: names are numbered as they are made, and how
-many numbers a layer takes is seen from one to the next.
+The layers on both sides of the gap are compared in Thunder's trace, statement by statement: both must read the same of
+their own layer, of the one before, of the one after and of all else. The layers of the gap would then do the same, and
+their statements are added, with Thunder's names: names are numbered as they are made, and the difference between two
+layers shows how many numbers a layer takes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from workbench.compiler.trace.stable_ids import OriginTag, origin_of
 
 @dataclasses.dataclass
 class _LayerPair:
-    """What a trace has of the two layers that the others belong between.
+    """The statements of the two layers on both sides of the gap.
 
     Attributes
     ----------
     rows : tuple of (list of int, list of int)
-        Where their statements are.
+        Indices of their statements.
     pairs : dict of str to str
-        What one made, by name, and what the other did.
+        Maps the first layer's results, by name, to those of the other.
     before : dict of str to str
-        What the first reads of the layer before it, and the other of the first.
+        Maps the first layer's reads of the layer before it to the other's reads of the first.
     after : dict of str to str
-        What the other reads of the layer after it, by what the first reads of the other.
+        Maps the first layer's reads of the other to the other's reads of the layer after it.
     """
 
     rows: tuple[list[int], list[int]]
@@ -48,7 +48,7 @@ class _LayerPair:
 
 
 class TraceExpander:
-    """Writes what was left out into one trace after the other, each made of the one before.
+    """Adds the missing layers to one trace after the other; each trace was made from the one before.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ class TraceExpander:
         self._program, self._run = given.program, run
         self._gap = len(run.left_out)
         self._here, self._there = KEPT - 1, len(run.layers) - KEPT
-        """The layers before and after what is left out."""
+        """The layers before and after the gap."""
         self._begun, self._length = origin_of(run.layers[0][0]), len(run.layers[0])
-        # All names in the program stay; what is made later takes numbers, of which there are more.
+        # Names of the program stay; values made later get numbers, which increase with more layers.
         self._names = {name: name for bsym in given.program.bound_symbols for name in names_in(bsym)}
         self._moved = 0
         self._copies = [self._pairs_of(at) for at in run.left_out]
@@ -79,7 +79,7 @@ class TraceExpander:
         }
 
     def _pairs_of(self, at: int) -> dict[str, str]:
-        """What the layer before the gap made in the program or has for itself, and another layer."""
+        """Map results and own arguments of the layer before the gap to those of another layer."""
         run = self._run
         pairs = dict(zip(run.private[self._here], run.private[at], strict=True))
         for one, other in zip(run.layers[self._here], run.layers[at], strict=True):
@@ -89,54 +89,54 @@ class TraceExpander:
 
     @property
     def program(self) -> TraceCtx:
-        """All of the program, as traced."""
+        """Return the trace of the whole program."""
         return self._program
 
     def unfolded(self, trace: TraceCtx) -> TraceCtx:
-        """The trace that Thunder makes where nothing is left out.
+        """Return the trace that Thunder makes if nothing is left out.
 
         Raises
         ------
         OtherwiseError
-            If the layers that stayed are not one as the other in this trace.
+            If the remaining layers differ in this trace.
         """
         try:
             return self._prepared(trace)(range(1, self._gap + 1))
-        except KeyError as error:  # a value that no layer that stayed has
+        except KeyError as error:  # a value that none of the remaining layers has
             raise OtherwiseError from error
 
     def later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
-        """As `unfolded`, written once it is asked for; what could be wrong is found now.
+        """Do the work of `unfolded` at the first access; find possible errors now.
 
         Raises
         ------
         OtherwiseError
-            If the layers that stayed are not one as the other in this trace.
+            If the remaining layers differ in this trace.
         """
         try:
             write = self._prepared(trace)
-            write((1, self._gap))  # the first and the last: those between are written as they are
+            write((1, self._gap))  # the first and the last: those between are written in the same way
         except KeyError as error:
             raise OtherwiseError from error
         return LazyValue(lambda: write(range(1, self._gap + 1)))
 
     def check(self, trace: TraceCtx) -> None:
-        """Hold the layers on both sides of the gap to each other, and write nothing.
+        """Compare the layers on both sides of the gap; write nothing.
 
         Raises
         ------
         OtherwiseError
-            If they are not one as the other in this trace.
+            If they differ in this trace.
         """
         self._both(trace, self._parts(trace))
 
     def _prepared(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
-        """What writes the trace with as many of those that were left out as it is given, and takes as long as that."""
+        """Return a function that writes the trace with given missing layers, in time proportional to their number."""
         parts = self._parts(trace)
         both = self._both(trace, parts)
         self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
-        # Kept from what is written to find what is wrong to what is written later.
+        # Flat statements of the check are reused when the trace is written.
         books = _FlatStatements(), _FlatStatements()
 
         def write(left_out: Sequence[int]) -> TraceCtx:
@@ -152,10 +152,10 @@ class TraceExpander:
         return write
 
     def _parts(self, trace: TraceCtx) -> list[int]:
-        """Which layer of the run each statement belongs to; -1 for none of them.
+        """Return the layer of the run that each statement belongs to; -1 for none.
 
-        One that has no origin, as where gradients are summed up, belongs where the last of what it reads was made; one
-        that reads nothing, as the zeros that they are summed up from, where it is read first.
+        A statement without origin, such as a sum of gradients, belongs where the last value that it reads was made. One
+        that reads nothing, such as the initial zeros of that sum, belongs where its result is first read.
         """
         parts: list[int] = []
         made_at: dict[str, int] = {}
@@ -179,12 +179,12 @@ class TraceExpander:
         return parts
 
     def _both(self, trace: TraceCtx, parts: Sequence[int]) -> _LayerPair:
-        """The layers on both sides of the gap, one as the other.
+        """Return the layers on both sides of the gap, if they are equal.
 
         Raises
         ------
         OtherwiseError
-            If they are not.
+            If they differ.
         """
         home = _homes(trace, parts)
         one, other = ([row for row, part in enumerate(parts) if part == at] for at in (self._here, self._there))
@@ -203,7 +203,7 @@ class TraceExpander:
         return both
 
     def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _LayerPair, fixed: set[str]) -> None:
-        """Two statements, one of each layer, that read and make what belongs together."""
+        """Compare two statements, one of each layer: values that they read and make must correspond."""
         here, there = self._here, self._there
         if not like(a, b):
             raise OtherwiseError
@@ -229,7 +229,7 @@ class TraceExpander:
                 raise OtherwiseError
 
     def _let_alone(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
-        """Nothing but its neighbours reads what a layer makes: what else did would read of those between, too."""
+        """Check that only its neighbours read a layer's values: another reader would also read those of the gap."""
         here, there = self._here, self._there
         for part, bsym in zip(parts, trace.bound_symbols, strict=True):
             if bsym.sym.id is PrimIDs.RETURN:
@@ -241,24 +241,24 @@ class TraceExpander:
                 raise OtherwiseError
 
     def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
-        """What new names become, where the layers that are left out take numbers as those that stayed.
+        """Find new names for values if the missing layers take numbers like the remaining ones.
 
         Parameters
         ----------
         names : iterable of str
-            All that there are.
+            All names.
         pairs : mapping of str to str
-            What the layer before the gap made, and what the one after it did.
+            Maps results of the layer before the gap to those of the layer after it.
 
         Raises
         ------
         OtherwiseError
-            If names are not numbered one layer after the other.
+            If names are not numbered layer by layer.
         """
         numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
         early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
         for name in early:
-            # Numbered when the program was traced, all layers being there: inside of what is checkpointed.
+            # Numbered when the program was traced, with all layers: inside of a checkpointed region.
             self._names[name] = name
             prefix, one = numbered.pop(name)
             if name in pairs:
@@ -290,7 +290,7 @@ class TraceExpander:
         books: tuple[_FlatStatements, _FlatStatements],
         into: list[Any],
     ) -> None:
-        """All statements but those that unpack."""
+        """Write all statements except for those that unpack."""
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
         values, (between, around) = dict(self._arguments), books
@@ -321,14 +321,14 @@ class TraceExpander:
                     into.extend(writer.statement(bsyms[each]) for each in rows.tolist())
 
     def _returned(self, bsym: Any, stays: _StatementWriter, copies: Sequence[_StatementWriter]) -> Any:
-        """What returns, with the arguments that were left out and their gradients."""
+        """Write the return statement with the missing arguments and their gradients."""
         given = bsym.args[0]
         everything = next(b for b in reversed(self._program.bound_symbols) if b.sym.id is PrimIDs.RETURN)
         arguments = everything.args[0]["flat_args"]
         returned = {name: stays.tree(each) for name, each in given.items()}
         returned["flat_args"] = list(arguments)
         if "fw_flat_out" in given:
-            # A gradient for each argument.
+            # One gradient for each argument.
             names = [getattr(arg, "name", None) for arg in given["flat_args"]]
             gradients = dict(zip(names, given["output"], strict=True))
             made = dict(zip(names, returned["output"], strict=True))
@@ -341,7 +341,7 @@ class TraceExpander:
 
 
 def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
-    """The layer in which each value is made."""
+    """Return the layer in which each value is made."""
     home: dict[str, int] = {}
     for part, bsym in zip(parts, trace.bound_symbols, strict=True):
         if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
@@ -356,7 +356,7 @@ def _check_leaf(leaf: Any) -> None:
 
 
 class _NameMap(dict[str, str]):
-    """Names, some of which differ from others: all of them, for each layer, would be as many as their square."""
+    """A map of names that stores only the differences: full maps for all layers would need quadratic memory."""
 
     def __init__(self, others: Mapping[str, str], own: Mapping[str, str]) -> None:
         super().__init__(own)
@@ -371,14 +371,14 @@ type _Tell = Callable[[Any, tuple[str, ...]], None]
 
 
 class _FlatStatements:
-    """Statements of one trace, taken apart as they are met."""
+    """Flattened statements of one trace, each flattened at its first use."""
 
     def __init__(self) -> None:
         self.recipes = BsymTemplates(_check_leaf)
         self._known: dict[int, tuple[BsymTemplate, _Get, _Tell]] = {}
 
     def of(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
-        """A statement taken apart, what looks up all names in it, and what tells one that is written of its own."""
+        """Return a statement's template, a lookup of all its names, and a function that names a written statement."""
         found = self._known.get(identity(bsym))
         if found is None:
             found = self.recipes.statement(bsym), _getter(names_in(bsym)), _teller(bsym)
@@ -387,14 +387,14 @@ class _FlatStatements:
 
 
 def _getter(keys: Sequence[Any]) -> _Get:
-    """What gives a tuple of what stands at some keys."""
+    """Return a function that gives the tuple of values at some keys."""
     if len(keys) > 1:
         return itemgetter(*keys)
     return lambda known: tuple([known[key] for key in keys])
 
 
 def _teller(bsym: Any) -> _Tell:
-    """What tells a statement with other names which they are: found by their places, not by what is in it."""
+    """Return a function that caches a written statement's names, found by position without a search in it."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
     read, made = (_getter([at[name] for name in names(bsym)]) for names in (read_names, made_names))
     tell_inside = _inside_teller(bsym)
@@ -407,7 +407,7 @@ def _teller(bsym: Any) -> _Tell:
 
 
 def _inside_teller(bsym: Any) -> _Tell:
-    """The same of all names in a statement, and in those inside of it."""
+    """Return such a function for all names in a statement and its subsymbols."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
     inside = [(_getter([at[name] for name in names_in(sub)]), _inside_teller(sub)) for sub in bsym.subsymbols]
 
@@ -426,13 +426,13 @@ class _StatementWriter:
     ----------
     book : _FlatStatements
     names : mapping of str to str
-        What the value of each name is called.
+        Maps the name of each value to its new name.
     values : dict of str to TensorProxy
-        Those that there are, by what they are called; those that are met are added.
+        Existing values, by new name; new ones are added.
     places : mapping of int to (str, Positions), optional
-        Where statements of each origin come from.
+        Source position of the statements of each origin.
     shift : int, optional
-        How far on the origins are.
+        Offset of the origins.
     """
 
     def __init__(
@@ -449,7 +449,7 @@ class _StatementWriter:
         self._marks: list[Mark] = []
 
     def statement(self, bsym: Any) -> Any:
-        """The statement with what is in it."""
+        """Write a statement and its subsymbols."""
         names = self._names
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
@@ -482,5 +482,5 @@ class _StatementWriter:
         return found
 
     def tree(self, tree: Any) -> Any:
-        """Arguments or results with values in the place of others."""
+        """Replace the values in arguments or results."""
         return self._book.recipes.tree(tree)(self._values)

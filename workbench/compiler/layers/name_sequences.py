@@ -1,4 +1,4 @@
-"""How names are numbered from layer to layer, and where the statements of further layers go."""
+"""Numbering of names from layer to layer, and positions for the statements of additional layers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 @dataclasses.dataclass(frozen=True)
 class Numbering:
-    """How numbers go on where layers are left out.
+    """Numbering of names after a gap of layers.
 
     Attributes
     ----------
     steps : tuple of (int, int)
-        From which number on names are moved, and how far by each layer.
+        First number to shift, and the shift for each layer.
     """
 
     steps: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> Numbering:
-        """By the numbers that two layers took, one of each."""
+        """Compute the numbering from pairs of numbers that two layers took."""
         phases: list[list[tuple[int, int]]] = []
         for one, other in sorted(pairs):
             first = phases[-1][0] if phases else (0, 0)
-            # All that one layer made is numbered before all that the other did.
+            # All numbers of one layer precede all numbers of the other.
             if first[1] - first[0] == other - one and min(one, other) < max(first):
                 phases[-1].append((one, other))
             else:
@@ -42,27 +42,27 @@ class Numbering:
         return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
 
     def moved(self, number: int, gap: int, by: int = 0) -> int:
-        """A number where so many layers are left out, and all are so much higher."""
+        """Return a number after `gap` missing layers, plus `by`."""
         return number + by + gap * sum(step for begun, step in self.steps if number >= begun)
 
     def moved_in_all(self, gap: int) -> int:
-        """How much higher the last is."""
+        """Return the shift of the last number."""
         return gap * sum(step for _, step in self.steps)
 
     def between(self, one: int, other: int, gap: int, by: int = 0) -> range:
-        """The numbers of the layers between two, from the one to the other."""
+        """Return the numbers of the layers between two, from the one to the other."""
         low, step = self.moved(min(one, other), gap, by), abs(one - other)
-        # The backward goes through the layers from the last to the first.
+        # The backward visits the layers from last to first.
         return range(low + step, low + (gap + 1) * step, step) if one < other else range(low + gap * step, low, -step)
 
 
 def number_of(name: str) -> tuple[str, int]:
-    """A name's number, and what stands before it.
+    """Return a name's number and its prefix.
 
     Raises
     ------
     OtherwiseError
-        If it has none.
+        If the name has no number.
     """
     found = _NUMBERED.fullmatch(name)
     if found is None:
@@ -71,12 +71,12 @@ def number_of(name: str) -> tuple[str, int]:
 
 
 def inserted(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
-    """After which row copies of which others go, and whether those of the last layer go first.
+    """Return for each row the rows to copy after it, and if copies of the last layer come first.
 
     Raises
     ------
     OtherwiseError
-        If rows of the layers do not follow each other.
+        If the rows of the layers are not consecutive.
     """
     found: dict[int, tuple[bool, Rows]] = {}
     if not len(here):
