@@ -15,7 +15,7 @@ from workbench.interop.private_api import MissingName, PrivateApi
 
 
 def report() -> tuple[str, bool]:
-    """Everything that is missing, as text, and whether nothing is."""
+    """List everything that is missing as text; also return whether nothing is."""
     lines, whole = [], True
     for seam in (torch_private.SEAM, thunder_api.SEAM, nvfuser_api.SEAM):
         if seam is nvfuser_api.SEAM and (why_not := _why_no_nvfuser()):

@@ -1,4 +1,4 @@
-"""What PyTorch's functions that make tensors ask for where no type or device is given, as Thunder notes it."""
+"""Default type and device of PyTorch's functions that make tensors, in the form that Thunder records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.compiler.interop import thunder_api
 
 @contextlib.contextmanager
 def default_settings() -> Iterator[None]:
-    """Inside, Thunder's functions find the defaults as they do while it compiles; outside of that they would fail."""
+    """Give Thunder's functions the default settings that they see while it compiles; without these they would fail."""
     token = thunder_api._cache_info_ctx.set(
         {"default_dtype": torch.get_default_dtype(), "default_device": torch.get_default_device()}
     )

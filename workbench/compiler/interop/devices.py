@@ -1,4 +1,4 @@
-"""What is attached, which executors work here, and planning for a GPU that is not there."""
+"""Attached devices, executors that work here, and planning for a GPU that is not attached."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from workbench.errors import Advice, DeviceError, shown
 from workbench.interop.torch_private import FakeTensorMode
 
 PLANNED_BYTES_PER_S = 55e9
-"""What a PCIe 5.0 x16 link carries one way, of 63e9 by its specification; assumed, not measured."""
+"""Transfer rate of a PCIe 5.0 x16 link one way, of 63e9 by its specification; assumed, not measured."""
 
 
 def default_executor(device: str) -> str:
-    """The executor used where none is named."""
+    """Return the executor that is used if none is named."""
     if device == "cpu":
         return "torch"
     return "torch" if why_no_nvfuser() else "nvfuser"
 
 
 def check(device: str, executor: str) -> None:
-    """Refuse a device or executor that cannot be had here.
+    """Refuse a device or executor that is not available here.
 
     Raises
     ------
     DeviceError
-        Saying what was given, what is legal, and why.
+        The message has the request, the legal values and the reason.
     """
     if device not in DEVICES:
         raise DeviceError(f"unknown device {shown(device)}; legal: {', '.join(DEVICES)}")
@@ -53,7 +53,7 @@ def check(device: str, executor: str) -> None:
 
 @cache
 def copy_bandwidth(device: str) -> float:
-    """Bytes a second between device memory and the store of what is offloaded.
+    """Return the bytes a second between device memory and the store for offloaded tensors.
 
     Measured once per process; for a planned GPU `PLANNED_BYTES_PER_S` is assumed.
 
@@ -78,10 +78,10 @@ def copy_bandwidth(device: str) -> float:
 
 @cache
 def nvfuser_module() -> ModuleType:
-    """Thunder's nvFuser executor module, importable without a GPU.
+    """Import Thunder's nvFuser executor module; works without a GPU.
 
-    Thunder asks for the version through ``torch.cuda.is_available()``; without a GPU its checkers would then compare
-    None with a version, so the version is kept as it was found while importing.
+    Thunder looks the version up with ``torch.cuda.is_available()``. Without a GPU, its checkers would later compare
+    None with a version, so the version found during the import is kept.
     """
     if torch.cuda.is_available():
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
@@ -92,13 +92,13 @@ def nvfuser_module() -> ModuleType:
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
 
         version = nvfuserex.nvfuser_version()
-    # Of a module that Thunder imports on no machine without a GPU: no one else has it.
+    # Thunder never imports this module without a GPU: no one else uses it then.
     impl.nvfuser_version = lambda: version
     return impl
 
 
 @contextlib.contextmanager
 def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
-    """Inside, Thunder plans for a GPU whose tensors are the fake ones of `mode`."""
+    """Make Thunder plan for a GPU; its tensors are the fake ones of `mode`."""
     with mode, fake_gpu.found_on_meta(), fake_gpu.recent_gpu():
         yield

@@ -1,7 +1,7 @@
-"""A second derivative through what Thunder compiled is refused where it is asked for: it would lack terms, silently.
+"""Refuse second derivatives through programs that Thunder compiled: these would lack terms, without a message.
 
-Thunder's backward is one compiled function without a graph of its own. Autograd takes the gradients that it gives for
-constants, so that what is differentiated again comes out without all that depends on them.
+Thunder's backward is one compiled function without a graph of its own. Autograd treats the gradients that it returns as
+constants: a second derivative would lack all terms that depend on them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFUSAL = (
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are, which cannot be differentiated."""
+    """Identity for gradients that cannot be differentiated."""
 
     @staticmethod
     def forward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -38,7 +38,7 @@ class _Once(torch.autograd.Function):
 
 
 class ThunderFunction(StockFunction):
-    """Thunder's own, by a name that ``grad_fn`` shows; its gradients raise a `GradientError` when differentiated."""
+    """Thunder's function, under a name that ``grad_fn`` shows; a derivative of its gradients raises `GradientError`."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
@@ -47,11 +47,11 @@ class ThunderFunction(StockFunction):
 
 
 class ThunderOutputFunction(StockOutputFunction):
-    """Thunder's own."""
+    """Thunder's own class."""
 
 
 CONNECTIONS: tuple[Any, ...] = (ThunderFunction, ThunderOutputFunction)
-"""What autograd goes through in what `refuse_second_derivatives` was given."""
+"""Autograd functions of the functions that were passed to `refuse_second_derivatives`."""
 
 _connect = FunctionType(
     connect_to_autograd.__wrapped__.__code__,
@@ -64,9 +64,9 @@ _connect = FunctionType(
 
 
 def refuse_second_derivatives(jitted: Any) -> None:
-    """Let a function that `thunder.jit` made refuse to differentiate a gradient, and no other function.
+    """Make a function from `thunder.jit` refuse derivatives of its gradients; other functions stay unchanged.
 
-    What unmodified Thunder gives there is wrong. It can go once
+    Unmodified Thunder returns wrong values there. Remove this when
     ``torch.autograd.grad(out, x, create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused or
     differentiable.
     """
@@ -77,7 +77,7 @@ def refuse_second_derivatives(jitted: Any) -> None:
 
 
 def refused_twice(found: Sequence[Any]) -> tuple[Any, ...]:
-    """Gradients that a compiled backward gave, which raise a `GradientError` when they are differentiated."""
+    """Wrap gradients of a compiled backward so that they raise a `GradientError` when they are differentiated."""
     gradients = tuple(found)
     if not torch.is_grad_enabled():
         return gradients

@@ -1,8 +1,8 @@
-"""What Dynamo compiled for a program of ours on functions that are not: taken off them when the program is gone.
+"""Remove code that Dynamo compiled for the workbench from other people's functions when a program is gone.
 
-Of a program in parts Dynamo compiles each function that a graph break lies in, those of libraries too, such as the step
-of an optimizer; what it compiled counts there against the limit of all who compile that function, and at the limit it
-runs uncompiled for the rest of the process.
+For a program in parts, Dynamo compiles every function with a graph break, including library functions such as the step
+of an optimizer. The compiled code counts against the function's limit for all users. At the limit, the function runs
+uncompiled for the rest of the process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from workbench.interop.torch_private import eval_frame, register_bytecode_hook
 
 
 class Backend:
-    """What Dynamo is given, and keeps for as long as the process lives: so it holds on to nothing.
+    """A backend for Dynamo, which keeps it as long as the process lives: it must not keep other objects alive.
 
     Parameters
     ----------
     act : callable
-        Gives what acts on a graph; None once who asked for it is gone.
+        Returns the function that handles a graph; None after its owner is gone.
     """
 
     def __init__(self, act: Callable[[], Callable[..., Any] | None]) -> None:
@@ -29,11 +29,11 @@ class Backend:
 
     @property
     def alive(self) -> bool:
-        """Whether who asked for it is still there."""
+        """True while the owner exists."""
         return self._act() is not None
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
-        """Act on a graph."""
+        """Handle a graph."""
         act = self._act()
         assert act is not None, "who asked for the compilation is gone"
         return act(graph, inputs)
@@ -41,8 +41,8 @@ class Backend:
 
 @contextlib.contextmanager
 def record_compiled(codes: set[CodeType]) -> Iterator[None]:
-    """Inside, the functions that Dynamo compiles are added to some."""
-    # Bytecode that a hook gives stands instead; this one gives none.
+    """Add the functions that Dynamo compiles in this context to `codes`."""
+    # Dynamo replaces its bytecode by the result of a hook; this one returns none.
     hook = register_bytecode_hook(lambda code, _: codes.add(code))
     try:
         yield
@@ -51,10 +51,10 @@ def record_compiled(codes: set[CodeType]) -> Iterator[None]:
 
 
 def forget(codes: Iterable[CodeType]) -> None:
-    """Take off functions all that was compiled of them, where some of it is of programs of ours that are gone.
+    """Remove all compiled code from functions, if some of it belongs to programs of the workbench that are gone.
 
-    Dynamo can take off all or nothing: what a person compiled of such a function is compiled again when it is called.
-    Where a program of ours that is there is among it, it stays until that is gone.
+    Dynamo can remove all of it or nothing: a user's compiled code for such a function is compiled again at the next
+    call. If some belongs to a living program of the workbench, it all stays until that is gone.
     """
     for code in codes:
         entries = eval_frame._debug_get_cache_entry_list(code)
@@ -64,6 +64,6 @@ def forget(codes: Iterable[CodeType]) -> None:
 
 
 def _backend_of(entry: Any) -> Any:
-    """What `torch.compile` was given for a compilation; its own wrapper of that is a callable, too."""
+    """Return the backend that `torch.compile` got for a compilation; its wrapper in the entry is also a callable."""
     wrapper = eval_frame.innermost_fn(entry.backend)
     return getattr(wrapper, "compiler_fn", wrapper)

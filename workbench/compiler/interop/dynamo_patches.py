@@ -1,4 +1,4 @@
-"""Patches of Dynamo, each with its reason and how to see when it can go."""
+"""Patches of Dynamo, each with its reason and a condition for its removal."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from workbench.interop.torch_private import (
 
 
 def run_backward_outside_dynamo() -> None:
-    """Let our backwards run as they are where a program that Dynamo follows calls ``loss.backward()`` itself.
+    """Run the workbench's backwards uncompiled if a program traced by Dynamo calls ``loss.backward()`` itself.
 
-    Dynamo compiles whatever Python runs between the graphs of such a program, code for autograd with it. It can go once
-    the stack of a compilation by Dynamo in such a program never holds ``torch_autograd.py``.
+    Dynamo compiles all Python code between the graphs of such a program, including code for autograd. Remove this when
+    the stack of a compilation by Dynamo in such a program never contains ``torch_autograd.py``.
     """
     for kind in CONNECTIONS:
         if not hasattr(kind.backward, "_torchdynamo_orig_callable"):
@@ -40,7 +40,7 @@ def _global_names(stock: Any, self: Any, name: str) -> Any:
     module = sys.modules.get(str(names.get("__name__", "")))
     if module is None or vars(module) is names:
         return stock(self, name)
-    # As it does for a function that names no module.
+    # Dynamo does the same for a function without a module name.
     source = GlobalSource(self.output.install_global_by_id("___unnamed_scope", names))
     return names, VariableBuilder(self, source)(names), DictGetItemSource(source, name)
 
@@ -48,15 +48,15 @@ def _global_names(stock: Any, self: Any, name: str) -> Any:
 global_names_of_functions = ThreadPatches(
     "global names", lambda: [wrapped(InliningInstructionTranslator, "get_globals_source_and_value", _global_names)]
 )
-"""Inside, Dynamo looks up the global names of a function in the function's own, not in a module called the same.
+"""Make Dynamo look up global names in the function's own globals, not in a module of the same name.
 
-Of a function of a script or a notebook that came here from another process, the module is ``__main__``, which is
-another one here. It can go once ``get_globals_source_and_value`` compares the module's names with the function's.
+A function of a script or notebook may come from another process. Its module is ``__main__``, which is a different
+module here. Remove this when ``get_globals_source_and_value`` compares the module's names with the function's.
 """
 
 
 def _settings_without_functions(stock: Any) -> str | None:
-    # Dynamo compiles in one thread at a time, and this is where it ends.
+    # Dynamo compiles in one thread at a time, and a compilation ends here.
     with dynamo_config.patch(ignore_logger_methods=set()):
         settings: str | None = stock()
     return settings
@@ -65,36 +65,36 @@ def _settings_without_functions(stock: Any) -> str | None:
 settings_told_without_functions = ThreadPatches(
     "settings", lambda: [wrapped(dynamo_utils, "_get_dynamo_config_for_logging", _settings_without_functions)]
 )
-"""Inside, what Dynamo notes of its settings for each compilation has no functions, which PyTorch 2.11 would sort.
+"""Exclude functions from the settings that Dynamo logs for each compilation, because PyTorch 2.11 would sort them.
 
-It would log a TypeError of its own for what compiles, and for what does not in place of the reason. It can go once
-``_get_dynamo_config_for_logging`` leaves out ``ignore_logging_functions``, as it does the setting's former name.
+It would log a TypeError for successful compilations, and instead of the reason for failed ones. Remove this when
+``_get_dynamo_config_for_logging`` excludes ``ignore_logging_functions`` as it does the setting's former name.
 """
 
 graph_breaks_in_loops = ThreadPatches(
     "loops", lambda: [function(InstructionTranslatorBase, "maybe_has_backedge", lambda self: False)]
 )
-"""Inside, Dynamo goes on behind a graph break in a loop, in a graph for each time around.
+"""Make Dynamo continue after a graph break in a loop, with a graph for each iteration.
 
-It would give up the whole function, and of a training step that takes a backward for each micro-batch would compile no
-more than the optimizer. It can go once Dynamo has an option for it.
+It would give up the whole function. For a training step with a backward for each micro-batch, it would compile only
+the optimizer. Remove this when Dynamo has an option for it.
 """
 
 
 class DynamoWatcher(Protocol):
-    """Told what Dynamo does while it traces."""
+    """Receiver of events while Dynamo traces."""
 
     def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
-        """A module is called: what comes of it, as `call` finds it or otherwise."""
+        """Return the result of a module call, computed by `call` or in another way."""
 
     def changed(self, item: Any) -> None:
-        """One of its variables is changed."""
+        """Handle a change of one of Dynamo's variables."""
 
     def read_changed(self, item: Any) -> None:
-        """An attribute is read that was set while it traced."""
+        """Handle a read of an attribute that was set during the trace."""
 
     def renamed(self, node: fx.Node, name: str) -> None:
-        """A node gets the name of the variable that a person's code puts it into."""
+        """Handle a node that gets the name of a variable of the user's code."""
 
 
 def _reported(told: Callable[[DynamoWatcher, Any, Any], None]) -> Callable[..., Any]:
@@ -118,7 +118,7 @@ dynamo_watched = ThreadPatches(
         wrapped(fx.Node, "_rename", _reported(lambda watcher, node, name: watcher.renamed(node, name))),
     ],
 )
-"""Inside, a `DynamoWatcher` is told what Dynamo does in this thread, and stands in for it where a module is called.
+"""Send the events of Dynamo in this thread to a `DynamoWatcher`, which also replaces module calls.
 
-It can go once Dynamo traces like modules once; see `compiler.frontend.module_reuse`.
+Remove this when Dynamo traces equal modules once; see `compiler.frontend.module_reuse`.
 """

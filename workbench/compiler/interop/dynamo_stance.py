@@ -1,6 +1,7 @@
-"""What a person says to `torch.compile`, by `torch.compiler.set_stance`, is not said to what is compiled here.
+"""Ignore the user's `torch.compiler.set_stance` while the workbench compiles.
 
-A program is captured, and a config's callable compiled, as without it; outside, and after, the stance is as it was.
+The workbench captures programs, and compiles a config's callable, without the stance. Outside, and afterwards, the
+user's stance is in force.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from workbench.interop.torch_private import eval_frame
 
 
 def is_usual() -> bool:
-    """Whether Dynamo compiles what it is given, with the backend that it is given."""
+    """Return whether Dynamo compiles with the given backend, as without a stance."""
     stance = eval_frame._stance
     return stance.stance == "default" and stance.backend is None
 
 
 @together
 def usual() -> Iterator[None]:
-    """Inside, it does."""
+    """Make Dynamo compile as without a stance."""
     if is_usual():
         yield
         return
@@ -33,7 +34,7 @@ def usual() -> Iterator[None]:
 
 
 def ignored(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function of `torch.compile`, called without the stance that the user has set.
+    """Wrap a function of `torch.compile` to ignore the user's stance.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Patches to trace a program for a GPU where there is none, each with its reason and how to see when it can go."""
+"""Patches to trace a program for a missing GPU, each with its reason and a condition for its removal."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ found_on_meta = ThreadPatches(
         wrapped(thunder.torch, "_fake_type_to_thunder", _from_meta),
     ],
 )
-"""Inside, Thunder finds on the meta device what the ops give that it registers by itself.
+"""Make Thunder compute the output types of its registered ops on the meta device.
 
-It runs them and their gradients on fake tensors, and even for those PyTorch's autograd asks the GPU that they are on
-for its streams. The meta device asks for nothing. It can go once Thunder finds their gradients on another device than
+Thunder runs them and their gradients on fake tensors. Even for fake tensors, PyTorch's autograd queries streams of
+their GPU. The meta device needs no streams. Remove this when Thunder computes their gradients on another device than
 the program's.
 """
 
 
 def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
-    """Let a copy of an optimizer make its state, which it does in its first step, of tensors without values.
+    """Make a copy of an optimizer create its state with fake tensors; it creates the state in its first step.
 
-    Its parameters are fake tensors, and PyTorch makes the counts of steps beside them as real ones. It can go once
-    `torch.optim` makes all of its state like its parameters.
+    Its parameters are fake tensors, but PyTorch creates the step counts as real ones. Remove this when `torch.optim`
+    creates all of its state on the model of its parameters.
     """
     make: Any = getattr(optimizer, "_init_group", None)
 
@@ -67,9 +67,9 @@ def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
 
 @contextlib.contextmanager
 def takes_real_tensors(mode: FakeTensorMode) -> Iterator[None]:
-    """Inside, a mode of fake tensors takes real ones beside them, which a program makes anew between its graphs.
+    """Make a fake tensor mode accept real tensors, which a program creates between its graphs.
 
-    It can go once the option can be set after the mode was made.
+    Remove this when the option can be set on an existing mode.
     """
     before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
     try:
@@ -90,7 +90,7 @@ def _backward(stock: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> None
 
 def _rehearse(stock: Any, patches: ThreadPatches) -> Any:
     without_gpu = functools.partial(_backward, stock)
-    # Dynamo would follow the dispatch, and cannot guard the mode that the patches are in force with.
+    # Dynamo would trace the dispatch, and cannot guard the mode that the patches use.
     return torch.compiler.disable(dispatched(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches))
 
 
@@ -98,15 +98,15 @@ _rehearsed = ThreadPatches("backward without a GPU", lambda: [PatchTarget(torch.
 
 
 def backward_without_gpu(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
-    """Inside, ``loss.backward()`` of a fake tensor on a GPU gives gradients, which autograd would ask the GPU for.
+    """Make ``loss.backward()`` of a fake GPU tensor compute gradients; autograd would query the GPU for them.
 
-    It can go once autograd runs a backward of fake CUDA tensors where there is no GPU.
+    Remove this when autograd runs a backward of fake CUDA tensors without a GPU.
     """
     return _rehearsed(mode)
 
 
 def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors that a backward from a tensor ends in."""
+    """Return the leaf tensors of a backward from a tensor."""
     ahead, seen, found = [tensor.grad_fn], set(), []
     while ahead:
         node = ahead.pop()
@@ -121,9 +121,9 @@ def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 says_there_is_a_gpu = ThreadPatches("a GPU", lambda: [function(torch.cuda, "is_available", lambda: True, traced=True)])
-"""Inside, PyTorch says that a GPU is there: Thunder asks it for one while its nvFuser executor is imported.
+"""Make PyTorch report a GPU: Thunder checks for one while its nvFuser executor is imported.
 
-It can go once that can be imported without a GPU.
+Remove this when the executor can be imported without a GPU.
 """
 
 
@@ -139,19 +139,19 @@ recent_gpu = ThreadPatches(
         function(torch.cuda, "get_device_capability", lambda device=None: (9, 0), traced=True),
     ],
 )
-"""Inside, attention takes the kernel that a recent GPU has, and a program that asks for its capability is told 9.0.
+"""Choose the attention kernel of a recent GPU, and report capability 9.0 to programs that query it.
 
-Flash attention for 16-bit floats, which takes no mask, memory-efficient attention otherwise. Thunder asks the GPU, and
-without one would take the attention apart. It can go once it can be told.
+Flash attention serves 16-bit floats without a mask, and memory-efficient attention all other cases. Thunder queries the
+GPU, and without one would decompose the attention. Remove this when the kernel can be passed to Thunder.
 """
 
 
 def _keep_missing_gpu() -> None:
-    """Let PyTorch's stand-in for a GPU that is not there be that of a thread that stays as long as the process.
+    """Make PyTorch's stand-in for a missing GPU belong to a thread that lives as long as the process.
 
-    Where PyTorch was built for CUDA and there is no GPU, the first thread that comes to use fake tensors leaves its own
-    to all others, and the next to use them crashes once that thread has ended: so it is done before any is opened. Once
-    it is there, PyTorch makes no other. It can go once the stand-in is of the process.
+    In a CUDA build of PyTorch without a GPU, the first thread with fake tensors shares its stand-in with all
+    other threads. After that thread ends, the next thread with fake tensors crashes. This therefore runs before any
+    program is opened; PyTorch then creates no other stand-in. Remove this when the stand-in belongs to the process.
     """
     if not torch.backends.cuda.is_built() or torch.cuda.is_available():
         return

@@ -1,7 +1,7 @@
-"""Fewer searches for garbage cycles while a program is captured or planned.
+"""Run the garbage collector less often while a program is captured or planned.
 
-Traces are millions of objects that live as long as the program is open, and hardly one of them is garbage. Python
-searches all of them again each time there are a quarter more.
+Traces are millions of objects that live as long as the program is open, and almost none of them become garbage. Python
+visits all of them again whenever their number has grown by a quarter.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import threading
 from collections.abc import Iterator
 
 THRESHOLDS = (8_000_000, 1000, 1000)
-"""For `gc.set_threshold`: new objects before Python searches these; all objects are not searched.
+"""Thresholds for `gc.set_threshold`: new objects before Python visits these; full collections are as good as off.
 
-A Llama of 128 layers is opened with half as many, of which a hundredth are in cycles that nothing else holds. Were all
-of them, it would be 800 MB.
+Opening a Llama of 128 layers creates half as many objects; a hundredth of them are in unreachable cycles. If all were,
+it would be 800 MB.
 """
 
 _lock = threading.Lock()
@@ -26,12 +26,12 @@ _before = gc.get_threshold()
 
 @contextlib.contextmanager
 def paused_gc() -> Iterator[None]:
-    """Raise the process's thresholds until the last thread has left; thresholds that somebody else set stay."""
+    """Raise the process's thresholds until the last thread has left; thresholds that other code sets meanwhile stay."""
     global _inside, _before
     with _lock:
         if not _inside:
             _before = gc.get_threshold()
-            # Who searches less than that, or never, wants to.
+            # A higher threshold, for fewer collections, or 0, for none, was set on purpose.
             if 0 < _before[0] < THRESHOLDS[0]:
                 gc.set_threshold(*THRESHOLDS)
         _inside += 1
@@ -50,7 +50,7 @@ def _restore() -> None:
 
 
 def _forked() -> None:
-    """Restore in a forked process: the threads that were inside are not there, and one may have held the lock."""
+    """Restore in a forked process: its parent's other threads do not exist here, and one may have held the lock."""
     global _lock, _inside
     if _inside:
         _restore()

@@ -1,4 +1,4 @@
-"""Options for Inductor that Thunder does not pass on."""
+"""Inductor options that Thunder does not pass on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from workbench.compiler.interop.thread_patches import ThreadPatches, wrapped
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
-"""Inductor (PyTorch 2.10) takes ``x + zeros`` for ``x`` itself, and hands its caller that very tensor for a new one."""
+"""Inductor (PyTorch 2.10) replaces ``x + zeros`` by ``x``, and returns that same tensor to its caller as a new one."""
 
 
 def _compile_with_options(stock: Any, *args: Any, **kwargs: Any) -> Any:
@@ -24,11 +24,11 @@ _inductor = ThreadPatches("options of Inductor", lambda: [wrapped(torch, "compil
 
 
 def inductor_options(*, compiles: bool = True) -> contextlib.AbstractContextManager[None]:
-    """Inside, this thread's `torch.compile` takes our options: Thunder's `make_compiled` passes none on.
+    """Apply our options to this thread's `torch.compile`: Thunder's `make_compiled` passes none on.
 
-    Without `compiles` it gives the function back as it is.
+    Without `compiles`, it returns the function unchanged.
 
-    They hold for compiling again too, as for other strides. It can go when `make_compiled` takes options, or the output
-    of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.
+    The options also apply to recompilations, such as for other strides. Remove this when `make_compiled` takes options,
+    or when the output of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.
     """
     return _inductor("compiled" if compiles else _AS_IT_IS)

@@ -1,4 +1,4 @@
-"""Where the time goes while one torch.compile region compiles, read off PyTorch's own compile-time metrics."""
+"""Compile times of one torch.compile region by compiler, from PyTorch's own compile-time metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KERNELS = "PyCodeCache.load_by_key_path"
 
 
 class RegionTimes:
-    """What PyTorch's compilers spend from now on.
+    """Times of PyTorch's compilers from now on.
 
     The metrics nest: Dynamo calls its backend, AOTAutograd, which calls Inductor, which compiles and loads kernels.
     """
@@ -21,7 +21,7 @@ class RegionTimes:
         self._hits_before = _hits()
 
     def parts(self) -> dict[str, float]:
-        """Seconds since then, by compiler, without what the ones inside it spent; empty where none was at work."""
+        """Return seconds since then by compiler, without the compilers that it called; empty if none ran."""
         frame, backend, kernels = (self._spent(key) for key in (_FRAME, _BACKEND, _KERNELS))
         inductor = sum(self._spent(key) for key in _INDUCTOR)
         if not frame:
@@ -35,7 +35,7 @@ class RegionTimes:
         }
 
     def cached(self) -> bool:
-        """Whether what AOTAutograd or Inductor would have made since then was found in their caches."""
+        """Return whether AOTAutograd or Inductor found its results since then in a cache."""
         return _hits() > self._hits_before
 
     def _spent(self, key: str) -> float:

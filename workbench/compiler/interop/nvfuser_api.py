@@ -1,7 +1,7 @@
-"""The one seam to nvFuser, which is reached through Thunder's executor for it; checked like `thunder_api`.
+"""The only access to nvFuser, through Thunder's executor for it; checked like `thunder_api`.
 
-To be used inside `workbench.compiler.interop.devices.nvfuser_module` first: without a GPU Thunder imports these only
-where it believes that there is one.
+Enter `workbench.compiler.interop.devices.nvfuser_module` before the first use: without a GPU, Thunder imports these
+names only if it is made to believe that there is one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is changed for a process while some of its threads are inside of a `with`: put back when the last leaves."""
+"""Reference-counted context manager for process-wide changes: the last thread to leave undoes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import TracebackType
 
 
 class SharedContext:
-    """A context that several threads can be inside of at once, each as often as it likes.
+    """A context for several threads at once, which each may enter several times.
 
     Parameters
     ----------
     changes : callable
-        The context that the first to enter goes into and the last to leave comes out of.
+        Context that the first thread enters and the last one leaves.
     """
 
     def __init__(self, changes: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
@@ -40,7 +40,7 @@ class SharedContext:
 
 
 def together(changes: Callable[[], Iterator[None]]) -> Callable[[], SharedContext]:
-    """As `contextlib.contextmanager`, of what changes something for the whole process."""
+    """Make a `SharedContext` of a generator, as `contextlib.contextmanager` does, for changes of the whole process."""
     shared = SharedContext(contextlib.contextmanager(changes))
 
     @functools.wraps(changes)

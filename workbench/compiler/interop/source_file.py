@@ -34,14 +34,14 @@ class SourceFile(str):
     user_line: int
 
     def __new__(cls, file: str, scope: str, user_file: str, user_line: int) -> SourceFile:
-        """A file name with the rest beside it."""
+        """Make a file name with the additional attributes."""
         made = super().__new__(cls, file)
         made.scope, made.user_file, made.user_line = scope, user_file, user_line
         return made
 
 
 _paths: WeakKeyDictionary[Any, dict[torch.nn.Module, dict[int, str]]] = WeakKeyDictionary()
-"""Of each interpretation the paths of a program's modules: a module may be replaced between two."""
+"""Paths of a program's modules for each interpretation: the user may replace a module between two."""
 
 
 def _module_paths(root: torch.nn.Module) -> dict[int, str]:
@@ -52,12 +52,12 @@ def _module_paths(root: torch.nn.Module) -> dict[int, str]:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is PyTorch's or Thunder's, or no file at all; the person's own line lies in no such file."""
+    """Return whether a file belongs to PyTorch or Thunder, or is not a file; the user's own line is in neither."""
     return file.startswith(_LIBRARY_ROOTS) or file.startswith("<")
 
 
 def user_position() -> tuple[str, str, int]:
-    """Scope, file and line of the user's code that Thunder's interpreter is in."""
+    """Return scope, file and line of the user's code at which Thunder's interpreter is."""
     scope, file, line, function = "", "", 0, ""
     root: torch.nn.Module | None = None
     for frame in get_interpreterruntimectx().frame_stack:

@@ -1,8 +1,8 @@
-"""Replace functions of other packages for the threads that are inside of a `with`, and put them back after.
+"""Replace functions of other packages for the threads inside a `with`, and restore them afterwards.
 
-While a set of patches is in force, each replaced function asks which thread calls it: a thread that is inside gets the
-replacement, every other thread gets the stock function. So a user's own `thunder.jit` functions are traced by stock
-code, even while the workbench plans in another thread.
+While a set of patches is in force, each replaced function checks the calling thread. A thread inside gets the
+replacement, every other thread the stock function. Stock code therefore traces a user's own `thunder.jit` functions,
+even while the workbench plans in another thread.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any
 _MISSING: Any = object()
 
 _PACKAGES = ("thunder.", "workbench.")
-"""Modules in which functions that were imported by name are replaced, too."""
+"""Modules that import functions by name; these copies are replaced, too."""
 
 
 @dataclass(frozen=True)
 class PatchTarget:
-    """Where something is replaced.
+    """A place to patch.
 
     Attributes
     ----------
     owner : module, class or dict
     name : object
-        Of an attribute, or a key of the dict.
+        Name of an attribute, or a key of the dict.
     make : callable
-        Makes what stands there, of what stood there (None if nothing did) and of the patches.
+        Makes the replacement from the original (None if nothing was there) and the patches.
     everywhere : bool
-        Whether modules of Thunder and of the workbench that imported it by its name have it replaced, too.
+        Whether to replace it also in modules of Thunder and of the workbench that imported it by name.
     """
 
     owner: Any
@@ -48,17 +48,17 @@ class _Here(threading.local):
 
 
 class ThreadPatches:
-    """A set of patches, in force while any thread is inside, for the threads that are.
+    """A set of patches, in force while any thread is inside, for these threads only.
 
     Parameters
     ----------
     name : str
     places : callable
-        Gives the places, when the set first comes into force.
+        Returns the places; called when the set first comes into force.
     """
 
     sets: list[ThreadPatches] = []  # noqa: RUF012  # the list of all sets
-    """All sets of this process: nothing else replaces a function of another package."""
+    """All sets of this process: no other code replaces a function of another package."""
 
     def __init__(self, name: str, places: Callable[[], Iterable[PatchTarget]]) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class ThreadPatches:
 
     @property
     def value(self) -> Any:
-        """The value that this thread is inside with; None outside."""
+        """The value that this thread entered with; None outside."""
         return self.here.value
 
     @contextlib.contextmanager
@@ -123,11 +123,11 @@ class ThreadPatches:
     def _take_back(self) -> None:
         while self._undo:
             owner, name, stock, replacement = self._undo.pop()
-            # Where someone else has put something over it since, that stays; what it wraps gives way by itself.
+            # A later patch by other code stays; the replacement that it wraps then calls the stock function by itself.
             if _get(owner, name) is replacement:
                 _set(owner, name, stock)
         if self._everywhere and len(sys.modules) != self._modules:
-            # Modules that were imported meanwhile have taken the replacement by name.
+            # Modules imported in the meantime have taken the replacement by name.
             for module in tuple(sys.modules.values()):
                 for name, (stock, replacement) in self._everywhere.items():
                     if getattr(module, "__dict__", {}).get(name) is replacement:
@@ -142,20 +142,20 @@ def function(
     Parameters
     ----------
     traced : bool
-        Whether programs call the function, so that Dynamo follows the dispatch.
+        Whether programs call the function, so that Dynamo traces the dispatch.
     """
     dispatch = dispatched_in_dynamo if traced else dispatched
     return PatchTarget(owner, name, lambda stock, patches: dispatch(stock, ours, patches), everywhere)
 
 
 def wrapped(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> PatchTarget:
-    """A function that is replaced by `ours`, which is called with the stock function before the arguments."""
+    """Replace a function by `ours`, which gets the stock function before the arguments."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         return dispatched(stock, functools.partial(ours, stock), patches)
 
     def method(stock: Any, patches: ThreadPatches) -> Any:
-        # A partial function is not bound to the object whose method is called.
+        # A partial function does not bind to an object as a method does.
         def bound(self: Any, *args: Any, **kwargs: Any) -> Any:
             return ours(stock, self, *args, **kwargs)
 
@@ -165,7 +165,7 @@ def wrapped(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool
 
 
 def dispatched(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """A function that is `ours` in a thread that is inside of the patches, and the stock function in any other."""
+    """Return a function that calls `ours` in threads inside of the patches, and the stock function in others."""
     here = patches.here
 
     def dispatch(*args: Any, **kwargs: Any) -> Any:
@@ -177,9 +177,9 @@ def dispatched(stock: Callable[..., Any], ours: Callable[..., Any], patches: Thr
 
 
 def dispatched_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Any:
-    """Make the same of a function that Dynamo follows while it traces a program.
+    """Return such a function for use in programs that Dynamo traces.
 
-    Dynamo reads a thread's values as if no thread had set them. So it calls `is_inside` and keeps the answer.
+    Dynamo reads thread-local values as if no thread had set them. It therefore calls `is_inside` and keeps the answer.
     """
 
     def is_inside() -> bool:
@@ -194,7 +194,7 @@ def dispatched_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], pa
 
 
 class ModuleStandIn:
-    """Stands for a module, with some functions of it replaced.
+    """A stand-in for a module with some of its functions replaced.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class ModuleStandIn:
 
 
 def inside_module(owner: ModuleType, name: str, **functions: Callable[..., Any]) -> PatchTarget:
-    """A module that another one imported, of which some functions are replaced for that one alone."""
+    """Replace some functions of an imported module, for the importing module only."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         return ModuleStandIn(
@@ -224,7 +224,7 @@ def inside_module(owner: ModuleType, name: str, **functions: Callable[..., Any])
 def _get(owner: Any, name: Any) -> Any:
     if isinstance(owner, MutableMapping):
         return owner.get(name, _MISSING)
-    # As it stands there: a class gives descriptors and static methods otherwise.
+    # Without the descriptor protocol: getattr on a class would convert descriptors and static methods.
     return vars(owner).get(name, _MISSING)
 
 
@@ -244,7 +244,7 @@ _found: dict[tuple[tuple[str, Any], ...], tuple[int, list[tuple[Any, str]]]] = {
 
 
 def _importers(functions: tuple[tuple[str, Any], ...]) -> list[tuple[Any, str]]:
-    """Modules that have functions under their names, by import; looked for again when modules were imported since."""
+    """Return the modules that imported the functions by name; searched again after new imports."""
     if not functions:
         return []
     count = len(sys.modules)

@@ -1,8 +1,8 @@
-"""The one seam to Thunder: every name of it that the workbench uses, looked up and checked when first needed.
+"""The only access to Thunder: every name of it that the workbench uses, looked up and checked at the first use.
 
-``from workbench.compiler.interop.thunder_api import TraceCtx`` gives Thunder's `TraceCtx`. A name, or an attribute of
-it, that the installed Thunder does not have raises `SeamError`, which names both versions. `SEAM.examine()` lists all
-that is missing at once: ``python -m workbench.compiler.interop.check_versions``; see docs/upgrading.md.
+``from workbench.compiler.interop.thunder_api import TraceCtx`` gives Thunder's `TraceCtx`. A name or attribute that the
+installed Thunder lacks raises `SeamError`, which names both versions. `SEAM.examine()` lists everything that is missing
+at once: ``python -m workbench.compiler.interop.check_versions``; see docs/upgrading.md.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ ELEMENTWISE = (
     "CONVERT_ELEMENT_TYPE",
     "SHALLOW_COPY",
 )
-"""Primitives that take each element by itself."""
+"""Primitives that process each element separately."""
 
 WAITS = ("wait", "torch_wait_prim_impl")
-"""Names of symbols that wait for a collective: Thunder's primitive, and what its PyTorch executor makes of it."""
+"""Names of symbols that wait for a collective: Thunder's primitive, and the op of its PyTorch executor."""
 
 COLLECTIVES = (
     "all_gather",
@@ -102,7 +102,7 @@ COLLECTIVES = (
     "torch_broadcast_prim_impl",
     "torch_reduce_scatter_prim_impl",
 )
-"""Names of symbols that issue a collective, likewise."""
+"""Names of symbols that issue a collective: Thunder's primitives, and the ops of its PyTorch executor."""
 
 _NAMES: Mapping[str, str] = {
     "BoundSymbol": "thunder.core.symbol:BoundSymbol",
@@ -453,12 +453,12 @@ SEAM = PrivateApi(
 
 
 def code_within(function: Any, name: str) -> CodeType:
-    """Return the code of a function that is defined inside of a function of Thunder's.
+    """Return the code of a function defined inside one of Thunder's functions.
 
     Raises
     ------
     SeamError
-        If there is no such function.
+        If the function does not exist.
     """
     for constant in function.__code__.co_consts:
         if isinstance(constant, CodeType) and constant.co_name == name:
@@ -467,12 +467,12 @@ def code_within(function: Any, name: str) -> CodeType:
 
 
 def cell_of(function: Any, name: str) -> CellType:
-    """Return the cell of a variable that a function, or one that it wraps in turn, takes from `thunder.jit`.
+    """Return the cell of a variable from `thunder.jit` in a function, or in a function that it wraps.
 
     Raises
     ------
     SeamError
-        If there is no such variable.
+        If the variable does not exist.
     """
     here = os.path.dirname(SEAM.get("jit").__code__.co_filename) + os.sep
     ahead: list[Any] = [function]
@@ -493,7 +493,7 @@ def cell_of(function: Any, name: str) -> CellType:
 
 def __getattr__(name: str) -> Any:
     with warnings.catch_warnings():
-        # Thunder says on import that an optional executor is missing; nobody here asked for it.
+        # On import, Thunder warns that an optional executor is missing, which the workbench does not use.
         warnings.filterwarnings("ignore", message="transformer_engine module not found")
         value = SEAM.get(name)
     globals()[name] = value

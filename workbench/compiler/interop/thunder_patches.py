@@ -1,7 +1,7 @@
-"""Patches of Thunder where it has no extension point, each with its reason and how to see when it can go.
+"""Patches of Thunder where it has no extension point, each with its reason and a condition for its removal.
 
-Importing this module replaces nothing. `PLACES` is in force while we trace or compile, see `installed`. Patches hold
-for the threads that are inside alone, and are taken back after: see `thread_patches`.
+Importing this module replaces nothing. `PLACES` is in force while the workbench traces or compiles, see `installed`.
+Patches apply only to the threads inside, and are undone afterwards: see `thread_patches`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from workbench.interop.torch_private import FakeTensorMode
 
 
 def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, positions: Any) -> None:
-    """Let each traced statement know its module path and the user's own line.
+    """Record the module path and the user's own line with each traced statement.
 
-    Thunder records the innermost frame only, which lies inside PyTorch for most modules, and no module path. It calls
-    `set_current_source_location` with the interpreter's frames at hand, so the file name handed on can carry both.
-    It can go once `BoundSymbol` has a module path of its own.
+    Thunder records only the innermost frame, which is inside PyTorch for most modules, and no module path. It calls
+    `set_current_source_location` while the interpreter's frames exist, so the file name passed on can carry both.
+    Remove this when `BoundSymbol` has a module path of its own.
     """
     if filename is not None and not isinstance(filename, SourceFile):
         filename = SourceFile(filename, *user_position())
@@ -51,9 +51,9 @@ def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, po
 
 
 def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -> Any:
-    """A comparison, recorded where it stands: Thunder runs its operator itself, with the place of the call before.
+    """Record a comparison at its own line: Thunder runs its operator itself, at the position of the previous call.
 
-    It can go once Thunder interprets comparisons as it does arithmetic.
+    Remove this when Thunder interprets comparisons like arithmetic.
     """
     trace = get_tracectx()
     if trace is not None and any(isinstance(unwrap(operand), Proxy) for operand in (stack[-1], stack[-2])):
@@ -62,17 +62,17 @@ def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -
 
 
 def _rename_but_parameters(stock: Any, orig_value: Any, name: str, is_internal: bool | None = None) -> None:
-    """Let each parameter and buffer of a program be called by its path, which sites of collectives are called by.
+    """Name each parameter and buffer of a program by its path, which sites of collectives use.
 
-    Thunder does so, and then renames the first that a function calls its local ``weight``, as PyTorch's convolutions
-    do: which that is changes with the program. It can go once Thunder leaves them their names.
+    Thunder does so too, but then renames the first one that a function assigns to a local ``weight``, as PyTorch's
+    convolutions do: this one changes with the program. Remove this when Thunder keeps their names.
     """
     if not _is_held(getattr(unwrap(orig_value), "history", None)):
         stock(orig_value, name, is_internal)
 
 
 def _is_held(history: Any) -> bool:
-    """Whether a value is read off a module's parameters or buffers."""
+    """Return whether a value was read from a module's parameters or buffers."""
     read = history.inputs[0] if history is not None and history.inst is PseudoInst.BINARY_SUBSCR else None
     return read is not None and len(read.inputs) > 1 and read.inputs[1].value in ("_parameters", "_buffers")
 
@@ -86,9 +86,9 @@ _running = _InterpretedFunctions()
 
 @contextlib.contextmanager
 def functions_run() -> Iterator[set[FunctionType]]:
-    """Inside, the functions that Thunder's interpreter goes through in this thread, while we trace, are gathered.
+    """Collect the functions that Thunder's interpreter visits in this thread while the workbench traces.
 
-    It asks each for its code, by a name that is replaced. It can go once the interpreter tells.
+    It looks up the code of each through a replaced name. Remove this when the interpreter reports its functions.
     """
     before, found = _running.functions, set[FunctionType]()
     _running.functions = found
@@ -111,15 +111,15 @@ _laid_out: ContextVar[Mapping[str, torch.Tensor]] = ContextVar("_laid_out", defa
 
 @dataclasses.dataclass(frozen=True)
 class TraceSource:
-    """How the traces of a function come about.
+    """Functions that make the traces of a program.
 
     Attributes
     ----------
     of_found : callable
-        Makes them of what Thunder's interpreter found.
+        Makes them from the result of Thunder's interpreter.
     of_arguments : callable, optional
-        Makes what the interpreter would find, without checks of arguments, of the function and its arguments; gives
-        None where it cannot.
+        Makes that result, without checks of arguments, from the function and its arguments; returns None if it
+        cannot.
     """
 
     of_found: Callable[[TraceResults], TraceResults]
@@ -127,18 +127,17 @@ class TraceSource:
 
 
 def trace_with(function: Callable[..., Any], makes: TraceSource) -> None:
-    """Let `thunder.jit` have the traces of `function` made otherwise, while we trace it.
+    """Make `thunder.jit` build the traces of `function` with `makes`, while the workbench traces it.
 
-    Thunder has one way from a function to its first traces, its bytecode interpreter, and calls it by a name that is
-    replaced; all other functions go through it as ever. It can go once `thunder.jit` takes traces, or FX graphs as they
-    are.
+    Thunder only makes first traces of a function with its bytecode interpreter, which it calls through a replaced name.
+    All other functions go through the interpreter as usual. Remove this when `thunder.jit` takes traces or FX graphs.
     """
     _made[function] = makes
 
 
 @contextlib.contextmanager
 def for_a_plan() -> Iterator[None]:
-    """Inside, what is traced is not called: its prologue may hand arguments on unchecked, which saves interpreting."""
+    """Trace without a later call: a prologue may pass arguments on unchecked, which saves the interpretation."""
     before = _for_a_plan.set(True)
     try:
         yield
@@ -147,15 +146,15 @@ def for_a_plan() -> Iterator[None]:
 
 
 def laid_out() -> Mapping[str, torch.Tensor]:
-    """Tensors without values that lie as those for which a graph is being compiled, by name; none where all are plain.
+    """Return fake tensors with the layouts of the arguments of the current graph, by name; empty if all are plain.
 
-    What a kernel allocates hangs on how its arguments lie, which Thunder's proxies do not say.
+    A kernel's allocations depend on the layouts of its arguments, which Thunder's proxies do not contain.
     """
     return _laid_out.get()
 
 
 def forget_layouts() -> None:
-    """Let go of those tensors, once a graph is compiled."""
+    """Drop these tensors after a graph is compiled."""
     _laid_out.set(MappingProxyType({}))
 
 
@@ -189,9 +188,9 @@ def _interpret_or_make(
 
 @contextlib.contextmanager
 def defined_by(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
-    """Inside, Thunder gets nvFuser's definitions from `define`, called with Thunder's own function before the rest.
+    """Make Thunder get nvFuser's definitions from `define`, called with Thunder's own function as first argument.
 
-    In all threads: autograd runs a backward on a GPU in one of its own. It is for the process of a run.
+    This applies to all threads: autograd runs a backward on a GPU in its own thread. It is for the process of a run.
     """
     stock = nvfuser.create_fd
     nvfuser.create_fd = functools.partial(define, stock)
@@ -202,7 +201,7 @@ def defined_by(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
 
 
 class _SortedSet(frozenset[str]):
-    """Labels that are gone through in their order: that of a set hangs on hashes that Python draws for each process."""
+    """A frozenset with sorted iteration: the order of a set of strings depends on the hash seed of the process."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(super().__iter__()))
@@ -232,11 +231,11 @@ def _contract_path(*args: Any, **options: Any) -> Any:
 
 
 def _contract_in_order() -> list[PatchTarget]:
-    """Let ``einsum`` take the dimensions that it contracts, and those that are left, in the order of their labels.
+    """Make ``einsum`` process contracted and remaining dimensions in the order of their labels.
 
-    Thunder goes through sets of them, so that statements, sites and memory were others in each process, and a config
-    that one exported had sites that another did not know. It can go once ``torch.einsum("ibh,hnd->ibnd", x, w)`` is
-    traced alike under all of Python's hash seeds. Its module makes sets of labels nowhere else.
+    Thunder iterates over sets of labels, so that statements, sites and memory differed between processes, and a config
+    exported by one had sites unknown to another. Remove this when ``torch.einsum("ibh,hnd->ibnd", x, w)`` is traced the
+    same under all of Python's hash seeds. Its module makes sets of labels nowhere else.
     """
 
     def labels(_: Any, patches: ThreadPatches) -> Any:
@@ -257,4 +256,4 @@ PLACES: tuple[PatchTarget, ...] = (
     wrapped(thunder, "thunder_general_jit", _interpret_or_make),
     *_contract_in_order(),
 )
-"""What is replaced while we trace and compile."""
+"""Patches in force while the workbench traces and compiles."""
