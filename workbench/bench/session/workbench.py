@@ -1,4 +1,4 @@
-"""`Workbench`: a program, the choices for it, the plan they give, and its runs; the whole product without a screen."""
+"""`Workbench`: a program, its choices, the resulting plan and its runs; the whole product without a screen."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
 
 
 class Workbench:
-    """A program with its choices, plan and runs. Made by `workbench.open`.
+    """A program with its choices, plan and runs. `workbench.open` returns one.
 
     Parameters
     ----------
     captured : Capture
-        The program, traced.
+        The traced program.
     choices : mapping of str to str
-        To begin with.
+        Initial choices.
     machine : str or Machine
-        What ranks are simulated on; see `Workbench.machine`.
+        Machine on which ranks are simulated; see `Workbench.machine`.
 
     Attributes
     ----------
     program : Program
     executor : str
     parts : tuple of Part or OpaquePart
-        Those of a program of several graphs; empty where it is one, as here.
+        Parts of a program with several graphs; empty for a program with one graph, as here.
     unmatched : dict of str to str
-        Choices of the config given that do not fit this program, each with the reason.
+        Choices of the given config that do not fit this program, each with the reason.
     """
 
     parts: tuple[Part | OpaquePart, ...] = ()
@@ -81,29 +81,29 @@ class Workbench:
         self.show()
 
     def show(self, *, tab: bool = False) -> None:
-        """Display the app in a notebook, with `tab` in a tab of JupyterLab, too; a page without tabs keeps the cell."""
+        """Display the app in a notebook. With `tab`, JupyterLab also opens it in a tab; other pages keep the cell."""
         from workbench.ui.html_pages.notebook_picture import show
 
         show(self, tab=tab)
 
-    # How the program was captured.
+    # Capture.
 
     @property
     def capture(self) -> str:
-        """How the program came in: ``dynamo``, ``interpreter`` or ``parts``."""
+        """Front end that captured the program: ``dynamo``, ``interpreter`` or ``parts``."""
         return self._captured.way
 
     @property
     def capture_reason(self) -> str:
-        """Why it came in that way."""
+        """Reason for that front end."""
         return self._captured.why
 
     @property
     def on_disk(self) -> str:
-        """``from disk`` where tracing was spared; else whether it is kept there for the next opening, or why not."""
+        """``from disk`` if tracing was skipped; else whether the trace is cached for the next open, or why not."""
         return self._captured.planned.on_disk
 
-    # What is chosen.
+    # Choices.
 
     @property
     def choices(self) -> dict[str, str]:
@@ -113,25 +113,25 @@ class Workbench:
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Those of them that a person made; the others were found by `fit`."""
+        """The choices in force that the user made; `fit` found the others."""
         with self._lock:
             return self._history.pinned
 
     @property
     def ranks(self) -> int:
-        """Processes that the program is for."""
+        """Number of processes that the program is for."""
         return self._captured.ranks.count if self._captured.ranks is not None else 1
 
     @property
     def machine(self) -> Machine:
-        """The machine that ranks are simulated on, given as one or by name.
+        """The machine on which ranks are simulated; set it to a `Machine` or a name.
 
         The names are `workbench.runs.measure.measured_rates.MACHINE_NAMES`.
 
         Raises
         ------
         ConfigError
-            If there is no machine of the name given.
+            If no machine has the given name.
         """
         return self._machine
 
@@ -145,18 +145,18 @@ class Workbench:
         self._notify()
 
     def overlap(self, plan: Plan | None = None) -> Overlap | None:
-        """Collectives beside compute, simulated on `machine`; None if there are none.
+        """Simulate on `machine` how collectives overlap with compute; None for a plan without collectives.
 
         Parameters
         ----------
         plan : Plan, optional
-            Of this program; by default the one in force.
+            A plan of this program; by default the one in force.
         """
         return (plan or self.plan).overlap_on(self.machine)
 
     @property
     def config(self) -> Config:
-        """All choices, ready to be exported."""
+        """All choices, ready to export."""
         return Config(
             program=self.program.name,
             executor=self.executor,
@@ -173,7 +173,7 @@ class Workbench:
 
     @property
     def plan(self) -> Plan:
-        """What Thunder would execute under the choices in force."""
+        """The plan that Thunder would execute under the choices in force."""
         return self._planner.plan(self.choices)
 
     @property
@@ -183,11 +183,11 @@ class Workbench:
 
     @property
     def stock_plan(self) -> Plan:
-        """What unmodified Thunder would execute."""
+        """The plan that unmodified Thunder would execute."""
         return self._planner.plan({})
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """What Thunder would execute under other choices, all of them; those in force stay. `keep` it for later calls.
+        """Return the plan under `choices` in place of all choices in force, which stay. `keep` caches the plan.
 
         Raises
         ------
@@ -205,13 +205,13 @@ class Workbench:
         return plan
 
     def check_choices(self, choices: Mapping[str, str]) -> None:
-        """Refuse choices, all of them, that `plan_under` refuses."""
+        """Raise `ChoiceError` if `plan_under` refuses `choices`, a complete set."""
         self.plan_under(choices)
 
     def plan_with(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """The plan under choices that were checked when they were made, all of them.
+        """Return the plan under a complete set of choices that were checked when they were made.
 
-        A choice that fits no site is left out, and named by the plan's `unmatched`.
+        A choice that fits no site is left out and listed in the plan's `unmatched`.
 
         Raises
         ------
@@ -221,12 +221,12 @@ class Workbench:
         return self._planner.plan(choices, keep=keep)
 
     def sites(self, lever: str | None = None) -> Sites:
-        """All sites under the choices in force, or those of one lever: a tuple that is shown as a table.
+        """Return all sites under the choices in force, or those of one lever: a tuple displayed as a table.
 
         Raises
         ------
         ChoiceError
-            If there is no such lever.
+            If the lever is unknown.
         """
         names = [known.name for known in all_levers()]
         if lever is not None and lever not in names:
@@ -234,12 +234,12 @@ class Workbench:
         return Sites(site for site in self.plan.sites if lever is None or site.lever == lever)
 
     def site(self, id: str) -> Site:
-        """One site.
+        """Return one site by its id.
 
         Raises
         ------
         ChoiceError
-            If this program has no such site now, naming the nearest.
+            If the program has no such site now; the message names the nearest.
         """
         return self._site_of(self.plan, id)
 
@@ -250,7 +250,7 @@ class Workbench:
         return known[id]
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
-        """Make choices, all or none; those asked for while others are planned are made together with them.
+        """Make choices, all or none. Requests that arrive during planning are planned together.
 
         Parameters
         ----------
@@ -260,12 +260,12 @@ class Workbench:
         Returns
         -------
         PlanDiff
-            What the whole plan gained or lost, and every site that moved.
+            Gain or loss of the whole plan, and every site that moved.
 
         Raises
         ------
         ChoiceError
-            If a site or option is unknown or refused; nothing is changed then.
+            If a site or option is unknown or refused; then nothing changes.
         """
         check_texts(choices)
         self._history.pin(choices)
@@ -278,7 +278,7 @@ class Workbench:
         return done
 
     def _make(self, requests: Sequence[ChoiceRequest]) -> None:
-        """Make the choices of requests, all in one plan, and answer them."""
+        """Make the choices of all requests in one plan and answer the requests."""
         while True:
             in_force = self.choices
             before = self._planner.plan_unless_newer(in_force)
@@ -292,7 +292,7 @@ class Workbench:
                             del wanted[id]
             after = self._settle(wanted, given, self._planner.plan_unless_newer)
             with self._lock:
-                # After an undo in the meantime, the choices are made on top of its result.
+                # After an undo in the meantime, make the choices on top of its result.
                 if self._history.choices == in_force:
                     self._history.make(wanted)
                     break
@@ -303,7 +303,7 @@ class Workbench:
     def _settle(
         self, wanted: dict[str, str], given: Collection[str], planned: Callable[[Mapping[str, str]], Plan]
     ) -> Plan:
-        """Plan without earlier choices in `wanted` whose site is gone or refuses them now; undo restores them."""
+        """Plan `wanted`, dropping earlier choices that their site now refuses or lost; undo restores them."""
         while True:
             try:
                 plan = planned(wanted)
@@ -321,13 +321,13 @@ class Workbench:
                 del wanted[id]
 
     def predict(self, choices: Mapping[str, str]) -> Prediction | Plan:
-        """Memory if `choices` were made on top of those in force, without making them.
+        """Predict memory with `choices` on top of those in force, without making them.
 
         Returns
         -------
         Prediction or Plan
             Both have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. Arithmetic alone
-            where nothing is fused; otherwise the plan is made.
+            gives a `Prediction` where nothing is fused; a program with fusions is planned.
         """
         from workbench.compiler import api
 
@@ -340,13 +340,13 @@ class Workbench:
         return quick if quick is not None else self._settle(wanted, choices, self._planner.plan)
 
     def effects(self, id: str) -> dict[str, Effect]:
-        """What the whole plan would gain or lose under each other legal option of a site."""
+        """Return the gain or loss of the whole plan under each other legal option of a site."""
         site = self.site(id)
         options = (option for option in site.options if option != site.choice and option not in site.illegal)
         return Effects({option: self.effect({id: option}) for option in options})
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
-        """What the whole plan would gain or lose if `choices` were made on top of those in force."""
+        """Return the gain or loss of the whole plan if `choices` were made on top of those in force."""
         from workbench.compiler.api import Plan
 
         now, then = self.predict({}), self.predict(choices)
@@ -355,7 +355,7 @@ class Workbench:
         return effect_of(now, then, choices, self.machine)
 
     def worth(self) -> Worth:
-        """What weighs further choices on top of those in force; shown as the best ten. Times by the device's rates."""
+        """Rank further choices on top of those in force; displays the best ten. Times use the device's rates."""
         from workbench.bench.fit.choice_ranking import Worth
 
         machine = of_device(self)
@@ -363,10 +363,10 @@ class Workbench:
         return Worth(self._captured, choices, self._planner.plan(choices), machine, planned)
 
     def cuts(self, *, machine: str | Machine | None = None) -> Cuts:
-        """Weigh cuts between fusions: compilations against peak, saved bytes and step; a table, and nothing is changed.
+        """Tabulate cuts between fusions: compilations against peak, saved bytes and step. Changes nothing.
 
-        What fusions hand to each other is made again, or the reverse, the same in all layers; and the presets of cuts.
-        Plans are predicted with identical fusions compiled once, beside what was chosen by hand.
+        A cut recomputes values that cross two fusions, or saves recomputed ones, the same way in all layers; presets of
+        cuts are included. Plans are predicted with identical fusions compiled once, on top of the choices made by hand.
 
         Parameters
         ----------
@@ -383,7 +383,7 @@ class Workbench:
         return CutSearch(self, of_device(self, machine)).table()
 
     def weigh_cuts(self, *, machine: str | Machine | None = None) -> CutSearchTask:
-        """Make the same table in the background, with progress and the best so far; it can be cancelled.
+        """Make the table of `cuts` in the background: cancellable, with progress and the best cut so far.
 
         Parameters
         ----------
@@ -397,30 +397,30 @@ class Workbench:
     def search_waits(
         self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()
     ) -> Search:
-        """Find the best order of collectives, by simulation, beside the other choices in force; nothing is changed.
+        """Find the best order of collectives by simulation, under the other choices in force. Changes nothing.
 
         Parameters
         ----------
         limit_bytes : int, optional
-            The most bytes of results that may be on their way to a statement that reads them.
+            Largest size of results in flight to a statement that reads them, in bytes.
         machine : str or Machine, optional
-            Another than `machine`, which it is by default.
+            Machine to simulate; by default `machine`.
         buckets : sequence of str
-            Options of ``waits.bucket`` to try, too; each takes a plan of its own. By default the one in force.
+            Options of ``waits.bucket`` to try, one plan each; by default only the one in force.
 
         Returns
         -------
         Search
-            Its ``choices`` are for `choose`; the lower bound stands beside them.
+            Pass its ``choices`` to `choose`; it also has the lower bound.
 
         Raises
         ------
         ConfigError
-            If there is no such machine.
+            If the machine is unknown.
         ChoiceError
-            If there is no such bucket.
+            If a bucket is unknown.
         PlanError
-            If there are no collectives, or no order keeps the limit.
+            If the plan has no collectives, or no order keeps the limit.
         """
         from workbench.levers import collective_replanner
 
@@ -441,29 +441,30 @@ class Workbench:
         using: Sequence[str] | None = None,
         machine: str | Machine | None = None,
     ) -> Fit:
-        """Choose what to save, recompute, offload and move: the least time under a peak, or the least peak in a time.
+        """Choose what to save, recompute, offload and move: least time under a peak, or least peak within a time.
 
-        What was chosen by hand stays; what an earlier `fit` chose does not. One `undo` takes it back.
+        Choices made by hand stay; choices of an earlier `fit` are replaced. One `undo` reverts the fit.
 
         Parameters
         ----------
         peak, peak_bytes : int or str, optional
-            Bytes, or a text such as ``'24 GiB'``, or ``'80%'`` of stock's peak; parameters and inputs are counted.
+            Bytes, or a text such as ``'24 GiB'``, or ``'80%'`` of stock's peak; parameters and inputs count.
         step_s : float, optional
-            Seconds of a step, in place of a peak.
+            Limit of the step time in seconds, in place of a peak.
         compilations : int, optional
-            The most fusions to compile, beside either or alone; identical ones are compiled once, and ``cuts`` is used.
+            Largest number of fusions to compile, with a peak or a time or alone. Identical fusions are compiled once,
+            and ``cuts`` is used.
         using : sequence of str, optional
-            What may be chosen: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of statements, ``waits``
-            of collectives. By default the first two; on the device ``cpu``, where offloading is a stand-in for a GPU's
-            and frees nothing, ``recompute`` alone.
+            Means that `fit` may use: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of statements,
+            ``waits`` of collectives. By default the first two; on the device ``cpu`` only ``recompute``, because
+            offloading there stands in for a GPU's and frees nothing.
         machine : str or Machine, optional
             Machine model for the time of recomputation; by default `machine`, and on the CPU this machine.
 
         Raises
         ------
         ChoiceError, PlanError
-            As `workbench.bench.fit.fit_with_cuts.fit`.
+            As in `workbench.bench.fit.fit_with_cuts.fit`.
         """
         from workbench.bench.fit import fit_with_cuts
 
@@ -481,23 +482,23 @@ class Workbench:
         each: bool = False,
         machine: str | Machine | None = None,
     ) -> Curve:
-        """Step time against peak, down to the least: plans as `fit` finds them, in the background; nothing is changed.
+        """Find step time against peak, down to the least peak, with plans of `fit`, in the background. Changes nothing.
 
         Parameters
         ----------
         points : int, optional
-            At so many limits.
+            Number of peak limits.
         using : sequence of str, optional
             As for `fit`.
         each : bool
-            Whether what each of these adds to those before it is found, too, as a line of its own.
+            Also compute one line per entry of `using`: what it adds to the entries before it.
         machine : str or Machine, optional
             As for `fit`.
 
         Raises
         ------
         ChoiceError, PlanError
-            If there are not at least two `points`, or nothing of that name to use; if the program has no backward.
+            If `points` is less than two, a name in `using` is unknown, or the program has no backward.
         """
         from workbench.bench.fit.pareto_curve import Curve
 
@@ -505,31 +506,31 @@ class Workbench:
         return Curve(self, self._captured, of_device(self, machine), points, using=using, each=each)
 
     def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:
-        """Replace earlier choices of `fit` by those of `fit` or of a `curve` point; choices by hand stay."""
+        """Replace earlier choices of `fit` by those of `fit` or of a `curve` point; choices made by hand stay."""
         pinned, known = self.pinned, self.plan.site_of
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
             return None
-        # Before anyone is told of them.
+        # Record them before observers are notified.
         self._history.found(choices)
         return self._chosen({**gone, **choices})
 
     def undo(self) -> None:
-        """Take the last change of choices back, if there is one."""
+        """Revert the last change of choices, if there is one."""
         self._go(-1)
 
     def redo(self) -> None:
-        """Make the change that was last taken back again, if there is one."""
+        """Restore the change that was last undone, if there is one."""
         self._go(1)
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a change to take back."""
+        """True if there is a change to undo."""
         return self._history.can_go(-1)
 
     @property
     def can_redo(self) -> bool:
-        """Whether there is a change to make again."""
+        """True if there is a change to redo."""
         return self._history.can_go(1)
 
     def _go(self, by: int) -> None:
@@ -539,12 +540,12 @@ class Workbench:
             self._history.go(by)
         self._notify()
 
-    # Who is told.
+    # Observers.
 
     def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after every change of choices or runs; returns what ends that.
+        """Call `callback` after every change of choices or runs; return a function that ends that.
 
-        What a callback raises goes to the log: the change is made, and other callbacks are called all the same.
+        Errors of a callback go to the log. The change is made, and the other callbacks are still called.
         """
         self._observers.append(callback)
 
@@ -560,7 +561,7 @@ class Workbench:
         for callback in tuple(self._observers):
             callbacks.call(callback, of=self.program.name)
 
-    # What is run and taken away.
+    # Runs.
 
     def run(
         self,
@@ -571,21 +572,21 @@ class Workbench:
         options: RunOptions | None = None,
         against: Mapping[str, Mapping[str, str] | Config | None] | None = None,
     ) -> Run:
-        """Compile and run under the choices in force, in a process of its own.
+        """Compile and run under the choices in force, in a separate process.
 
         Parameters
         ----------
         wait : bool
-            Return when it has ended; otherwise at once.
+            Return when the run has ended; by default return at once.
         name : str
-            For people.
+            Name shown for the run.
         folder : path, optional
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional
         against : mapping, optional
-            Variants of the run, by name, timed interleaved with it in the same process: choices, all of
-            them, so that ``{}`` is the same executor's without any; a config; or None for `thunder.jit` as it comes.
-            Their times are in `Run.against`.
+            Variants of the run, by name, timed interleaved with it in the same process. Each is a complete set of
+            choices (``{}``: the same executor without any), a config, or None for unmodified `thunder.jit`.
+            `Run.against` has their times.
 
         Returns
         -------
@@ -596,7 +597,7 @@ class Workbench:
         ChoiceError
             If choices to compare with are refused.
         RunError
-            If it cannot be started.
+            If the run cannot be started.
         """
         from workbench.runs.process import run_control
 
@@ -623,10 +624,9 @@ class Workbench:
         options: RunOptions | None = None,
         against: Mapping[str, Mapping[str, str] | Config | None] | None = None,
     ) -> Path:
-        """Make the folder of a run under the choices in force, and start nothing.
+        """Make the folder of a run under the choices in force; start nothing.
 
-        The folder is all that a machine needs to carry the run out; see
-        `workbench.runs.process.run_control.Run.command`.
+        A machine needs only the folder to execute the run; see `workbench.runs.process.run_control.Run.command`.
 
         Parameters
         ----------
@@ -642,7 +642,7 @@ class Workbench:
         ChoiceError
             If choices to compare with are refused.
         RunError
-            If it cannot be written, or requests a measurement that the device does not support.
+            If the folder cannot be written, or a requested measurement is not supported by the device.
         """
         from workbench.bench.session.prepare_run import prepare
 
@@ -651,18 +651,18 @@ class Workbench:
     # Files.
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the choices as a Python file that anyone can read, and `workbench.load` reads back.
+        """Write the choices as a readable Python file, which `workbench.load` reads back.
 
         Parameters
         ----------
         path : path
         overwrite : bool
-            Replace a file that is no config, too; a config is always replaced.
+            Also replace a file that is not a config; a config is always replaced.
 
         Raises
         ------
         ConfigError
-            If it cannot be written, and why; see `Config.write`.
+            If the file cannot be written, with the reason; see `Config.write`.
         """
         return self.config.write(path, self.notes(), overwrite=overwrite)
 
@@ -673,30 +673,30 @@ class Workbench:
         ----------
         path : path
         overwrite : bool
-            Replace a file that is no saved plan, too; a saved plan is always replaced.
+            Also replace a file that is not a saved plan; a saved plan is always replaced.
 
         Raises
         ------
         ConfigError
-            If it cannot be written, and why.
+            If the file cannot be written, with the reason.
         """
         from workbench.bench.report import saved_plan
 
         return saved_plan.write(self, path, overwrite=overwrite)
 
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write one HTML page that needs no network: graph, figures, plots, choices, runs, and how to have them again.
+        """Write one HTML page that needs no network: graph, figures, plots, choices, runs, and how to reproduce them.
 
         Parameters
         ----------
         path : path
         overwrite : bool
-            Replace a file that is no report, too; a report is always replaced.
+            Also replace a file that is not a report; a report is always replaced.
 
         Raises
         ------
         ConfigError
-            If it cannot be written, and why.
+            If the file cannot be written, with the reason.
 
         Examples
         --------
@@ -708,11 +708,11 @@ class Workbench:
         return html_report.write(self, path, overwrite=overwrite)
 
     def notes(self) -> dict[str, str]:
-        """What each site is, and the person's own line, as exported configs have them."""
+        """Return each site's label and source line in the user's code, as exported configs have them."""
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
 
     def app(self) -> Any:
-        """The app, as a widget."""
+        """Return the app, a widget."""
         from workbench.ui.app.app import App
 
         return App(self)
