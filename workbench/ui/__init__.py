@@ -1,1 +1,1 @@
-"""What a person sees: ipywidgets, anywidget and Bokeh. Reads plans and event logs; computes nothing."""
+"""The user interface: ipywidgets, anywidget and Bokeh. Reads plans and event logs; computes nothing."""

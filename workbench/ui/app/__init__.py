@@ -1,1 +1,1 @@
-"""The app, put together from its parts."""
+"""The app, assembled from its parts."""

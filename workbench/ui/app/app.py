@@ -1,4 +1,4 @@
-"""The app: one screen over a `Workbench`. It shows what the bench knows and passes on what a person asks for."""
+"""The app: one screen over a `Workbench`. It shows the bench's state and passes on the user's requests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 TRACE_FILE = "perfetto.json"
-"""In a run's folder: what Perfetto opens."""
+"""File in a run's folder that Perfetto opens."""
 
 
 class App:
@@ -60,14 +60,14 @@ class App:
     ----------
     bench : Workbench
     tab : bool
-        Whether the page is to show the app in a tab of its own, too.
+        Open the app in a page tab, too.
 
     Attributes
     ----------
     root : ipywidgets.VBox
-        What is displayed.
+        The displayed widget.
     graph, controls, strip, memory
-        Its parts.
+        Parts of the app.
     """
 
     def __init__(self, bench: Workbench, *, tab: bool = False) -> None:
@@ -187,7 +187,7 @@ class App:
         root.add_class("wb-app")
         return root
 
-    # What a person asks for.
+    # The user's requests.
 
     def _on_message(self, message: dict[str, Any]) -> None:
         acts: dict[str, Callable[[], None]] = {
@@ -216,14 +216,14 @@ class App:
 
     def _on_inspector(self, message: dict[str, Any]) -> None:
         if message.get("type") == "choose":
-            # What is chosen of an arc that stands for identical layers holds for all of them, as a click on it does.
+            # A choice for an arc of identical layers applies to all of them, as a click on it does.
             self.choosing.choose({site.id: message["option"] for site in self.graph.turned(message["id"])})
         else:
             self._on_message(message)
 
     def _act(self, act: Callable[[], Any]) -> Any:
-        """Do something that may fail; say how in one line, and lose nothing."""
-        # Without the app's lock: the bench has its own, and other apps of the same bench are told meanwhile.
+        """Call `act`. On failure show one line in the app; lose nothing."""
+        # Do not hold the app's lock: the bench has one, and it notifies other apps of the bench meanwhile.
         try:
             return act()
         except WorkbenchError as error:
@@ -231,13 +231,13 @@ class App:
         except OSError as error:
             self._say(f"{error.filename or 'file'}: {error.strerror}", bad=True)
         except Exception as error:
-            # The app stays usable whatever happens below it; the traceback goes to the log.
+            # The app stays usable after any failure below it; the traceback goes to the log.
             _LOGGER.exception("the app could not do what was asked")
             self._say(f"{type(error).__name__}: {error}", bad=True)
         return None
 
     def _in_background(self, busy: str, act: Callable[[], None]) -> None:
-        """Do what takes seconds away from the thread that answers clicks, one such thing at a time."""
+        """Run `act`, which takes seconds, outside the thread that answers clicks; only one at a time."""
         with self._lock:
             if self._busy:
                 self._say(f"{self._busy}: that has to end first", bad=True)
@@ -251,21 +251,21 @@ class App:
                 self._act(act)
             finally:
                 self._busy = ""
-                # What has nothing to say for itself leaves no word that it is under way.
+                # Clear the progress message if `act` left no message of its own.
                 over = self.controls.content["message"] == under_way
                 self.controls.update(busy="", **({"message": None} if over else {}))
 
         threading.Thread(target=run, name=f"workbench-{busy}", daemon=True).start()
 
     _busy = ""
-    """What is being done in the background."""
+    """Name of the task in the background; empty when idle."""
 
     def _simulate_on(self, name: str) -> None:
         self.bench.machine = name
         self._say(f"Ranks are now simulated on {name}: {self.bench.machine.source}.")
 
     def _search(self, limit: str) -> None:
-        """Find the best order and choose it, as one change."""
+        """Find the best order and choose it as one change."""
         bench = self.bench
         asked, limit_bytes = bench.choices, limit_bytes_of(limit)
         found = bench.search_waits(limit_bytes=limit_bytes)
@@ -291,7 +291,7 @@ class App:
         self._redraw("Settings")
 
     def _time_in_turns(self, on: bool) -> None:
-        """Whether runs are timed interleaved with stock, too: the box beside the button and that of the Settings."""
+        """Time runs interleaved with stock, or not: set the box beside the button and the one in Settings."""
         others = [name for name in self._asked.against if name != "stock"]
         self._ask_of_runs([*others, "stock"] if on else others, self._asked.snapshot)
 
@@ -306,12 +306,12 @@ class App:
             self._act(self._shown_run.cancel)
 
     def _choose_alone(self, on: bool) -> None:
-        """Whether a choice holds for one of identical layers, or for all: what options do is worked out anew."""
+        """Set whether a choice applies to one of identical layers or to all, and recompute the options' effects."""
         self.graph.alone = on
         self._select()
 
     def _write_trace(self) -> None:
-        """Write what the Timeline shows for Perfetto: the measured run, else the simulated step."""
+        """Write the Timeline's data for Perfetto: the measured run, else the simulated step."""
         bench, run = self.bench, self._clocked_run
         overlap = bench.overlap()
         if run is not None:
@@ -332,14 +332,14 @@ class App:
         if written is not None:
             self._say(f"Written to {written}. Replay it with workbench.load({str(path)!r}).jit(model)")
 
-    # What is shown.
+    # Display.
 
     @paused_gc()
     def _refresh(self) -> None:
         with self._lock:
             bench, plan = self.bench, self.bench.plan
             for run in bench.runs:
-                # What the run was given, and not what is chosen by now: the app may be opened long after.
+                # Record the choices that the run was given: the app may be opened long after, under other choices.
                 self._choices_of.setdefault(run.run_dir, choices_of(run))
             latest = bench.runs[-1] if bench.runs else None
             if latest is not None and latest is not self._shown_run:
@@ -351,7 +351,7 @@ class App:
                 self.experiments.refresh()
             measured = self._keep_measured()
             self.choosing.planned(plan)
-            # Before the graph, which takes longer: they are what a choice was made for.
+            # Show figures before the graph, which takes longer: they are why a choice was made.
             self._show_figures()
             if plan is not self._plan_shown:
                 self._plan_shown = plan
@@ -387,7 +387,7 @@ class App:
                 self._say(f"The run failed: {run.error}", bad=True)
 
     def _keep_measured(self) -> bool:
-        """Note what the shown run has measured; returns whether its peak is new."""
+        """Record new measurements of the shown run; return whether its peak is new."""
         run, before = self._shown_run, self._peak_run
         if run is not None and run.statements is not None:
             self._clocked_run = run
@@ -396,12 +396,12 @@ class App:
         return self._peak_run is not before
 
     _clocked_run: Run | None = None
-    """The latest run whose statements were timed: that stays on the screen until there is something newer."""
+    """The latest run with timed statements. It stays on the screen until there is a newer one."""
     _peak_run: Run | None = None
-    """The latest run that measured its peak: likewise."""
+    """The latest run that measured its peak. It stays on the screen until there is a newer one."""
 
     def _redraw(self, *titles: str) -> None:
-        """Draw tabs anew: the open one now, the others when they are opened. What nobody sees is not worked out."""
+        """Redraw tabs: the open one now, the others when they are opened. Hidden tabs cost nothing."""
         self._stale.update(titles)
         self._draw_open()
 
@@ -418,7 +418,7 @@ class App:
                 self._drawn_by[seen]()
 
     def _show_rows(self) -> None:
-        """Other rows are shown: what leads to them is drawn anew."""
+        """Redraw all links to rows after rows have changed."""
         self._redraw(*self._drawn_by)
         self._select()
 
@@ -433,7 +433,7 @@ class App:
         runs = [run for run in self.bench.runs if run.state == "done"]
         latest = self._shown_run
         if latest is not None and latest.state in ("failed", "cancelled") and runs:
-            # What was measured before is not lost because a later run came to nothing, or is under way.
+            # Keep earlier measurements on the screen if a later run failed or is in progress.
             latest = runs[-1]
         same, against = self._has_choices(latest), self._against(latest)
         before = PreviousRun(runs[-1], self._has_choices(runs[-1])) if runs else None
@@ -443,7 +443,7 @@ class App:
         self.strip.content = {"figures": shown}
 
     def _against(self, shown: Run | None) -> Baseline:
-        """The baseline of all changes: the pinned run, or the program without choices."""
+        """Return the baseline of all changes: the pinned run, or the program without choices."""
         pinned = self.experiments.pinned
         if pinned is None:
             return Baseline("stock", self.bench.stock_plan, self._stock_run(shown), interleaved="stock")
@@ -456,7 +456,7 @@ class App:
         return Baseline(name, None if plan is None or plan.unmatched else plan, pinned)
 
     def _stock_run(self, shown: Run | None) -> Run | None:
-        """The latest run without choices beside the one that is shown."""
+        """Return the latest finished run without choices other than `shown`."""
         runs = [run for run in self.bench.runs if run is not shown and run.state == "done"]
         return next((run for run in reversed(runs) if self._choices_of.get(run.run_dir) == {}), None)
 
@@ -469,7 +469,7 @@ class App:
             self._redraw("Memory")
 
     def _show_fusions(self) -> None:
-        # What another plan's fusions took says nothing about this one's of the same name.
+        # Compile times of another plan's fusions do not apply to fusions of the same name here.
         seconds = self.compile.compiled_s if self._has_choices(self._shown_run) else {}
         self.fusions.show_plan(self.graph.shown_ids(), seconds)
 
@@ -496,7 +496,7 @@ class App:
         self.alive.content = {"predicted": predicted, "measured": measured}
 
     def _nodes_of(self, run: Run | None) -> dict[str, str]:
-        """Nodes by what a run calls a value or a fusion; empty where the plan that is shown is another one."""
+        """Map a run's names of values and fusions to node ids; empty if the run had another plan than the shown one."""
         named: dict[str, str] = {}
         if run is None or not self._has_choices(run):
             return named
@@ -513,7 +513,7 @@ class App:
         assert shown is not None
         values, ids = plan.graph.values, shown.statement_ids
         makers = zip(values.name, values.producer.tolist(), strict=True)
-        # A line of a folded layer, or of a view that is left out, leads to what stands for it.
+        # A line of a folded layer, or of a hidden view, links to the node that represents it.
         named = {value: ids[maker] for value, maker in makers if maker >= 0 and ids[maker]}
         named |= {id[2:]: id for id in shown.node_ids if id.startswith("t:")}
         self.trace.content = {"lines": tables.trace_lines(plan.text(), plan.graph, named)}
@@ -547,7 +547,7 @@ class App:
             self.inspector.content = {**self.inspector.content, "code": {"kind": code.kind, "text": code.text}}
 
     def _sites_of(self, id: str) -> list[Site]:
-        """The site selected, and those that share its arc."""
+        """Return the selected site and the sites that share its arc."""
         sites = self.bench.plan.sites
         numbers = self.graph.arc_sites(id)
         found = [sites[number] for number in numbers] or [site for site in sites if site.id == id]
@@ -568,7 +568,7 @@ class App:
         )
 
     def _answer(self) -> None:
-        """Work out effects away from the thread that answers clicks, always of what was selected last."""
+        """Compute effects of the last selection outside the thread that answers clicks."""
         while (id := self._questions.get()) is not None:
             try:
                 self._show_effects(id)
@@ -579,7 +579,7 @@ class App:
                 self._say(f"{type(error).__name__}: {error}", bad=True)
 
     def _show_effects(self, id: str) -> None:
-        """Show what each option would do as soon as it is known: a fused program is planned again for each."""
+        """Show each option's effect as soon as it is known: a fused program needs one plan per option."""
         plan, machine = self.bench.plan, self.bench.machine
 
         def current() -> bool:
@@ -589,7 +589,7 @@ class App:
         sites = self._sites_of(id)
         for site in sites:
             effects[site.id] = {}
-            # Chosen of an arc that stands for identical layers is chosen in all of them.
+            # A choice for an arc of identical layers applies to all of them.
             peers = [peer.id for peer in self.graph.turned(site.id)]
             for option in site.options:
                 if option == site.choice or option in site.illegal:
@@ -604,6 +604,6 @@ class App:
 
 
 def _machines(bench: Workbench) -> dict[str, Any]:
-    """What ranks are simulated on, and what else they can be."""
+    """Return the machine on which ranks are simulated, and the machines to choose from."""
     name = bench.machine.name
     return {"machine": name, "machines": list(dict.fromkeys((*MACHINE_NAMES, name)))}

@@ -1,4 +1,4 @@
-"""A program of several graphs in the app: a row of its parts above the part that is shown."""
+"""A program with several graphs in the app: a row of its parts above the shown part."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class PartsApp:
-    """The screen of a program of several graphs: one part at a time, each an `App` made when it is first shown.
+    """The screen of a program with several graphs: one part at a time, each an `App` made on first view.
 
     Parameters
     ----------
     bench : PartsBench
     tab : bool
-        Whether the page is to show the app in a tab of its own, too.
+        Open the app in a page tab, too.
 
     Attributes
     ----------
     root : ipywidgets.VBox
-        What is displayed.
+        The displayed widget.
     row : ipywidgets.ToggleButtons
-        A button for each part.
+        One button per part.
     told : ipywidgets.HTML
-        Where the part stands, why the program is cut behind it, and the latest run of the whole.
+        Position of the part, reason of the graph break after it, and latest run of the whole program.
     """
 
     def __init__(self, bench: PartsBench, *, tab: bool = False) -> None:
@@ -60,21 +60,21 @@ class PartsApp:
         display(self.root)
 
     def close(self) -> None:
-        """Stop following the bench and its parts."""
+        """Stop observing the bench and its parts."""
         self._forget()
         for app in self._apps.values():
             app.close()
 
     @property
     def shown(self) -> Part | OpaquePart:
-        """The part that is shown."""
+        """The part on the screen."""
         return next(part for part in self.bench.parts if part.name == self.row.value)
 
     def _show(self) -> None:
         part = self.shown
         if not part.opaque and part.name not in self._apps:
             bench = next(each for each in self.bench.benches if each.name == part.name)
-            # A tab shows the row of parts, too: it is asked for once.
+            # Request a tab once: it shows the row of parts, too.
             self._apps[part.name] = app = App(bench, tab=self._tab and not self._apps)
             app.controls.app_name, app.controls.app = self.bench.program.name, str(self.root.model_id)
         self._shown.children = () if part.opaque else (self._apps[part.name].root,)

@@ -1,4 +1,4 @@
-"""Apply clicks on a worker thread; until the plan is there, arithmetic estimates it where nothing is fused."""
+"""Apply clicks on a worker thread. Until the plan is ready, arithmetic estimates it if nothing is fused."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class _ShowMessage(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Named:
-    """What is chosen where, in words."""
+    """A choice in words: which option, for which sites."""
 
     id: str
     label: str
     option: str
     peers: str
-    """What the places are."""
+    """Kind of the sites: layers, repeats, waits or places."""
     alike: int
-    """How many layers were shown as one there."""
+    """Number of layers that were shown as one."""
 
 
 class ChoiceQueue:
-    """Choices that are asked for, and those that are not planned yet.
+    """Requested choices, and those among them without a plan yet.
 
     Parameters
     ----------
     bench : Workbench
     graph : GraphView
     act : callable
-        Calls what it is given, and says how where that fails; gives what came of it, or None.
+        Calls its argument and shows a failure as a message; returns the result, or None on failure.
     say : callable
         Shows a line of text.
     show : callable
-        Called when there is more to wait for, and when what was waited for is refused.
+        Called when a request is added, and when one is refused.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ChoiceQueue:
         self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
 
     def turn(self, sites: Sequence[Site]) -> None:
-        """Choose the next option of a site, or of those of folded layers."""
+        """Choose the next option of a site, or of the sites of folded layers."""
         if not sites:
             return
         option = self.next_of(sites[0])
@@ -83,17 +83,17 @@ class ChoiceQueue:
         self.choose({site.id: option for site in sites})
 
     def next_of(self, site: Site) -> str | None:
-        """The option that a click would choose, on from what was asked for last, be it planned yet or not."""
+        """Return the option that a click would choose, counted from the last request, planned or not."""
         return next_option(dataclasses.replace(site, choice=self.pending.get(site.id, site.choice)))
 
     @staticmethod
     def stays(site: Site) -> str:
-        """Why nothing else can be chosen of a site."""
+        """Say why a site has no other legal option."""
         reasons = "; ".join(f"{option} is refused: {why}" for option, why in site.illegal.items())
         return f"{short_label(site)} stays {site.choice}. {reasons}".strip()
 
     def choose(self, choices: Mapping[str, str]) -> None:
-        """Choose for one site, for those of folded layers alike, or for several at once."""
+        """Choose for one site, for the sites of folded layers together, or for several sites at once."""
         if not choices:
             return
         with self._changed:
@@ -102,7 +102,7 @@ class ChoiceQueue:
             self._working.add(number)
         named = self._named(choices)
         asking = threading.Thread(target=self._make, args=(number, named), name="workbench-choosing", daemon=True)
-        # Before the thread starts: planning keeps the interpreter busy.
+        # Show this before the thread starts: planning keeps the interpreter busy.
         self._say(f"Planning {named.label}: {named.option}…")
         self._show()
         asking.start()
@@ -123,14 +123,14 @@ class ChoiceQueue:
                     self._say(self._told(choices, named, diff))
         finally:
             self._forget({number})
-            # What was refused must not stay on the screen as if it were chosen.
+            # A refused choice must not stay on the screen as if it were in force.
             self._act(self._show)
             with self._changed:
                 self._working.remove(number)
                 self._changed.notify_all()
 
     def _told(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
-        """What choices did; where the peak stays which statement has it, and what it holds instead."""
+        """Describe the effect of choices. If the peak stays, say why: its statement, and the values alive there."""
         bench = self._bench
         of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
@@ -138,13 +138,13 @@ class ChoiceQueue:
         return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
 
     def go(self, *, back: bool) -> None:
-        """Take the last change of choices back, or make it again, and say what that did."""
+        """Undo or redo the last change of choices and describe the effect."""
         bench = self._bench
         before, was = bench.plan, dict(bench.choices)
         self._act(bench.undo if back else bench.redo)
         after, chosen = bench.plan, dict(bench.choices)
         moved = [id for id in sorted(was.keys() | chosen.keys()) if was.get(id) != chosen.get(id)]
-        # A site of before may not be there any more.
+        # A site of the earlier plan may be gone.
         sites = [
             dataclasses.replace(site, choice=chosen.get(id, site.default))
             for id in moved
@@ -155,7 +155,7 @@ class ChoiceQueue:
             self._say(words_of_step("Undone" if back else "Done again", sites, change, bench.machine.name))
 
     def _apart(self, named: _Named) -> str:
-        """Whether a choice for one layer made it differ from those that it was shown as one with."""
+        """Report that a choice for one layer split it from identical layers, or joined it to them."""
         alike = len(self._graph.peers(named.id))
         if alike < named.alike:
             return f"It differs from the other {named.alike - 1} {named.peers} now, and is shown apart."
@@ -163,12 +163,12 @@ class ChoiceQueue:
 
     @property
     def pending(self) -> dict[str, str]:
-        """What the sites asked for will be, in the order of the clicks."""
+        """Requested option per site, in the order of the clicks."""
         with self._changed:
             return {id: option for choices in self._asked.values() for id, option in choices.items()}
 
     def planned(self, plan: Plan) -> None:
-        """Wait no longer for what a plan has."""
+        """Drop requests that `plan` contains."""
         known = plan.site_of
         with self._changed:
             asked = list(self._asked.items())
@@ -185,19 +185,19 @@ class ChoiceQueue:
             self._asked = {number: choices for number, choices in self._asked.items() if number not in numbers}
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Wait until all that was clicked is planned, or refused, and said; whether that came about in time."""
+        """Wait until every click is planned or refused and reported; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._working, timeout_s)
 
     def estimate(self) -> Gain | None:
-        """What is asked for comes to by arithmetic; None where nothing is, and where only a plan can tell."""
+        """Estimate pending requests by arithmetic; None without requests, or if only a plan can give the figures."""
         pending = self.pending
         return self.weigh(pending) if pending else None
 
     def weigh(self, choices: Mapping[str, str]) -> Gain | None:
-        """Estimate further choices by arithmetic, in milliseconds; None where only a plan can tell.
+        """Estimate further choices by arithmetic, within milliseconds; None if only a plan can give the figures.
 
-        Where statements are fused, arithmetic can be wrong by the sign: fusions are made anew under each choice.
+        With fusions, the sign of an estimate can be wrong: each choice changes the fusions.
         """
         plan = self._bench.plan
         if plan.census.count:
@@ -210,7 +210,7 @@ class ChoiceQueue:
             try:
                 gain = weigher[1].quick(choices)
             except ChoiceError:
-                # The bench refuses it with the reason.
+                # The bench refuses the choice and gives the reason.
                 gain = None
             self._weighed = weighed = plan, dict(choices), gain
         return weighed[2]

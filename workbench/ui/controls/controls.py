@@ -1,4 +1,4 @@
-"""The top of the app: buttons, the message line and the live readout of a run. `Controls` and its content."""
+"""The top of the app: buttons, message line and live readout of a run. `Controls` and its content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.runs.process.run_control import Run
 
 SAMPLE_INTERVAL_S = 0.02
-"""Memory samples go to the page at most this often; those that come together go together."""
+"""Least interval between sends of memory samples to the page; samples in between are sent together."""
 STATE_INTERVAL_S = 0.2
 _MOST_STAGES = 12
 
@@ -28,16 +28,16 @@ _ENDS = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled"}
 class Controls(Panel):
     """Buttons, message and live readout; content: ``program place cannot_run can_undo can_redo in_turns message run``.
 
-    For programs with ranks ``ranks machine machines busy``, too.
+    Programs with ranks also have ``ranks machine machines busy``.
 
     Attributes
     ----------
     app : str
-        The number of the widget that is all of the app, for who shows it in another place of the page.
+        Model id of the app's root widget, with which other places of the page can show the app.
     app_name : str
-        What is shown there; the program by default.
+        Name shown there; by default the program's.
     tab_asked : bool
-        Whether the first view is to ask for a tab of its own.
+        Make the first view open a page tab.
     """
 
     _esm = esm("controls")
@@ -52,20 +52,20 @@ class Controls(Panel):
         self._updating = threading.RLock()
 
     def update(self, **content: Any) -> None:
-        """Change some of the content, from any thread: a run's readout and what a person does meet here."""
+        """Update part of the content from any thread: both a run's readout and the user's actions call this."""
         with self._updating:
             self.content = {**self.content, **content}
 
 
 class Readout:
-    """Follows one run and keeps the controls up to date, at the pace that a page can take.
+    """Follows one run and updates the controls at a pace that the page can take.
 
     Parameters
     ----------
     controls : Controls
     run : Run
     on_news : callable
-        Called with the run when a figure is new, and at its end.
+        Called with the run when a figure is new, and at the run's end.
     """
 
     def __init__(self, controls: Controls, run: Run, on_news: Any) -> None:
@@ -84,7 +84,7 @@ class Readout:
         self._end = run.observe(self._event)
 
     def stop(self) -> None:
-        """Show nothing of this run any more."""
+        """Stop showing this run."""
         self._stopped = True
         self._end()
 
@@ -99,7 +99,7 @@ class Readout:
                 self._unsent.append(self._all[-1])
                 if now - self._sent_at >= SAMPLE_INTERVAL_S:
                     self._send(now)
-                # Samples come all along: what came too soon after what was shown is shown by then.
+                # Samples arrive continuously: use them to show events that came too soon after the last update.
                 if self._stale and now - self._shown_at >= STATE_INTERVAL_S:
                     self._show()
                 return

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _DIGITS = 9
-"""Simulated seconds that differ by less than a nanosecond are the same, added up in another order."""
+"""Digits of simulated seconds that count: differences below 1 ns come from the order of summation."""
 
 
 class Strip(Panel):
-    """Figures above the graph; content: ``figures``, as `figures` makes them."""
+    """Figures above the graph; content: ``figures``, from `figures`."""
 
     _esm = esm("figure_strip")
 
@@ -41,11 +41,11 @@ class Baseline:
     name : str
         ``stock``, or ``pinned: `` and a run's name.
     plan : Plan or None
-        None where its choices are for another form of the program: then only what was measured can be compared.
+        None if its choices fit another form of the program: then only measurements can be compared.
     run : Run or None
-        Of another moment than the run that is shown.
+        A run other than the shown one.
     interleaved : str
-        The name under which the run that is shown was timed beside the baseline, interleaved; empty where it is none.
+        Name of the variant that was timed interleaved with the shown run; empty without one.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Baseline:
 
 @dataclasses.dataclass(frozen=True)
 class PreviousRun:
-    """The run before the one that is under way, and whether it had the choices in force."""
+    """The run before the one in progress, and whether it had the choices in force."""
 
     run: Run
     same_choices: bool
@@ -71,26 +71,26 @@ def figures(
     machine: Machine = H100,
     before: PreviousRun | None = None,
 ) -> list[dict[str, Any]]:
-    """What the strip shows.
+    """Return the figures of the strip.
 
     Parameters
     ----------
     plan : Plan
-        In force.
+        The plan in force.
     run : Run, optional
-        The latest.
+        The latest run.
     against : Baseline
     same_choices : bool
         Whether the latest run has the choices in force.
     machine : Machine
-        What ranks are simulated on.
+        Machine on which ranks are simulated.
     before : PreviousRun, optional
-        The run before: what the latest has not measured yet is shown as this one measured it.
+        The run before; it supplies figures that the latest run has not measured yet.
     """
     start, name = against.plan or plan, against.name
 
     def by(has: Callable[[Run], bool]) -> tuple[Run | None, str]:
-        """The run that shows a figure, and what it is called."""
+        """Return the run that supplies a figure, and the words for it."""
         if before is not None and run is not None and not has(run) and has(before.run):
             return before.run, f"before, {_measured(same_choices=before.same_choices)}"
         return run, _measured(same_choices=same_choices)
@@ -149,16 +149,16 @@ _ESTIMATED = ("peak", "saved")
 def while_planned(
     shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, against: Baseline
 ) -> list[dict[str, Any]]:
-    """The figures while a plan is made: those that arithmetic can tell, marked, and the others marked as older.
+    """Return the figures while a plan is made: estimates marked as such, and the others marked as outdated.
 
     Parameters
     ----------
     shown : list of dict
-        What `figures` gave for the plan in force.
+        Result of `figures` for the plan in force.
     plan : Plan
-        In force.
+        The plan in force.
     gain : Gain, optional
-        What is asked for comes to on top of it.
+        Estimated change by the pending choices.
     against : Baseline
     """
     start, found = against.plan or plan, []
@@ -178,7 +178,7 @@ _UNMEASURED = {"text": "–", "kind": "not measured yet"}
 
 
 def _compile_time(run: Run | None, measured: str, against: Baseline) -> dict[str, Any]:
-    """One sample, of which no change has a verdict."""
+    """Return the compile time. It is one sample, so its change has no verdict."""
     if run is None or run.compile_s is None:
         return dict(_UNMEASURED)
     value = {"text": human_seconds(run.compile_s), "kind": measured}
@@ -196,7 +196,7 @@ def _compile_time(run: Run | None, measured: str, against: Baseline) -> dict[str
 
 
 def _step_time(run: Run | None, measured: str, against: Baseline) -> list[dict[str, Any]]:
-    """The median, its change with a verdict, its interval, and what was timed beside it interleaved."""
+    """Return the median, its change with a verdict, its interval, and the variants timed interleaved with it."""
     times = run.times if run is not None else None
     if run is None or times is None:
         return [dict(_UNMEASURED)]
@@ -219,7 +219,7 @@ def _step_time(run: Run | None, measured: str, against: Baseline) -> list[dict[s
 
 
 def _interval(low_s: float, high_s: float) -> str:
-    """Two times with their unit once, where it is the same."""
+    """Write a range of two times; a common unit appears once."""
     low, high = human_seconds(low_s), human_seconds(high_s)
     number, _, unit = low.rpartition(" ")
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
@@ -229,10 +229,10 @@ _BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "
 
 
 def _step_change(run: Run, against: Baseline) -> dict[str, str]:
-    """How a run's step differs from the baseline's: interleaved where it was timed so, else with what drift allows."""
+    """Compare a run's step with the baseline's: interleaved if timed so, else with the machine's drift as margin."""
     other = run.against.get(against.interleaved)
     if other is not None and other["ratio"]:
-        # Of the other variant's time to this run's, where the reader asks for this run's to it.
+        # The run has the other variant's time as a ratio to its own; the reader needs the inverse.
         verdict = {"faster": "slower", "slower": "faster"}.get(other["verdict"], "noise")
         ratio, low, high = (1 / other[name] for name in ("ratio", "high", "low"))
         tip = f"measured interleaved: {ratio:.3f} of its time, 95 % interval {low:.3f} to {high:.3f}"
@@ -260,7 +260,7 @@ def _time_delta(ratio: float, verdict: str, name: str, tip: str) -> dict[str, st
 
 
 def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
-    """A change beside its baseline's name; without a tone it is grey."""
+    """Return a change with its baseline's name; without a tone it is grey."""
     return {
         "delta": text,
         "delta_vs": f"vs {name}",
@@ -270,7 +270,7 @@ def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
 
 
 def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[str, Any]]:
-    """What ranks wait for each other: simulated, so that differences say more than times."""
+    """Return communication that ranks wait for. It is simulated: differences are more reliable than absolute times."""
     new, old = now.simulation, before.simulation if before is not None else now.simulation
     rates = f"{now.ranks} × {now.machine.name}: {now.machine.source}"
 
@@ -309,25 +309,25 @@ def _fusions(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
     value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, against)
     return [
         value,
-        # Beside a change that has said against what: the line has no room for both.
+        # The line has no room for a second "vs": the figure beside it already names the baseline.
         {**_count(plan, start, "compilations", against), "delta_vs": ""},
         {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
     ]
 
 
 def _copies(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
-    """In-place copies, and what nvFuser and Thunder put around them."""
+    """Count in-place copies, and the statements that nvFuser and Thunder put around them."""
     names = ("copies", "sets", "fences") if executor_named(plan.executor).copies == "sets" else ("copies", "fences")
     values = [_count(plan, start, name, against) for name in names]
     return [{**values[0], "kind": f"{names[0]}, predicted"}, *values[1:]]
 
 
 def _offloaded(plan: Plan) -> list[dict[str, Any]]:
-    """What goes to the CPU and comes back, and how long that takes at the machine's bandwidth."""
+    """Return the bytes offloaded to the CPU and back, and the copy time at the machine's bandwidth."""
     whole = plan.counts["offload_us"]
     return [
         {"text": human_bytes(plan.counts["offloaded_bytes"]), "kind": "predicted"},
-        # Kept in whole microseconds: 0 of them is less than one, and not no time.
+        # The count is in whole microseconds: 0 means less than 1 µs, not no time.
         {"text": human_seconds(1e-6 * whole) if whole else "< 1 µs", "kind": "of copying, predicted"},
     ]
 

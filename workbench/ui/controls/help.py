@@ -1,4 +1,4 @@
-"""What each tab is for and what each option means, in a few words; `Help` shows the former where the tabs stand."""
+"""Short texts on each tab and each option. `Help` shows those of a tab at the end of the row of tabs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ OPTIONS = {
     ("waits", "late"): "Waited for right before the first use.",
     ("waits", "early"): "Waited for right after the issue.",
 }
-"""One sentence for an option, by its lever."""
+"""One sentence per option, by lever and option."""
 
 
 def meaning(lever: str, option: str, note: str = "") -> str:
-    """What an option of a lever means, in a sentence or two; empty where nothing is to be said."""
+    """Explain an option of a lever in one or two sentences; empty if there is nothing to say."""
     told = f" {note[:1].upper()}{note[1:]}." if note else ""
     return OPTIONS.get((lever, option), "") + told
 
@@ -94,7 +94,7 @@ TABS: dict[str, tuple[str, ...]] = {
         "Search it; a line leads to its statement in the graph, and what is selected there is marked here.",
     ),
 }
-"""What a tab shows, then what can be done there."""
+"""Per tab: its contents, then what the user can do there."""
 
 
 class Help(Panel):
@@ -103,6 +103,6 @@ class Help(Panel):
     _esm = esm("help")
 
     def show(self, title: str) -> None:
-        """Be about a tab."""
+        """Show the note on a tab."""
         if self.content.get("title") != title:
             self.content = {"title": title, "lines": list(TABS[title])}

@@ -1,4 +1,4 @@
-"""The inspector: what is selected, its options with their effect on the whole plan, and where values come from."""
+"""The inspector: the selection, its options with their effect on the whole plan, and the origins of values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEVERS = {
     "waits": "Collectives and waits",
 }
 _MOST = 12
-"""Sites named that move with a choice, and values listed of one statement."""
+"""Largest number of listed sites that move with a choice, and of listed values of one statement."""
 
 _KEYS = [
     ("click", "switch an arc or a label to its next option"),
@@ -40,13 +40,13 @@ _KEYS = [
 
 
 class Inspector(Panel):
-    """The panel beside the graph; content as `site_content`, `statement_content` or `empty_content` make it."""
+    """The panel beside the graph; content from `site_content`, `statement_content` or `empty_content`."""
 
     _esm = esm("inspector")
 
 
 def empty_content() -> dict[str, Any]:
-    """What stands there while nothing is selected."""
+    """Return the text for an empty selection."""
     hint = (
         "Arcs are values passed to the backward pass or between fusions; "
         "small labels on statements are choices too. Click one to change it."
@@ -64,24 +64,24 @@ def site_content(
     *,
     alone: bool = False,
 ) -> dict[str, Any]:
-    """An arc: its sites, and per option what it does.
+    """Describe an arc: its sites, and the effect of each option.
 
     Parameters
     ----------
     sites : sequence of Site
-        Those of one arc, the one that a click turns first.
+        The sites of one arc, first the one that a click changes.
     effects : mapping of str to mapping of str to Effect
-        By site and option, as far as they are worked out.
+        Known effects, by site and option.
     labels : mapping of str to str
-        Labels of all sites by id, for those that move along.
+        Labels of all sites by id, for the sites that move along.
     count : int
-        How many sites the first one and its peers are.
+        Number of sites that the first one and its peers are.
     machine : str
-        What effects are simulated on, by name.
+        Name of the machine on which effects are simulated.
     peers : str
-        What these are: identical ``layers`` or ``repeats``, or ``waits`` of one moment.
+        Kind of the peers: identical ``layers`` or ``repeats``, or ``waits`` of one moment.
     alone : bool
-        Whether it is set alone, and not together with them.
+        Whether a choice sets this site alone, not together with its peers.
     """
     first = sites[0]
     place, _, text = first.source.partition(" ")
@@ -172,14 +172,14 @@ def _counted(name: str, by: int) -> dict[str, Any]:
 
 
 def sites_of_statement(graph: Graph, sites: Sequence[Site], statement: int) -> list[dict[str, str]]:
-    """The sites of what a statement makes, then of what it reads; those of a fusion's members are the fusion's."""
+    """Return the sites of a statement's outputs, then of its inputs; a fusion includes its members."""
     statements = graph.statements
     members = [statement, *(row for row in range(len(statements)) if statements.parent[row] == statement)]
     return sites_of_statements(graph, sites, members)
 
 
 def sites_of_statements(graph: Graph, sites: Sequence[Site], members: Sequence[int]) -> list[dict[str, str]]:
-    """The sites of what statements make, then of what they read."""
+    """Return the sites of the statements' outputs, then of their inputs."""
     statements = graph.statements
     names: dict[str, str] = {}
     for word, columns in (("made", statements.outputs), ("read", statements.inputs)):
@@ -197,7 +197,7 @@ def sites_of_statements(graph: Graph, sites: Sequence[Site], members: Sequence[i
 
 
 def composite_content(graph: Graph, layout: GraphLayout, node: int, sites: Sequence[Site]) -> dict[str, Any]:
-    """A composite that is shown as one row: what it was made into, and what can be chosen of that."""
+    """Describe a composite shown as one row: the statements it was decomposed into and their sites."""
     rows = parts_of(graph, layout, node)
     statements, values = graph.statements, graph.values
     source = graph.origins[int(layout.blocks.origin[layout.nodes.block[node]])]
@@ -222,7 +222,7 @@ def composite_content(graph: Graph, layout: GraphLayout, node: int, sites: Seque
 
 
 def statement_content(graph: Graph, layout: GraphLayout, statement: int, ids: Sequence[str]) -> dict[str, Any]:
-    """A statement: what it reads and makes, and who made and who reads that."""
+    """Describe a statement: its inputs and outputs, with their producers and readers."""
     statements = graph.statements
     origin = int(statements.origin[statement])
     if origin < 0 and layout.node_of[statement] >= 0:

@@ -53,7 +53,7 @@ class Question(Panel):
 
 
 def show(prediction: LockedPrediction) -> None:
-    """Display a prediction in a notebook; where no kernel is alive, its text, and how to come by the buttons."""
+    """Display a prediction in a notebook; without a kernel, its text and how to get the buttons."""
     from IPython.display import display
 
     drawn, _ = Question(prediction)._repr_mimebundle_() or ({}, {})

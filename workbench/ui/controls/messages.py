@@ -1,4 +1,4 @@
-"""The sentences with which the app answers: what a choice did, what a search found, a limit that was typed."""
+"""The app's one-line replies: the effect of a choice, the result of a search; also parses a typed limit."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from workbench.programs import Program
 
 NOT_ATTACHED = "No GPU attached: plan only"
-"""Why a program that is only planned is not run."""
+"""Reason why a plan-only program is not run."""
 
 
 def why_not_run(program: Program) -> str:
-    """Why nothing can be run here, and how it can elsewhere; empty where it can be run."""
+    """Say why the program cannot run here and how to run it on another machine; empty if it can run."""
     if program.device != "planned":
         return ""
     name = program.spec["name"]
     if program.spec["kind"] == "pickle":
         how = "workbench.open(model, *inputs, device='cuda', config='choices.py').run() runs it there"
     else:
-        # The file is in another folder there.
+        # The file is in another folder on the other machine.
         given = shlex.quote(Path(name).name if program.spec["kind"] == "file" else name)
         how = f"thunder-workbench run {given} --device cuda --config choices.py runs it there"
     return f"{NOT_ATTACHED}. Export writes the choices into a file; take that to the GPU's machine: {how}."
 
 
 def title_of_picture(bench: Workbench) -> str:
-    """What a saved picture is of: the program, its figures, and how many choices are in them."""
+    """Return the title of a saved picture: the program, its figures, and the number of choices."""
     plan, count = bench.plan, len(bench.choices)
     figures = f"peak {human_bytes(plan.peak_bytes)}, saved {human_bytes(plan.saved_bytes)}, predicted"
     chosen = f"{count} choice{'s' * (count != 1)}" if count else "no choices"
@@ -44,7 +44,7 @@ def title_of_picture(bench: Workbench) -> str:
 
 
 def limit_bytes_of(text: str) -> int | None:
-    """A limit in MiB as a person writes it; none where nothing is written."""
+    """Parse a limit in MiB as the user typed it; None if empty."""
     if not text:
         return None
     try:
@@ -57,7 +57,7 @@ def limit_bytes_of(text: str) -> int | None:
 
 
 def words_of_search(found: Search) -> str:
-    """What a search found, in one line."""
+    """Describe the result of a search in one line."""
     best = found.best
     chosen = ", ".join(f"{id}: {option}" for id, option in found.best.choices.items() if id.startswith("waits."))
     return (
@@ -70,14 +70,14 @@ def words_of_search(found: Search) -> str:
 def words_of_change(
     label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str, why: str = ""
 ) -> str:
-    """What a choice did, in one line."""
+    """Describe the effect of a choice in one line."""
     where = f"{label} in {count} {peers}" if count > 1 else label
     stays = f" {why}" if why and not diff.peak_bytes else ""
     return f"{where} set to {option}: {_changes(count, diff, machine)}.{stays}"
 
 
 def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:
-    """What it did to take a change of choices back, or to make it again, in one line."""
+    """Describe the effect of an undo or redo in one line."""
     if len(sites) == 1:
         return f"{word}: {words_of_change(short_label(sites[0]), sites[0].choice, 1, '', diff, machine)}"
     return f"{word}, {len(sites)} choices: {_changes(len(sites), diff, machine)}."

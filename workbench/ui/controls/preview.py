@@ -1,4 +1,4 @@
-"""The preview: what an option that is pointed at, or has the focus, would change, in a line that is always there."""
+"""The preview: the effect of the option under the pointer or in focus, in a line that is always there."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 type _Found = tuple[Effect | Gain, str]
-"""What choices were found to do, and what has found it."""
+"""The effect of choices, and the name of the panel that computed it."""
 
 _LEAST_S = 1e-9
-"""Steps that differ by less are the same, added up in another order."""
+"""Smaller differences between step times come from the order of summation."""
 
 
 class Preview(Panel):
     """One line; content: ``what figures how bad``, empty while nothing is pointed at.
 
-    Arithmetic estimates where nothing is fused; figures that the inspector or *Worth it* has worked out are shown as
-    they are. Only a plan can tell the rest, and a preview makes none.
+    If nothing is fused, arithmetic estimates the effect. Figures that the inspector or *Worth it* has computed are
+    shown unchanged. Only a plan can give the other figures, and a preview does not make one.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ class Preview(Panel):
         self._found: tuple[Plan | None, dict[frozenset[tuple[str, str]], _Found]] = (None, {})
 
     def learn(self, plan: Plan, choices: Mapping[str, str], found: Effect | Gain, by: str) -> None:
-        """Keep what choices on top of a plan were found to do, until there is another plan, and by what.
+        """Store the effect of choices on top of a plan, and who computed it, until the plan changes.
 
-        Where they are pointed at it is shown at once.
+        Show it at once if the pointer is on these choices.
         """
         with self._lock:
             if plan is not self._bench.plan:
@@ -68,7 +68,7 @@ class Preview(Panel):
             self._ask(shown, what)
 
     def point(self, message: Mapping[str, Any]) -> None:
-        """Show what is pointed at: a site's ``id``, perhaps with an ``option``, or ``choices``; without, nothing."""
+        """Preview the target under the pointer, or clear the line: a site's ``id``, ``option`` or ``choices``."""
         self._pointed = dict(message)
         choices = dict(message.get("choices") or {})
         site = self._bench.plan.site_of.get(message.get("id") or next(iter(choices), ""))
@@ -90,19 +90,19 @@ class Preview(Panel):
         self._ask(choices or alike, f"{option} for {name}{peers}" if one_kind else f"{len(choices)} choices")
 
     def renew(self) -> None:
-        """There is another plan: what is pointed at still is shown on top of that."""
+        """Show the effect again, on top of a new plan."""
         if self._pointed:
             self.point(self._pointed)
         elif self.content:
             self.ask({}, "")
 
     def ask(self, choices: Mapping[str, str], what: str) -> None:
-        """Show what choices would change; of none, nothing."""
+        """Show the effect of choices; clear the line without choices."""
         self._pointed = {}
         self._ask(choices, what)
 
     def _ask(self, choices: Mapping[str, str], what: str) -> None:
-        """Work out what choices would change away from the thread that answers clicks."""
+        """Compute the effect of choices outside the thread that answers clicks."""
         turn = self._next_turn(choices, what)
         if not choices:
             self._put(turn, {})
@@ -137,7 +137,7 @@ class Preview(Panel):
             found, by = known
             figures = [_figure("peak", found.peak_bytes), _figure("saved", found.saved_bytes)]
             return {"figures": figures, "how": f"worked out: {by} has all of it"}
-        # On top of what is being planned already.
+        # The effect is on top of choices that are being planned.
         now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
         if then is None or (pending and now is None):
             return {"how": self._unknown(plan)}
