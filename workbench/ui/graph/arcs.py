@@ -1,4 +1,4 @@
-"""Arcs of all sites as a table; each with its ends in full only where it is shown, and not folded into another's."""
+"""The arcs of all sites as a table. Ends are complete only for arcs that are shown, not folded into another arc."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from workbench.ui.graph.site_anchors import CROSSING, SAVED, Arc, GraphIndex, by
 from workbench.util.last_call_cache import Remembered
 
 _PLACE_END = re.compile(r"[><\[~]")
-"""What follows an origin's id in the place that a site's id names."""
+"""Characters that end an origin's id within the place named by a site's id."""
 _CLONE = StatementFlag.CLONE.value
 
 
 @dataclass(frozen=True)
 class ArcTable:
-    """One row per arc, before it is known which are shown.
+    """One row per arc, before folding decides which are shown.
 
     Attributes
     ----------
     sites : Ragged
-        Those that the arc shows; the first is the one that a click turns.
+        Sites that the arc shows; a click changes the first.
     source, block : int32
-        The statement that it starts at, -1 for a ghost, and the block that it stands in.
+        Statement where the arc starts, -1 for a ghost, and the block of the start.
     style : int8
     value_bytes : int64
-        Of one value.
+        Bytes of one value.
     targets : Ragged
-        Statements that it may end at.
+        Statements where the arc may end.
     alone : dict of int to tuple of int
-        Of some arcs the targets in place of those.
+        For some arcs, targets that replace those in `targets`.
     """
 
     sites: Ragged
@@ -57,10 +57,10 @@ class ArcTable:
     def of(
         cls, graph: Graph, sites: Sequence[Site], index: GraphIndex, remembered: Remembered | None = None
     ) -> tuple[ArcTable, list[int]]:
-        """One arc for each value that sites are about, and the numbers of sites that have none.
+        """Return one arc per value that sites are about, and the indices of sites without an arc.
 
-        What crosses to the backward is one arc for all levers. What is saved comes first, as in `CROSSING`: it owns
-        the arc, and other levers' sites join it.
+        A value that crosses to the backward has one arc for all levers. Saved values come first, as in `CROSSING`: they
+        own the arc, and sites of other levers join it.
         """
         of_lever: dict[str, list[int]] = {lever: [] for lever in CROSSING}
         for number, site in enumerate(sites):
@@ -72,7 +72,7 @@ class ArcTable:
         return _ArcEnds(graph, index).table(able, crossing, about)
 
     def through(self, index: GraphIndex, stand_in: Ints) -> ArcTable:
-        """With arcs that begin at what is left out beginning at what stands for it."""
+        """Replace hidden sources of arcs by the statements that represent them."""
         source = np.where((self.source >= 0) & (stand_in[self.source] >= 0), stand_in[self.source], self.source)
         return replace(self, source=source, block=np.where(source >= 0, index.block[source], self.block))
 
@@ -82,7 +82,7 @@ class ArcTable:
         return order, self.block[order]
 
     def contents(self, blocks: int) -> list[bytes]:
-        """Per block what is the same for arcs that look the same."""
+        """Return bytes per block that are equal for arcs that look the same."""
         order, block = self._by_block
         columns = np.stack([self.style.astype(np.int64), self.value_bytes, np.diff(self.sites.offsets)], axis=1)[order]
         row_bytes = columns.itemsize * columns.shape[1]
@@ -91,12 +91,12 @@ class ArcTable:
         return [content[start:stop] for start, stop in itertools.pairwise(edges)]
 
     def shown(self, blocks: Sequence[tuple[int, Sequence[int]]]) -> list[Arc]:
-        """The arcs of some blocks.
+        """Return the arcs of some blocks.
 
         Parameters
         ----------
         blocks : sequence of (int, sequence of int)
-            A block, and those that it is shown for, its own included, which have as many arcs.
+            A block, and the blocks that it represents, itself included. All have the same number of arcs.
         """
         order, block = self._by_block
         starts = np.searchsorted(block, np.arange(int(block[-1]) + 2 if len(block) else 1)).tolist()
@@ -125,23 +125,23 @@ class ArcTable:
 
 @dataclass(frozen=True)
 class _SiteSubjects:
-    """What sites are about, in whatever order statements come; one row per site.
+    """The subject of each site, independent of statement order; one row per site.
 
     Attributes
     ----------
     values : tuple of tuple of int
-        Those that the graph has.
+        Values of the site that the graph has.
     first, count : intp
-        The first of these, -1 without any, and how many there are.
+        First of these values, -1 without any, and their number.
     stranger : intp
-        Where there are none, a number below 0 for the name; 0 elsewhere.
+        Negative number of the value's name if the graph has none of the values; else 0.
     ghost : tuple of int
-        The block that a ghost of it would stand in; 0 where the id names none.
+        Block in which a ghost of the value would stand; 0 if the site's id does not name one.
     saved : bool
-        Whether it is the lever's that owns arcs.
+        Whether the site belongs to the lever that owns arcs.
     style : int8
     bytes : int64
-        0 where the site does not say.
+        0 if the site does not give the size.
     """
 
     values: tuple[tuple[int, ...], ...]
@@ -158,7 +158,7 @@ def _about(sites: Sequence[Site], names: tuple[str, ...], origins: Sequence[Orig
     value_index = index_of_names(names)
     numbers = {origin.id: number for number, origin in enumerate(origins)}
     values = tuple([tuple([value_index[name] for name in site.values if name in value_index]) for site in sites])
-    # Values that the graph lacks are told apart by their names.
+    # Distinguish values that the graph lacks by name.
     lacking: dict[str, int] = {}
     return _SiteSubjects(
         values=values,
@@ -179,11 +179,11 @@ def _about(sites: Sequence[Site], names: tuple[str, ...], origins: Sequence[Orig
 
 
 type _Found = tuple[int, int, tuple[int, ...], bool]
-"""Of an arc its source, block, and targets, and whether these are across."""
+"""Source, block and targets of an arc, and whether the targets are on the other side."""
 
 
 class _ArcEnds:
-    """Finds the ends of arcs, in a graph whose columns are looked up by the thousand."""
+    """Finds the ends of arcs. Lists replace columns, because single entries are read by the thousand."""
 
     def __init__(self, graph: Graph, index: GraphIndex) -> None:
         self._graph, self._index = graph, index
@@ -191,20 +191,20 @@ class _ArcEnds:
 
     @cached_property
     def _columns(self) -> tuple[list[int], list[int], list[int]]:
-        """Sides, kinds and parents of statements: single ones are looked up by the thousand."""
+        """Sides, kinds and parents of statements as lists: single entries are read by the thousand."""
         statements = self._graph.statements
         return statements.side.tolist(), statements.kind.tolist(), statements.parent.tolist()
 
     @cached_property
     def _cloned(self) -> dict[int, list[int]]:
-        """Backward statements that are there for a choice, by block."""
+        """Backward statements that exist because of a choice, by block."""
         statements, index = self._graph.statements, self._index
         cloned = index.shown & ~index.headed & (statements.side == BACKWARD) & (statements.flags & _CLONE != 0)
         rows = np.flatnonzero(cloned)
         return by_key(rows, index.block[rows])
 
     def table(self, numbers: Sequence[int], sites: Sequence[Site], about: _SiteSubjects) -> tuple[ArcTable, list[int]]:
-        """The arcs of sites, those that share one joined, and the numbers of those that have none."""
+        """Return the arcs of sites, with a shared arc only once, and the indices of sites without an arc."""
         producers = self._index.producers
         root, style = about.first.copy(), about.style
         for row in np.flatnonzero(about.count > 1).tolist():
@@ -215,7 +215,7 @@ class _ArcEnds:
         count = np.diff(targets.offsets)
         alone: dict[int, tuple[int, ...]] = {}
         for row in np.flatnonzero(about.count == 0).tolist():
-            # A value that the graph does not have: all that makes its block again stands for its readers.
+            # The graph lacks the value: the statements that recompute its block stand for its readers.
             ghost = about.ghost[row]
             alone[row] = again = self._again(ghost)
             count[row] = len(again)
@@ -230,7 +230,7 @@ class _ArcEnds:
         key = np.where(root >= 0, root, about.stranger)
         there = np.flatnonzero(count > 0)
         _, first, joined = np.unique((2 * key + crosses)[there], return_index=True, return_inverse=True)
-        # In the order in which they were found first.
+        # Keep the order of first appearance.
         order = np.argsort(first)
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
@@ -255,7 +255,7 @@ class _ArcEnds:
     def _found_at_once(
         self, roots: NDArray[np.intp], about: _SiteSubjects
     ) -> tuple[Ints, Ragged, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Sources, targets and whether these are across, of sites about one value that is made; and what is left."""
+        """Find sources, targets and crossings of sites about one produced value; mark the sites left over."""
         index, statements = self._index, self._graph.statements
         side, parent = statements.side, statements.parent
         saved, style = about.saved, about.style
@@ -281,13 +281,13 @@ class _ArcEnds:
         return source, Ragged(offsets, readers), crosses, ~plain
 
     def _found(self, root: int, values: Sequence[int], ghost: int, style: ArcStyle, *, saved: bool) -> _Found:
-        """Source, block, targets and whether they are across, of some values of which `root` is the first made."""
+        """Find source, block, targets and crossing of values of which `root` is the first produced."""
         (side, _, parent), blocks = self._columns, self._index.blocks
         source = self._index.producers[root]
         readers = [reader for value in values for reader in self._index.readers_of(value) if reader != source]
         across = [reader for reader in readers if side[reader] == BACKWARD] if readers else []
         if source < 0 or (side[source] == BACKWARD and saved):
-            # The forward makes it no longer as a value of its own, or it is an argument: a ghost stands for it.
+            # The value is an argument, or the forward no longer produces it by itself: a ghost stands for it.
             again = (source,) if source >= 0 else tuple(across) or self._clones("", ghost)
             return -1, blocks[again[0]] if again and not ghost else ghost, again, True
         block = blocks[source]
@@ -304,7 +304,7 @@ class _ArcEnds:
         return source, block, targets, any(side[target] != side[source] for target in targets)
 
     def _reloads(self, values: Sequence[int]) -> tuple[int, ...]:
-        """Statements that bring back what was taken off the device of `values`."""
+        """Return statements that reload offloaded `values` to the device."""
         readers_of, kind = self._index.readers_of, self._columns[1]
         away = [
             kept
@@ -316,7 +316,7 @@ class _ArcEnds:
         return tuple(r for kept in away for r in readers_of(kept) if kind[r] == Kind.RELOAD)
 
     def _clones(self, name: str, block: int) -> tuple[int, ...]:
-        """Backward statements that compute a block's value again; without one, what else the backward does there."""
+        """Return backward statements that recompute a block's value; without any, all of the block's backward."""
         rows, names = self._again(block), self._graph.statements.name
         return tuple([row for row in rows if names[row] == name]) or rows
 

@@ -1,4 +1,4 @@
-"""Bars of the communication lanes beside the U: each collective from where it is issued to where it is waited for."""
+"""Bars of the communication lanes beside the U: each collective from its issue to its wait."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from workbench.ui.graph.layout_arrays import GraphLayout
 
 LEVER = "waits"
 LANE, FIRST, STEP = 44.0, 8.0, 8.0
-"""Width of the lane beside a column, from that to its first bar, and from bar to bar, in pixels: as on the page."""
+"""Width of the lane beside a column, distance to its first bar, and from bar to bar, in pixels; as on the page."""
 COLUMNS = 5
-"""Bars beside each other; where more are on their way, they cover each other."""
+"""Bars beside each other; if more are in flight, bars cover each other."""
 
 _PASSES = (Kind.COLLECTIVE, Kind.WAIT, Kind.ARGUMENT, Kind.RETURN)
 
@@ -32,17 +32,17 @@ class Bars:
     Attributes
     ----------
     issue, wait : tuple of int
-        Indices of the sites that its two ends are.
+        Indices of the sites of its two ends.
     count : tuple of int
-        Collectives that it stands for: those of folded layers lie on each other.
+        Number of collectives that it stands for: those of folded layers coincide.
     peers : tuple of tuple of tuple of int
-        The first of them and its twins in folded layers: the sites of their two ends, and the rows of the statements
-        that these stand right before.
+        The first of them and its counterparts in folded layers: the sites of the two ends, and the rows of the
+        statements right after these ends.
     group : int32
-        Its process group, an index into the graph's; -1 where all run in one.
+        Index of its process group in the graph's groups; -1 if all collectives run in one group.
     side, column : int8, int32
     issue_node, wait_node : int32
-        The nodes that its ends stand right before.
+        The nodes right after its ends.
     y0, y1 : float32
         Heights of its ends, in pixels at zoom 1.
     """
@@ -64,7 +64,7 @@ class Bars:
 
 
 def bars(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> Bars:
-    """The bars of a graph's collectives, in the order in which they are issued."""
+    """Return the bars of a graph's collectives in issue order."""
     number = {site.id: index for index, site in enumerate(sites) if site.lever == LEVER and site.values}
     next_row, next_node = _next(graph, layout) if number else np.empty((2, 0), np.int32)
     statements, values, value_index = graph.statements, graph.values, graph.value_index
@@ -88,7 +88,7 @@ def bars(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> Bars:
     found: dict[tuple[int, ...], list[tuple[int, int, int, int, int]]] = {}
     for place, one in zip(_rows_of(places, order), _rows_of(columns, order), strict=True):
         found.setdefault(place, []).append(one)
-    # In the order in which they are issued, as those of each bar are.
+    # Bars are in issue order, and so are the collectives of each bar.
     ordered = list(found.items())
     first = [same[0] for _, same in ordered]
     issue_node = np.asarray([key[0] for key, _ in ordered], np.int32)
@@ -114,12 +114,12 @@ def bars(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> Bars:
 
 
 def _rows_of(columns: Sequence[NDArray[np.integer[Any]]], rows: NDArray[np.intp]) -> Iterator[tuple[Any, ...]]:
-    """Rows of some columns, as numbers."""
+    """Return rows of some columns as numbers."""
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
 def moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: str, node: int) -> dict[str, int]:
-    """What putting the end of a bar right before a node moves.
+    """Return the sites that move when a bar's end is put right before a node.
 
     Parameters
     ----------
@@ -127,14 +127,14 @@ def moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: str, nod
     layout : GraphLayout
     sites : sequence of Site
     id : str
-        Of the end's site.
+        Id of the end's site.
     node : int
-        One that stands for a statement.
+        A node that stands for a statement.
 
     Returns
     -------
     dict of str to int
-        Per site the statement that it is put before: where the bar stands for folded layers, in each of them its own.
+        Per site the statement that it is put before; for a bar of folded layers, each layer's own statement.
     """
     there = int(layout.nodes.statement[node])
     shown = bars(graph, layout, sites)
@@ -145,17 +145,17 @@ def moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: str, nod
             rows = _rows(graph, layout, node)
             if len(rows) != len(peers):
                 return {id: there}
-            # Layers follow each other as their statements do.
+            # Layers have the same order as their statements.
             ordered = sorted(peers, key=lambda peer: peer[2 + end])
             return {sites[peer[end]].id: row for peer, row in zip(ordered, rows, strict=True)}
     return {id: there}
 
 
 def _rows(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
-    """The statements that a node stands for, one in each folded layer."""
+    """Return the statements that a node stands for, one per folded layer."""
     if not layout.nodes.heading[node]:
         return np.flatnonzero((layout.node_of == node) & ~layout.hidden).tolist()
-    # A heading has no twins of its own: its fusion's are those of its members.
+    # A heading has no counterparts; the counterparts of its members belong to those of its fusion.
     parent = graph.statements.parent
     placed = (layout.node_of >= 0) & ~layout.hidden
     member = np.flatnonzero((parent == layout.nodes.statement[node]) & placed)[0]
@@ -163,13 +163,13 @@ def _rows(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
 
 
 def _twins(one: str, other: str) -> bool:
-    """Whether two sites are of the same parameter, in layers that differ in their number."""
+    """Return whether two sites concern the same parameter in layers that differ only in their number."""
     return one == other or _without_number(one) == _without_number(other) != ""
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _without_number(id: str) -> str:
-    """A site's id without the number of the layer; empty where there is none."""
+    """Return a site's id without the layer number; empty if it has no layer number."""
     place = id.partition(":")[2]
     layer = layer_of(place)
     stem = re.sub(r"(?<![^_])\d+$", "", layer)
@@ -177,11 +177,11 @@ def _without_number(id: str) -> str:
 
 
 def _next(graph: Graph, layout: GraphLayout) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """For each row the first statement of its side, from there on, that keeps its place, and the node that shows it."""
+    """Return per row the next statement of its side, or itself, that keeps its place, and the node that shows it."""
     statements = graph.statements
     rows, nodes = np.full((2, len(statements)), -1, np.int32)
     keeps = ~np.isin(statements.kind, list(_PASSES)) & (statements.flags & StatementFlag.VIEW.value == 0)
-    # A fusion is shown by the first of its members that is.
+    # The first visible member of a fusion shows the fusion.
     here = layout.node_of.copy()
     members = np.flatnonzero((statements.parent >= 0) & ~layout.hidden & (layout.node_of >= 0))
     fusions, first = np.unique(statements.parent[members], return_index=True)
@@ -192,21 +192,21 @@ def _next(graph: Graph, layout: GraphLayout) -> tuple[NDArray[np.int32], NDArray
         able = able[layout.nodes.side[here[able]] == side]
         of_side = top[statements.side[top] == side]
         if len(able):
-            # What comes after all of them stands with the last.
+            # Rows after the last such statement use the last one.
             coming = able[np.minimum(np.searchsorted(able, of_side), len(able) - 1)]
             rows[of_side], nodes[of_side] = coming, here[coming]
     return rows, nodes
 
 
 def _edge(layout: GraphLayout, node: NDArray[np.int32], side: NDArray[np.int8]) -> NDArray[np.float32]:
-    """The edge at which a statement begins: forward the upper one, backward the lower one."""
+    """Return the edge at which a statement begins: the upper one in the forward, the lower one in the backward."""
     nodes = layout.nodes
     edge = np.where(side == FORWARD, nodes.y[node], nodes.y[node] + nodes.height[node])
     return edge.astype(np.float32)
 
 
 def _columns(side: NDArray[np.int8], y0: NDArray[np.float32], y1: NDArray[np.float32]) -> NDArray[np.int32]:
-    """Bars of a side that overlap get columns of their own, as far as there are."""
+    """Assign overlapping bars of a side to different columns, while there are free ones."""
     column = np.zeros(len(side), np.int32)
     for one in np.unique(side).tolist():
         taken: list[float] = []

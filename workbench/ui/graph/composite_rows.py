@@ -1,4 +1,4 @@
-"""Statements that are shown as one row: waits of one moment, and composites with what they are made of."""
+"""Statements shown as one row: waits of one moment, and composites of several statements."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 
 def waits_key(graph: Graph, statement: int) -> str:
-    """What a wait's moment is called where it is to be shown wait by wait."""
+    """Return the key of a wait's moment, with which its waits are shown one by one."""
     return f"waits:{graph.values.name[graph.statements.outputs[statement][0]]}"
 
 
 def moments_of(
     graph: Graph, index: GraphIndex, sites: Sequence[Site], marks: list[Mark], fold: Fold
 ) -> list[tuple[int, ...]]:
-    """Waits that follow each other with nothing between and are chosen alike, two or more: the uppermost first."""
+    """Find groups of two or more adjacent waits with equal choices; in each, the uppermost wait comes first."""
     statements = graph.statements
     shown = np.zeros(len(graph.origins) + 1, bool)
     shown[[block for span in fold.shown for block in span.blocks]] = True
@@ -35,7 +35,7 @@ def moments_of(
     for side in (FORWARD, BACKWARD):
         rows = np.flatnonzero(index.shown & ~index.headed & (statements.side == side))
         places = np.flatnonzero(waits[rows])
-        # Those with nothing between have places that count on as they do.
+        # Adjacent waits have consecutive places.
         alike = (
             (place - number, index.blocks[row], *chosen.get(row, ()))
             for number, (place, row) in enumerate(zip(places.tolist(), rows[places].tolist(), strict=True))
@@ -48,7 +48,7 @@ def moments_of(
 
 
 def marks_together(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
-    """Marks of waits that are shown as one stand on the first, each for those of all."""
+    """Move the marks of waits shown as one row to the first wait, each for all of them."""
     moment_of = {moment[0]: moment for moment in closed}
     leader = {row: moment[0] for moment in closed for row in moment}
     on: dict[int, list[Mark]] = {}
@@ -65,26 +65,26 @@ def marks_together(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mar
 
 
 def parts_of(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
-    """The statements that a composite's row stands for in the layer that is shown, in program order."""
+    """Return the statements of a composite's row in the shown layer, in program order."""
     origin = layout.blocks.origin[layout.nodes.block[node]]
     here = (layout.node_of == node) & ~layout.hidden & (graph.statements.origin == origin)
     return np.flatnonzero(here).tolist()
 
 
 LEAST = 3
-"""Statements that make a composite: of two, the row that they save is not worth the click that shows them."""
+"""Least statements of a composite: with two, the saved row is not worth the click that shows them."""
 
 
 def composite_key(graph: Graph, origin: int) -> str:
-    """What a composite is called where its statements are to be shown one by one."""
+    """Return the key of a composite, with which its statements are shown one by one."""
     return f"composite:{graph.origins[origin].id}"
 
 
 def composites_of(graph: Graph, index: GraphIndex, marks: Sequence[Mark], fold: Fold) -> list[tuple[int, ...]]:
-    """What one statement of the program, such as scaled dot-product attention, was made into: the uppermost first.
+    """Group the statements that compute one statement of the program, such as scaled dot-product attention.
 
-    Forward and backward are groups of their own. Where something is fused or carries a mark, each statement is shown;
-    so it is in a program with collectives, which are moved to before any statement.
+    The uppermost statement of a group comes first. Forward and backward are separate groups. A block with a fusion or
+    a mark shows each statement; so does a program with collectives, which can be moved to any statement.
     """
     statements = graph.statements
     if np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)).any():

@@ -1,4 +1,4 @@
-"""Layers, and repeats that no module names: which are identical, so that one is shown for all of them."""
+"""Find identical layers, and identical repeats without a module, so that one can be shown for all of them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from workbench.ui.graph.layout_arrays import Ints
 from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 type _Signature = tuple[tuple[str, object, object, object], ...]
-"""Per block of a layer its symbol, statements, arcs and marks: what has to be the same for layers to be folded."""
+"""Per block of a layer its symbol, statements, arcs and marks: equal for layers that can be folded."""
 
 
 _DIFFERENCES = ((2, "another choice, or other bytes,"), (3, "another choice"), (1, "other statements"))
-"""What it means where these parts of a signature differ; a choice comes first, for other statements come of it."""
+"""Words for the first part of a signature that differs. Choices come first, because they change statements."""
 
 
 _DIGITS = re.compile(r"\d+")
@@ -37,24 +37,24 @@ class Span:
 
     @property
     def stem(self) -> str:
-        """What folds and unfolds together."""
+        """Key of the spans that fold and unfold together."""
         return self.loop or self.layer.rpartition(".")[0] or self.layer
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Which spans are shown, for how many layers each stands, and what stands for what is hidden."""
+    """The shown spans, the number of layers each stands for, and the representatives of hidden statements."""
 
     shown: tuple[Span, ...]
     stands_for: tuple[tuple[Span, ...], ...]
     identical: tuple[int, ...]
     differs: tuple[str, ...]
     twin: Ints
-    """For each statement the one that is shown in its place; -1 where it is shown itself."""
+    """For each hidden statement the one shown in its place; -1 for the others."""
 
     @functools.cached_property
     def blocks(self) -> list[tuple[int, tuple[int, ...]]]:
-        """The blocks that are shown, each with those that it stands for, its own included."""
+        """The shown blocks, each with the blocks that it represents, itself included."""
         return [
             (block, of_all)
             for span, layers in zip(self.shown, self.stands_for, strict=True)
@@ -69,21 +69,21 @@ def _spans(graph: Graph, index: GraphIndex) -> list[Span]:
 
 
 LEAST_REPEATS = 4
-"""Of fewer, what repeats is rather an expression than a loop."""
+"""Fewer repeats are more likely an expression than a loop."""
 LONGEST = 256
-"""Statements of the program in the body of a loop, at most."""
+"""Largest number of program statements in a loop body."""
 LOOP = "loop:"
-"""How the stem of a loop begins."""
+"""Prefix of a loop's stem."""
 
 type _Line = tuple[str, int, str]
 """File, line and symbol of a block."""
 
 
 def repeats_of(graph: Graph, span: Span, signature: Callable[[Span], _Signature]) -> list[Span]:
-    """The repeats of loops whose bodies no module names, apart from what stands before and after them.
+    """Split a span into repeats of loops whose body is not a module, and the parts before and after.
 
-    Repeats are source lines that come again in the same order. Where no two neighbours are identical, nothing would be
-    shown in less room, and the span stays whole.
+    Repeats are source lines that recur in the same order. The span stays complete if no two neighbours are identical:
+    folding would then save no space.
     """
     found = _period([_line_of(graph, block - 1) for block in span.blocks])
     if found is None:
@@ -109,7 +109,7 @@ def _line_of(graph: Graph, origin: int) -> _Line:
 
 
 def _period(lines: Sequence[_Line]) -> tuple[int, int, int] | None:
-    """Start, length and count of the repeats that cover most, of the shortest length; None where there are none."""
+    """Return start, length and count of the repeats that cover most lines, preferring the shortest; or None."""
     known: dict[_Line, int] = {}
     codes = np.asarray([known.setdefault(line, len(known)) if line[0] else -n for n, line in enumerate(lines, 1)])
     best: tuple[int, int, int] | None = None
@@ -136,12 +136,12 @@ def _without_digits(name: str) -> str:
 
 
 def _statements_by_block(graph: Graph, index: GraphIndex) -> list[bytes]:
-    """Per block the names without numbers and the sides of its statements, the same bytes where these are the same."""
+    """Encode per block the sides and number-free names of its statements; equal blocks give equal bytes."""
     each, which = graph.statements.names
     numbers: dict[str, int] = {}
     names = np.asarray([numbers.setdefault(_without_digits(name), len(numbers)) for name in each], np.int32)[which]
     rows = np.flatnonzero(index.shown & ~index.headed)
-    # The forward comes first in a graph, and so in each block.
+    # The forward comes first in a graph, and therefore in each block.
     order = np.argsort(index.block[rows], kind="stable")
     coded = (2 * names + graph.statements.side)[rows[order]].astype(np.int32)
     count = len(graph.origins) + 1
@@ -158,7 +158,7 @@ def fold_of(
     marks: list[Mark],
     unfolded: Collection[str],
 ) -> Fold:
-    """Find runs of identical layers and choose what is shown of them."""
+    """Find runs of identical layers and choose which layers are shown."""
     members, statements = index.members, _statements_by_block(graph, index)
     arcs_of, marks_of = arcs.contents(len(graph.origins) + 1), _by_block(marks)
     chosen = {mark.site: (sites[mark.site].choice, sites[mark.site].outcome) for mark in marks}
@@ -179,7 +179,7 @@ def fold_of(
         )
 
     def within(span: Span, *options: str) -> tuple[str, ...]:
-        # A place in the layer itself is the same place in each.
+        # Write places within the layer relative to it, so that they are equal in each layer.
         places = [option.removeprefix(f"at({span.layer}") for option in options]
         return tuple(
             [
@@ -223,7 +223,7 @@ def fold_of(
 
 
 def _difference(above: _Signature, here: _Signature) -> str:
-    """The first thing in which two layers differ, in words; empty where they are identical."""
+    """Name the first difference between two layers; empty if they are identical."""
     if [block[0] for block in above] != [block[0] for block in here]:
         return "other operations"
     for place, words in _DIFFERENCES:
@@ -234,7 +234,7 @@ def _difference(above: _Signature, here: _Signature) -> str:
 
 
 def folded_marks(found: Sequence[Mark], fold: Fold) -> list[Mark]:
-    """Marks in the layers that are shown, each with all that it stands for."""
+    """Return marks of the shown layers, each with all marks that it represents."""
     rows = _by_block(found)
     return [
         Mark(one.site, one.statement, one.block, tuple([rows[layer][place].site for layer in layers]))

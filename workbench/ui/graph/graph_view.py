@@ -26,7 +26,7 @@ from workbench.util.last_call_cache import Remembered
 
 @dataclasses.dataclass(frozen=True)
 class DrawnGraph:
-    """A graph with its sites as it is drawn now; replaced as a whole.
+    """A graph with its sites as currently drawn; replaced as a whole.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class DrawnGraph:
     sites : tuple of Site
     layout : GraphLayout
     node_ids : list of str
-        Per node; see `workbench.ui.graph.node_names.node_ids`.
+        Id per node; see `workbench.ui.graph.node_names.node_ids`.
     """
 
     graph: Graph
@@ -44,12 +44,12 @@ class DrawnGraph:
 
     @functools.cached_property
     def node_of(self) -> dict[str, int]:
-        """Nodes by their ids, those that stand for a statement."""
+        """Nodes by id, for nodes that stand for a statement."""
         return {id: node for node, id in enumerate(self.node_ids) if self.layout.nodes.statement[node] >= 0}
 
     @functools.cached_property
     def statement_ids(self) -> list[str]:
-        """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
+        """Per statement of the graph the id of its node, in a folded layer its counterpart's; empty if it is hidden."""
         layout, parents, ids = self.layout, self.graph.statements.parent, [*self.node_ids, ""]
         found = list(map(ids.__getitem__, layout.node_of.tolist()))
         headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
@@ -69,21 +69,21 @@ class GraphView(Answering):
     Parameters
     ----------
     on_turn : callable
-        Called with the sites that a click or the space key is to turn (several for a folded layer).
+        Called with the sites that a click or the space key changes (several for a folded layer).
     on_undo, on_redo : callable
         Called by the keys ``u`` and ``r``.
     on_place : callable, optional
-        Called with the statement that the end of a collective was put before, by the id of its site: several for
+        Called with the statement before which the end of a collective was put, by site id: several sites for
         folded layers.
     on_preview : callable, optional
-        Called with a message whose ``id`` is the site that is pointed at; without one when none is.
+        Called with a message with the ``id`` of the site under the pointer; without ``id`` when the pointer leaves.
     height : int
         Pixels on the page.
 
     Attributes
     ----------
     alone : bool
-        Whether a click chooses for the layer that is shown alone, and not for those that are folded into it.
+        Whether a click applies only to the shown layer, not to the layers folded into it.
 
     Examples
     --------
@@ -99,9 +99,9 @@ class GraphView(Answering):
     height = traitlets.Int(620).tag(sync=True)
     dark = traitlets.Bool(False).tag(sync=True)
     asked = traitlets.Dict().tag(sync=True)
-    """Styles of arcs that were asked for and are not planned yet, by site."""
+    """Styles of arcs for pending choices, by site."""
     folds = traitlets.Int(0)
-    """How often something was folded or unfolded: rows have other names then."""
+    """Number of folds and unfolds so far; after each, rows have other names."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class GraphView(Answering):
         self.on_msg(self._receive)
 
     def show(self, graph: Graph, sites: Sequence[Site]) -> None:
-        """Draw a graph and its sites; scroll position, zoom and selection stay."""
+        """Draw a graph and its sites; keep scroll position, zoom and selection."""
         sites = tuple(sites)
         layout = u_layout.compute(
             graph,
@@ -144,7 +144,7 @@ class GraphView(Answering):
         self.data = packed(drawn) if self._unpacks else drawn
 
     def ask(self, options: Mapping[str, str]) -> None:
-        """Draw arcs with the options that were asked for, by site, until the plan with them is shown."""
+        """Draw arcs with the requested options, by site, until the plan with them is shown."""
         of = {site.id: site for site in self.shown.sites} if self.shown is not None else {}
         replaced = {
             id: dataclasses.replace(of[id], choice=option, outcome="") for id, option in options.items() if id in of
@@ -157,7 +157,7 @@ class GraphView(Answering):
         self.send({"type": "reveal", "id": id})
 
     def reveal_value(self, name: str) -> None:
-        """Select the statement that makes a value, or what stands for it; nothing where the graph lacks it."""
+        """Select the statement that makes a value, or its representative; do nothing if the graph lacks the value."""
         shown = self.shown
         value = -1 if shown is None else shown.graph.value_index.get(name, -1)
         if shown is not None and value >= 0 and (maker := int(shown.graph.values.producer[value])) >= 0:
@@ -167,21 +167,21 @@ class GraphView(Answering):
 
     @property
     def layout_shown(self) -> GraphLayout | None:
-        """Where everything is drawn; None before there is a graph."""
+        """The current layout; None before there is a graph."""
         return None if self.shown is None else self.shown.layout
 
     def statement_of(self, id: str) -> int | None:
-        """Index of the statement that a node's name stands for, or None."""
+        """Return the index of the statement that a node's id stands for, or None."""
         shown = self.shown
         node = None if shown is None else shown.node_of.get(id)
         return None if node is None or shown is None else int(shown.layout.nodes.statement[node])
 
     def shown_ids(self) -> list[str]:
-        """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
+        """Return per statement of the graph the id of its node, in a folded layer its counterpart's; or empty."""
         return [] if self.shown is None else self.shown.statement_ids
 
     def peers(self, id: str) -> list[Site]:
-        """The site and those of the folded layers that its arc or its mark stands for."""
+        """Return the site and its counterparts in folded layers that its arc or mark stands for."""
         if self.shown is None:
             return []
         layout, sites = self.shown.layout, self.shown.sites
@@ -194,12 +194,12 @@ class GraphView(Answering):
         return [site for site in sites if site.id == id]
 
     def turned(self, id: str) -> list[Site]:
-        """What a choice for a site is made for: it and its peers, or it alone."""
+        """Return the sites that a choice for a site applies to: the site and its peers, or only the site."""
         found = self.peers(id)
         return [site for site in found if site.id == id] if self.alone and len(found) > 1 else found
 
     def groups(self) -> list[list[Site]]:
-        """All sites, those together that an arc or a mark shows as one."""
+        """Return all sites, grouped by the arc or mark that shows them."""
         if self.shown is None:
             return []
         layout, sites = self.shown.layout, self.shown.sites
@@ -209,7 +209,7 @@ class GraphView(Answering):
         return [[sites[number] for number in group] for group in sorted(found, key=min)]
 
     def peers_are(self, id: str) -> str:
-        """What `peers` of a site are: ``layers``, ``repeats`` of a loop, or ``waits`` of one moment."""
+        """Return the kind of a site's `peers`: ``layers``, ``repeats`` of a loop, or ``waits`` of one moment."""
         if self.shown is not None:
             layout, sites = self.shown.layout, self.shown.sites
             for peers, node in zip(layout.marks.peers, layout.marks.node.tolist(), strict=True):
@@ -222,7 +222,7 @@ class GraphView(Answering):
         return "layers"
 
     def _place_of(self, id: str) -> int:
-        """The node that the arc or the mark of a site stands at; the first where it has neither."""
+        """Return the node of a site's arc or mark; the first node if it has neither."""
         assert self.shown is not None
         layout, sites = self.shown.layout, self.shown.sites
         places = (
@@ -232,7 +232,7 @@ class GraphView(Answering):
         return next((node for peers, node in places if id in (sites[n].id for n in peers)), 0)
 
     def marked(self, id: str) -> list[str]:
-        """The nodes that a node, an arc or a mark stands at: of an arc both ends."""
+        """Return the nodes at a node, an arc or a mark; for an arc both ends."""
         shown = self.shown
         if shown is None or not id:
             return []
@@ -247,7 +247,7 @@ class GraphView(Answering):
         return [shown.node_ids[node] for node in nodes if node >= 0]
 
     def arc_sites(self, id: str) -> tuple[int, ...]:
-        """Indices of all sites that share the arc of a site; empty where it has no arc."""
+        """Return indices of all sites that share a site's arc; empty without an arc."""
         if self.shown is None:
             return ()
         for numbers in self.shown.layout.arcs.sites:
@@ -256,12 +256,12 @@ class GraphView(Answering):
         return ()
 
     def composite_of(self, id: str) -> int | None:
-        """The node of that name where it stands for a composite's statements, or None."""
+        """Return the node with this id if it is a composite's row, else None."""
         node = self.shown.node_of.get(id) if self.shown is not None else None
         return node if node is not None and self.shown is not None and self.shown.layout.nodes.parts[node] > 0 else None
 
     def fold(self, id: str) -> None:
-        """Show what a composite's row stands for, or that as one row again; `id` is a node of it."""
+        """Expand a composite's row into its statements, or collapse them again; `id` is one of its nodes."""
         shown = self.shown
         node = shown.node_of.get(id) if shown is not None else None
         if node is not None and shown is not None:
@@ -293,7 +293,7 @@ class GraphView(Answering):
         elif kind == "fold":
             self._turn_fold(message["stem"])
         elif kind == "plain" and shown is not None:
-            # A browser that inflates nothing.
+            # This browser cannot inflate.
             self._unpacks = False
             self.show(shown.graph, shown.sites)
         elif kind == "relax" and shown is not None:

@@ -1,4 +1,4 @@
-"""Views left out: edges go through them, and what sits on one stands where its storage is made or read."""
+"""Hide views: edges pass through them, and sites on a view move to where its storage is made or read."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from workbench.ui.graph.site_anchors import Arc, GraphIndex, Mark
 
 @dataclass(frozen=True)
 class HiddenViews:
-    """Which views are left out, and what stands for each.
+    """The hidden views, and the statement that represents each.
 
     Attributes
     ----------
     stand_in : int32
-        For each statement that is hidden the shown one that stands for it; -1 for all others.
+        For each hidden statement the shown one that represents it; -1 for all others.
     """
 
     stand_in: Ints
 
     @cached_property
     def rows(self) -> NDArray[np.bool_]:
-        """Per statement whether it is hidden."""
+        """Mask of the hidden statements."""
         return self.stand_in >= 0
 
 
 def views_of(graph: Graph) -> NDArray[np.bool_]:
-    """Statements that own no memory and write none: views, and `shallow_copy`."""
+    """Return statements that own no memory and write none: views, and `shallow_copy`."""
     statements = graph.statements
     views = (statements.flags & StatementFlag.VIEW.value != 0) & (statements.flags & StatementFlag.INPLACE.value == 0)
     headed = np.zeros(len(statements), bool)
@@ -43,30 +43,30 @@ def views_of(graph: Graph) -> NDArray[np.bool_]:
 
 
 def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Sequence[str]) -> HiddenViews:
-    """Choose what stands for each view.
+    """Choose a representative for each view.
 
-    It is the statement that makes what is viewed, else the first that reads the view, of the same side and layer. A
-    view without either stays, and so do those of a fusion of nothing else, and of a block that a ghost stands in.
+    It is the producer of the viewed value, else the first reader of the view, of the same side and layer. A view
+    without either stays visible, and so do the views of a fusion of only views, and of a block with a ghost.
 
     Parameters
     ----------
     graph : Graph
     index : GraphIndex
     ghosts : int32
-        Blocks that ghosts stand in.
+        Blocks that contain ghosts.
     layers : sequence of str
-        Per block the layer that it belongs to; empty outside of layers.
+        Layer of each block; empty outside layers.
     """
     statements = graph.statements
     views = views_of(graph)
-    # What is all views, a fusion of them, stays.
+    # Keep a fusion that consists only of views.
     member = index.shown & ~index.headed & (statements.parent >= 0)
     plain = np.bincount(statements.parent[member & ~views], minlength=len(statements))
     views &= (statements.parent < 0) | (plain[statements.parent] > 0)
     views[np.isin(index.block, ghosts)] = False
     rows = np.flatnonzero(views).tolist()
     stand_in = dict.fromkeys(rows, -1)
-    # Side and layer together.
+    # One number per pair of side and layer.
     numbers: dict[str, int] = {}
     layer = np.asarray([numbers.setdefault(name, len(numbers)) for name in layers], np.int32)
     column: list[int] = (2 * layer[index.block] + statements.side).tolist()
@@ -75,7 +75,7 @@ def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Seq
     made = dict(zip(rows, _listed(statements.outputs.taken(np.asarray(rows, np.intp))), strict=True))
 
     def shown(row: int) -> int:
-        """What stands where `row` does, or -1 where that is not known yet."""
+        """Return the representative of `row`, or -1 if it is not known yet."""
         return stand_in.get(row, row)
 
     def above(row: int) -> int:
@@ -107,12 +107,12 @@ def _listed(rows: Ragged) -> Iterator[list[int]]:
 
 
 def without(index: GraphIndex, hidden: HiddenViews) -> GraphIndex:
-    """The index with what is hidden no longer shown."""
+    """Return the index with hidden statements not shown."""
     return replace(index, shown=index.shown & ~hidden.rows)
 
 
 def arcs_through(graph: Graph, index: GraphIndex, arcs: Sequence[Arc], hidden: HiddenViews) -> list[Arc]:
-    """Arcs that end at views end at what reads them, or at what stands for them."""
+    """Redirect arcs that end at hidden views to the views' readers, or to their representatives."""
     stand_in: list[int] = hidden.stand_in.tolist()
 
     def ends(target: int) -> list[int]:
@@ -134,7 +134,7 @@ def arcs_through(graph: Graph, index: GraphIndex, arcs: Sequence[Arc], hidden: H
 
 
 def marks_through(index: GraphIndex, marks: Sequence[Mark], hidden: HiddenViews) -> list[Mark]:
-    """Marks on views stand on what stands for these."""
+    """Move marks on hidden views to the views' representatives."""
     stand_in, blocks = hidden.stand_in.tolist(), index.blocks
     return [
         Mark(mark.site, row, blocks[row], mark.peers) if (row := stand_in[mark.statement]) >= 0 else mark

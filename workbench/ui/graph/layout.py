@@ -1,7 +1,7 @@
-"""The U layout: where statements, fusions, source lines and arcs stand, as arrays. A pure function of graph and sites.
+"""The U layout: positions of statements, fusions, source lines and arcs, as arrays. A pure function of graph and sites.
 
 Forward statements run down the left column, backward statements up the right one, each at the height of the user's
-statement (origin) that it computes or differentiates. Only heights are decided here: `Columns` turns a column into
+statement (origin) that it computes or differentiates. The layout has only heights: `Columns` turns a column into
 x positions, so that the same layout fits a narrow notebook, a wide screen and a picture.
 """
 
@@ -58,22 +58,22 @@ def compute(
     Parameters
     ----------
     graph : Graph
-        What is drawn; a fusion is drawn as its members in a box.
+        The graph to draw; a fusion is drawn as a box around its members.
     sites : sequence of Site
-        Those with `values` become arcs.
+        Sites with `values` become arcs.
     unfolded : collection of str
-        Stems of layer scopes, such as ``layers``, whose identical layers are shown one by one; keys of waits of one
-        moment (`waits_key`) and of composites (`composite_key`) that are.
+        Keys of what is shown one by one: stems of layer scopes, such as ``layers``, for identical layers; `waits_key`
+        for waits of one moment; `composite_key` for composites.
     views : bool
-        Whether views are drawn; else edges go through them, and what sits on one stands where its storage does.
+        Whether to draw views; else edges pass through them, and sites on a view move to its storage.
     composites : bool
-        Whether what one statement of the program was made into is one row in each column, where it is not in
+        Whether to draw the statements of one program statement as one row per column, except for those in
         `unfolded`.
     kept : mapping of str to float
-        Heights that blocks had before, by `block_key`, in pixels: what is new in a block is put closer together
-        there, down to `TIGHTEST`, so that no other block moves.
+        Former heights of blocks by `block_key`, in pixels. New rows of a block are packed into its former height, down
+        to `TIGHTEST` per row, so that no other block moves.
     remembered : Remembered, optional
-        Of an earlier layout, to be taken over where nothing differs. What is laid out is the same without it.
+        Cache from an earlier layout, for unchanged parts. It does not change the result.
     """
     remembered = remembered or Remembered()
     index = GraphIndex.of(graph)
@@ -122,12 +122,12 @@ def compute(
 
 
 def block_key(graph: Graph, origin: int) -> str:
-    """What the block of an origin is called as long as the program is the same; empty for none."""
+    """Return a key of an origin's block that is stable while the program is the same; empty without an origin."""
     return graph.origins[origin].id if origin >= 0 else ""
 
 
 def _place_marks(marks: list[Mark], node_of: Ints) -> Marks:
-    """Give marks their nodes, and those of one node places side by side."""
+    """Assign marks to nodes, and put marks of one node side by side."""
     node = node_of[np.asarray([mark.statement for mark in marks], np.int64)]
     used: dict[int, int] = {}
     place = []
@@ -149,7 +149,7 @@ def _nodes(
     arcs: list[Arc],
     closed: list[tuple[int, ...]],
 ) -> tuple[Nodes, dict[int, int]]:
-    """Nodes in the order in which they stand: by block, column, and downwards. Ghosts come by their site."""
+    """Return nodes in drawing order: by block, column, and downwards. Also return each ghost's node, by its site."""
     statements = graph.statements
     blocks = np.asarray([block for span in fold.shown for block in span.blocks], np.int32)
     visible = index.shown & ~index.headed & np.isin(index.block, blocks)
@@ -158,7 +158,7 @@ def _nodes(
     side = statements.side[rows]
     parent = statements.parent[rows]
     key = np.where(side == FORWARD, rows, -rows).astype(float)
-    # A fusion's heading stands right above its uppermost member, in both columns.
+    # A fusion's heading stands directly above its uppermost member, in both columns.
     upward = np.lexsort((key, index.block[rows]))
     fused = upward[parent[upward] >= 0]
     heads, first = np.unique(parent[fused], return_index=True)
@@ -191,8 +191,8 @@ def _nodes(
 
 
 def _counted(nodes: Nodes, statements: int, closed: list[tuple[int, ...]], opened: list[tuple[int, ...]]) -> Ints:
-    """Per node for how many statements it stands; below 0 for the first of those that are shown one by one."""
-    # At last, of ghosts.
+    """Count the statements each node stands for; negative for the first of those shown one by one."""
+    # The last entry is for ghosts.
     count = np.zeros(statements + 1, np.int32)
     for sign, groups in ((1, closed), (-1, opened)):
         for group in groups:
@@ -209,7 +209,7 @@ def _node_of(graph: Graph, nodes: Nodes, fold: Fold, closed: list[tuple[int, ...
         node_of[list(group[1:])] = node_of[group[0]]
     folded = np.flatnonzero(fold.twin >= 0)
     node_of[folded] = node_of[fold.twin[folded]]
-    # A fusion in a folded layer is shown by the heading of its members' twins.
+    # The heading of its members' counterparts shows a fusion in a folded layer.
     parent = graph.statements.parent
     fused = folded[parent[folded] >= 0]
     node_of[parent[fused]] = np.maximum(node_of[parent[fused]], node_of[parent[fold.twin[fused]]])
@@ -229,7 +229,7 @@ def _heights(
     fold: Fold,
     kept: NDArray[np.float64],
 ) -> tuple[Nodes, Blocks, tuple[Section, ...], float]:
-    """Stack nodes in blocks and blocks under each other."""
+    """Stack nodes in blocks, and blocks below each other."""
     ports = np.bincount(np.asarray(_source_nodes(arcs, node_of, ghosts), np.int64), minlength=len(nodes))
     height = (ROW * np.maximum(ports, 1)).astype(np.float64)
     column = nodes.block.astype(np.int64) * 2 + nodes.side
@@ -242,7 +242,7 @@ def _heights(
     filled = np.zeros(2 * count)
     np.maximum.at(filled, column, within + height)
     natural = np.maximum(filled.reshape(count, 2).max(axis=1, initial=0.0), ROW) + 2 * BLOCK_PAD
-    # What became more keeps to the height that was there.
+    # Keep a grown block at its former height.
     room = kept - BLOCK_PAD
     tight = (kept > 0) & (natural > kept) & (room / (natural - 2 * BLOCK_PAD) >= TIGHTEST / ROW)
     block_height = np.where(tight, kept, np.maximum(natural, kept))
@@ -253,7 +253,7 @@ def _heights(
     starts = np.cumsum([0, *(len(span.blocks) for span in fold.shown)])
     heading = np.zeros(count)
     for number, span in enumerate(fold.shown):
-        # What follows a layer without being one starts a little lower, so that the layer's end shows.
+        # Put blocks after a layer, outside of layers, a little lower, so that the layer's end is visible.
         heading[starts[number]] = SECTION if span.layer else BLOCK_PAD
     block_y = HEADER + np.cumsum(heading + block_height) - block_height
     bottom = block_y + block_height
@@ -283,7 +283,7 @@ def _heights(
 
 
 def _lines(graph: Graph, blocks: Blocks, sections: tuple[Section, ...]) -> SourceLines:
-    """Join consecutive blocks of one source line, within one layer."""
+    """Join consecutive blocks of one source line within one layer."""
     breaks = {section.y + SECTION for section in sections}
     starts: list[int] = []
     place: tuple[str, int] | None = None
@@ -327,7 +327,7 @@ def _place_arcs(
     fold: Fold,
     sections: tuple[Section, ...],
 ) -> Arcs:
-    """Give arcs their ends: each its own height at its source, the nearest reader as its target."""
+    """Place arc ends: each source at a separate height, the target at the nearest reader."""
     sources = _source_nodes(arcs, node_of, ghosts)
     used: dict[int, int] = {}
     ports = Counter(sources)

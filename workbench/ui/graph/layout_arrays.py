@@ -1,4 +1,4 @@
-"""All that the graph view draws, as arrays: nodes, blocks, lines, runs, sections, arcs and marks, and the columns."""
+"""Arrays that the graph view draws: nodes, blocks, lines, runs, sections, arcs and marks, and the columns."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROW = 20.0
-"""Height of a statement, in pixels at zoom 1; also the height between two arcs that leave one statement."""
+"""Height of a statement, in pixels at zoom 1; also the distance between two arcs that leave one statement."""
 
 
 TIGHTEST = 6.0
-"""Least height of a statement where more than before has to keep to its block's height; below 9 it has no words."""
+"""Least height of a statement in a block that keeps its former height; below 9 it shows no text."""
 
 
 NODE_GAP = 3.0
-"""Part of a row that stays empty under a statement."""
+"""Part of a row that stays empty below a statement."""
 
 
 BLOCK_PAD = 4.0
@@ -29,19 +29,19 @@ SECTION = 26.0
 
 
 NARROWEST = 330.0
-"""A narrower view is scrolled sideways."""
+"""Narrower views scroll sideways."""
 
 
 ROOMY = 640.0
-"""In a view narrower than this, the program's column gives way first."""
+"""In a narrower view, the program's column shrinks first."""
 
 
 SHARE, LEAST_SHARE = 0.27, 0.16
-"""Shares of the width: of each column, and of the program's in the narrowest view."""
+"""Shares of the width: of each column, and of the program's column in the narrowest view."""
 
 
 HEADER = 30.0
-"""Height above the first block, for the columns' headings."""
+"""Height above the first block, for the column headings."""
 
 
 Ints = NDArray[np.int32]
@@ -51,7 +51,7 @@ Floats = NDArray[np.float32]
 
 
 class ArcStyle(IntEnum):
-    """How an arc is drawn, from what the plan makes of its site."""
+    """Style of an arc, from the plan's outcome for its site."""
 
     SAVED = 0
     RECOMPUTED = 1
@@ -59,7 +59,7 @@ class ArcStyle(IntEnum):
 
 
 class ArcShape(IntEnum):
-    """Where an arc runs."""
+    """Course of an arc."""
 
     CROSS = 0
     """From the left column to the right one."""
@@ -71,22 +71,22 @@ class ArcShape(IntEnum):
 
 @dataclass(frozen=True)
 class Nodes:
-    """One row per box drawn: a statement, the heading of a fusion, or the ghost of a value kept nowhere.
+    """One row per drawn box: a statement, the heading of a fusion, or the ghost of a value that is not stored.
 
     Attributes
     ----------
     statement : int32
         Index into the graph's statements; -1 for a ghost.
     ghost : int32
-        For a ghost the site whose value the forward no longer makes; -1 otherwise.
+        For a ghost, the site of the value that the forward no longer makes; else -1.
     side, block, fusion : int8, int32, int32
-        Column, row of `Blocks`, and the fusion that the node heads or belongs to (a statement index, or -1).
+        Column, row of `Blocks`, and the fusion (statement index, or -1) that the node heads or belongs to.
     heading : bool
         Whether the node is the heading of its fusion.
     waits : int32
-        For how many waits of one moment it stands; below 0 for the first of them where each is shown; 0 for others.
+        Number of waits of one moment that the node stands for; negative for the first of waits shown singly; else 0.
     parts : int32
-        Likewise for how many statements of a composite.
+        The same for statements of a composite.
     y, height : float32
         Upper edge and height, in pixels at zoom 1.
     """
@@ -108,7 +108,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Blocks:
-    """One row per user statement shown: its origin (-1: none) and its vertical extent."""
+    """One row per shown program statement: its origin (-1: none) and its vertical extent."""
 
     origin: Ints
     y: Floats
@@ -120,7 +120,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class SourceLines:
-    """Consecutive blocks that come from one source line: first block, number of blocks, extent."""
+    """Consecutive blocks from one source line: first block, number of blocks, extent."""
 
     block: Ints
     count: Ints
@@ -145,15 +145,15 @@ class Section:
     Attributes
     ----------
     stem : str
-        What folds and unfolds together: ``layers`` of ``layers.0``.
+        Key of the spans that fold and unfold together: ``layers`` for ``layers.0``.
     first, last : str
-        Scopes of the first and last layer that it stands for; of repeats the last's number.
+        Scopes of the first and last layer that it stands for; for repeats, the last is a number.
     count : int
         Number of layers that it stands for.
     identical : int
-        Number of consecutive identical layers around it: above 1, it can be folded.
+        Number of consecutive identical layers around it; foldable above 1.
     differs : str
-        In what it differs from the layer of the same stem above it; empty where there is none.
+        Difference from the layer of the same stem above it; empty without one.
     y, height : float
         Extent with the layer's blocks, in pixels at zoom 1.
     """
@@ -175,12 +175,12 @@ class Arcs:
     Attributes
     ----------
     sites : tuple of tuple of int
-        Indices of the sites that it shows; the first is the one that a click turns. A folded layer's arc has
-        those of all layers that it stands for in `peers`.
+        Indices of the sites that it shows; a click changes the first. A folded layer's arc has
+        the sites of all its layers in `peers`.
     peers : tuple of tuple of int
-        The first sites of the same arc in all layers that the arc stands for, its own included.
+        The first site of this arc in each layer that the arc stands for, its own included.
     source, target : int32
-        Node indices; -1 where the end is a folded layer's edge.
+        Node indices; -1 for an end at a folded layer's edge.
     side : int8
         Column of a `ArcShape.SIDE` arc.
     shape, style : int8
@@ -213,11 +213,11 @@ class Marks:
     Attributes
     ----------
     site : tuple of int
-        Index of its site.
+        Index of the mark's site.
     peers : tuple of tuple of int
-        The sites of the same mark in all layers that it stands for, its own included.
+        The sites of this mark in all layers that it stands for, its own included.
     node, place : int32
-        The node that carries it, and how many other marks stand to the right of it there.
+        The node that carries it, and the number of other marks to its right on that node.
     """
 
     site: tuple[int, ...]
@@ -231,16 +231,16 @@ class Marks:
 
 @dataclass(frozen=True)
 class GraphLayout:
-    """Everything that is drawn. Heights are pixels at zoom 1, from the top.
+    """The complete drawing. Heights are pixels at zoom 1, from the top.
 
     Attributes
     ----------
     node_of : int32
         For each statement of the graph the node that shows it (in a folded layer its representative), or -1.
     hidden : bool
-        For each statement of the graph whether it is a view that is left out; `node_of` is then what stands for it.
+        Whether each statement of the graph is a hidden view; `node_of` then gives its representative.
     unplaced : tuple of int
-        Sites about values that the graph does not show; they are reached through the table of sites.
+        Sites about values that the graph does not show; the table of sites lists them.
     """
 
     nodes: Nodes
@@ -267,7 +267,7 @@ class Columns:
 
     @classmethod
     def fit(cls, width: float, lane: float = 0.0) -> Columns:
-        """Share `width` among label, forward, gap and backward, with a lane beside each of the two columns.
+        """Divide `width` among label, forward, gap and backward, with a lane beside each of the two columns.
 
         ``graph_hit_test.js`` computes the same.
         """

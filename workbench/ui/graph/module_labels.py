@@ -1,4 +1,4 @@
-"""Modules of the program as they stand in the layout: what the graph view names where statements are too small."""
+"""Modules of the program in the layout: the graph view shows their names when statements are too small."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class ModuleSpan:
     Attributes
     ----------
     scope : str
-        Of the module: ``layers.0.self_attn``.
+        Scope of the module: ``layers.0.self_attn``.
     name, short : str
-        The same within its layer, empty for a layer, which has a heading; and its last names, which are never empty.
+        The scope within its layer, empty for a layer, which has a heading; and its last names, never empty.
     depth : int
-        How many modules of this kind it is in. Modules come before those within them.
+        Number of enclosing modules of this kind. Modules come before modules inside them.
     y, height : float
         Extent in pixels at zoom 1.
     forward, backward : int
-        Statements in each column, without views that are left out.
+        Statements in each column, without hidden views.
     operations : tuple of str
-        Of each column, what the program asks for there, most of it first: ``linear × 4, mul``.
+        Operations of the program per column, most frequent first: ``linear × 4, mul``.
     saved_bytes : int
-        That what is made in it keeps for the backward, on the device.
+        Bytes that values made in the module keep on the device for the backward.
     """
 
     scope: str
@@ -49,10 +49,10 @@ class ModuleSpan:
 
 
 def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
-    """All modules in the layout, from the top, each before those within it; one that is all of another comes as one."""
+    """Return all modules in the layout from the top, outer before inner; nested modules of equal extent are one."""
     blocks, nodes, arcs = layout.blocks, layout.nodes, layout.arcs
     scopes = [_parts(graph.origins[origin].scope) if origin >= 0 else () for origin in blocks.origin.tolist()]
-    # A composite's row, and one for waits of one moment, is that many statements.
+    # The row of a composite, or of waits of one moment, counts as its statements.
     counted = np.where((nodes.statement >= 0) & ~nodes.heading, np.maximum(np.maximum(nodes.parts, nodes.waits), 1), 0)
     rows = {
         side: np.bincount(nodes.block, np.where(nodes.side == side, counted, 0), len(blocks))
@@ -64,11 +64,11 @@ def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
     named = functools.cache(short_name)
     asked, starts = {}, {}
     for side in (FORWARD, BACKWARD):
-        # From block to block, as nodes come.
+        # From block to block, in the order of nodes.
         which = np.flatnonzero((counted > 0) & (nodes.side == side))
         asked[side] = [named(graph.statements.name[row]) for row in nodes.statement[which].tolist()]
         for place in np.flatnonzero(nodes.parts[which] > 0).tolist():
-            # A composite is called what the program calls it, all else as its statement is.
+            # Use the program's name for a composite, and the statement's name for other rows.
             origin = int(blocks.origin[nodes.block[which[place]]])
             if origin >= 0:
                 asked[side][place] = graph.origins[origin].symbol
@@ -103,7 +103,7 @@ def _told(names: Iterable[str]) -> str:
 
 
 def _parts(scope: str) -> tuple[str, ...]:
-    """The names on the way to a module; those up to a layer are one."""
+    """Split a scope into names; names up to a layer count as one."""
     layer = layer_of(scope)
     rest = scope.removeprefix(layer).removeprefix(".")
     return (*([layer] if layer else []), *(rest.split(".") if rest else []))
@@ -112,14 +112,14 @@ def _parts(scope: str) -> tuple[str, ...]:
 def _spans(
     scopes: list[tuple[str, ...]], start: int, stop: int, level: int, depth: int
 ) -> Iterator[tuple[int, int, tuple[str, ...], int]]:
-    """First block, the one after the last, names and depth of each module among some blocks."""
+    """Return first block, end block, names and depth of each module in a range of blocks."""
     while start < stop:
         parts = scopes[start][: level + 1]
         end = start + 1
         while end < stop and scopes[end][: level + 1] == parts:
             end += 1
         if len(parts) > level:
-            # As far as all blocks of it go on alike, it is one.
+            # Merge nested modules that cover the same blocks.
             inner = scopes[start:end]
             while all(len(one) > len(parts) and one[len(parts)] == inner[0][len(parts)] for one in inner):
                 parts = inner[0][: len(parts) + 1]

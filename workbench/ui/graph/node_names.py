@@ -1,4 +1,4 @@
-"""Small answers that several parts of the screen need: short names, ids of nodes that last, the next option."""
+"""Small functions for several parts of the screen: short names, stable node ids, the next option."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from workbench.ui.graph.layout_arrays import GraphLayout
 
 @functools.lru_cache(maxsize=1 << 14)
 def short_name(name: str) -> str:
-    """A statement's name as drawn: without module, and without what all of Thunder's wrappers have in common."""
+    """Return a statement's name as drawn: without its module, or prefixes and suffixes of Thunder's wrappers."""
     short = name.rpartition(".")[2]
     short = short.removeprefix("torch_").removeprefix("prims_").removesuffix("_impl").removesuffix("_prim")
     return short or name
 
 
 def node_ids(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> list[str]:
-    """Names of the nodes that last while choices change: by the value made, for statements have no names.
+    """Return node ids that are stable when choices change. They use names of values, because statements have none.
 
     Returns
     -------
@@ -53,22 +53,22 @@ def node_ids(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> list[s
 
 @functools.lru_cache(maxsize=4)
 def _value_ids(names: tuple[str, ...]) -> list[str]:
-    """Per value the id of the node that makes it; at last that of none."""
+    """Return per value the id of the node that makes it; the last entry stands for no value."""
     return [*(f"t:{name}" for name in names), ""]
 
 
 def is_setting(site: Site) -> bool:
-    """Whether a site stands for a whole lever."""
+    """Return whether a site stands for a whole lever."""
     return site.id.startswith(f"{site.lever}.")
 
 
 def short_label(site: Site) -> str:
-    """What a line calls a site: a setting by its name, for its label explains it, and without what it is tied with."""
+    """Return a site's name for one line: a setting's id, because its label explains it; else the label without ties."""
     return site.id if is_setting(site) else site.label.partition(" (tie: ")[0]
 
 
 def next_option(site: Site) -> str | None:
-    """The legal option that a click turns a site to, or None where there is no other."""
+    """Return the legal option that a click changes a site to; None if there is only one."""
     legal = [option for option in site.options if option not in site.illegal or option == site.choice]
     if len(legal) < 2:
         return None

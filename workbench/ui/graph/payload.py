@@ -1,4 +1,4 @@
-"""What the canvas draws of a graph: tables of ``[type code, bytes]`` columns, and the strings that they point into."""
+"""The canvas's data for a graph: tables of ``[type code, bytes]`` columns, and the strings that they index."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from workbench.ui.graph.node_names import next_option, node_ids, short_name
 from workbench.util.last_call_cache import Remembered
 
 HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT, COMPOSITE = 1, 2, 4, 8, 16, 32, 64, 128
-"""Bits of a node's flags, as `graph_scene.js` names them."""
+"""Bits of a node's flags, with the names of `graph_scene.js`."""
 CHANGED, FIXED = 1, 2
-"""Bits of a mark's state: chosen otherwise than stock, and with nothing else legal."""
+"""Bits of a mark's state: the choice differs from stock; there is only one legal option."""
 
 _VERBS = {ArcStyle.SAVED: "saved for the backward", ArcStyle.RECOMPUTED: "recomputed in the backward"}
 _VERBS[ArcStyle.OFFLOADED] = "kept on the CPU until the backward"
 
 
 class Strings(dict[str, int]):
-    """A table in which every text stands once: its index by the text, entered when new."""
+    """A table of distinct texts: index by text; a new text is added."""
 
     def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
-        """Indices of `texts`."""
+        """Return indices of `texts`."""
         for text in dict.fromkeys(texts):
             self.setdefault(text, len(self))
         return np.asarray(list(map(self.__getitem__, texts)), np.int32)
@@ -50,20 +50,20 @@ def payload(
     read_only: bool = False,
     remembered: Remembered | None = None,
 ) -> dict[str, Any]:
-    """What the canvas draws: tables of ``[type code, bytes]`` columns and the strings that they point into.
+    """Return the canvas's data: tables of ``[type code, bytes]`` columns and the strings that they index.
 
     Parameters
     ----------
     graph : Graph
     layout : GraphLayout
-        Of the graph and its sites.
+        Layout of the graph and its sites.
     sites : sequence of Site
     ids : sequence of str, optional
-        The nodes' own, where they are worked out already.
+        Node ids, if already computed.
     read_only : bool
-        Whether nothing can be chosen there, so that no tooltip says what a click would do.
+        Whether nothing can be chosen, so that tooltips do not describe clicks.
     remembered : Remembered, optional
-        Of an earlier drawing, to be taken over where nothing differs. What is drawn is the same without it.
+        Cache from an earlier drawing, for unchanged parts. It does not change the result.
     """
     strings, remembered = Strings(), remembered or Remembered()
     acts = not read_only
@@ -128,18 +128,18 @@ def payload(
 
 
 PACKED_FROM = 100_000
-"""Bytes from which on what is drawn goes to the page compressed."""
+"""Least size in bytes of data that is sent to the page compressed."""
 
 
 def packed(drawn: dict[str, Any]) -> dict[str, Any]:
-    """What `payload` gave as ``graph_scene.js`` unpacks it: deflated to a seventh where layers are alike.
+    """Compress the result of `payload` for ``graph_scene.js``; identical layers reduce it to a seventh.
 
     Returns
     -------
     dict
-        ``packed``: the length of a JSON document in four bytes, that document, and what it tells the lengths of: the
-        strings with a character of no text between them, which is a list in a fraction of the time, and the columns.
-        Or what was given, where that is small.
+        ``packed``: the length of a JSON document in four bytes, the document, and then the data for which it has the
+        lengths: the strings, joined by a character that no text contains (faster to split than a JSON list), and the
+        columns. Small results are returned unchanged.
     """
     columns = [column for table in drawn["tables"].values() for column in table.values()]
     if sum(len(content) for _, content in columns) + sum(map(len, drawn["strings"])) < PACKED_FROM:
@@ -160,7 +160,7 @@ def packed(drawn: dict[str, Any]) -> dict[str, Any]:
 
 
 def _narrowed(code: str, content: bytes) -> tuple[str, bytes]:
-    """A column in half the bytes, where its numbers are that small."""
+    """Store a column in half the bytes if its numbers fit."""
     if code == "i":
         numbers = np.frombuffer(content, np.int32)
         if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
@@ -170,7 +170,7 @@ def _narrowed(code: str, content: bytes) -> tuple[str, bytes]:
 
 _SEPARATOR = "\0"
 _LEVEL = 1
-"""Of compression: the next ones take several times as long for a tenth less."""
+"""Compression level: higher levels take several times as long and save a tenth."""
 
 
 def _module_columns(modules: Sequence[ModuleSpan], strings: Strings) -> dict[str, NDArray[Any]]:
@@ -198,7 +198,7 @@ def _symbol(graph: Graph, origin: int) -> str:
 
 
 def _value_words(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, str]]:
-    """Per value its shape, and its name with that; at last those of none."""
+    """Return per value its shape, and its name with the shape; the last entry stands for no value."""
     shape_of = functools.cache(human_shape)
     return [*((at, f"{name} {at}") for name, at in zip(names, map(shape_of, shapes), strict=True)), ("", "")]
 
@@ -284,7 +284,7 @@ def _node_columns(
 
 
 def _tensors_made(graph: Graph) -> Ragged:
-    """Per statement the tensors that it makes."""
+    """Return per statement the tensors that it makes."""
     outputs = graph.statements.outputs
     tensor = graph.values.flags[outputs.items] & ValueFlag.TENSOR.value != 0
     before = np.concatenate([[0], np.cumsum(tensor)])
@@ -292,7 +292,7 @@ def _tensors_made(graph: Graph) -> Ragged:
 
 
 def _about(graph: Graph, origin: int) -> str:
-    """Where the program says what a block is of."""
+    """Return the place of a block's statement in the program."""
     if origin < 0:
         return ""
     source = graph.origins[origin]
@@ -301,7 +301,7 @@ def _about(graph: Graph, origin: int) -> str:
 
 
 def _node_flags(graph: Graph, layout: GraphLayout) -> NDArray[np.uint8]:
-    """Per node what the canvas marks it with."""
+    """Return the canvas's flags per node."""
     nodes, statements = layout.nodes, graph.statements
     if not len(statements):
         return np.full(len(nodes), GHOST, np.uint8)
@@ -316,7 +316,7 @@ def _node_flags(graph: Graph, layout: GraphLayout) -> NDArray[np.uint8]:
         (COLLECTIVE, np.isin(kind, (Kind.COLLECTIVE, Kind.WAIT))),
     )
     flags = sum((flag * (where != 0) for flag, where in marked), np.zeros(len(nodes), np.int64))
-    # Computed again is what is so as a whole.
+    # A composite counts as recomputed only if all its statements are.
     whole = {node: parts_of(graph, layout, node) for node in np.flatnonzero(nodes.parts > 0).tolist()}
     partly = [n for n, rows in whole.items() if not (statements.flags[rows] & StatementFlag.CLONE.value).all()]
     flags[partly] &= ~CLONE
@@ -387,13 +387,13 @@ def _mark_tip(layout: GraphLayout, sites: Sequence[Site], mark: int, acts: bool)
 
 
 def _site_state(site: Site) -> list[str]:
-    """A site's choice, what came of it, and what is refused there."""
+    """Return a site's choice, its outcome, and the refused options."""
     outcome = f" (now {site.outcome})" if site.outcome and site.outcome != site.choice else ""
     return [f"{site.lever}: {site.choice}{outcome}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
 
 
 def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
-    """What a click would do."""
+    """Describe the effect of a click."""
     turning = next_option(site)
     return [f"click: {turning}" + (f" in all {count} {what}" if count > 1 else "")] if turning else []
 
@@ -401,7 +401,7 @@ def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
 def _arc_tips(
     graph: Graph, layout: GraphLayout, sites: Sequence[Site], remembered: Remembered, *, acts: bool
 ) -> list[str]:
-    """Per arc what it carries, what becomes of that, and what has been and can be chosen."""
+    """Return per arc its value, the outcome, the choice and the options."""
     arcs = layout.arcs
     numbers = [number for of_arc in arcs.sites for number in of_arc]
     told = iter(remembered.each(_site_state, [sites[number] for number in numbers]))
@@ -419,13 +419,13 @@ def _arc_tips(
 
 
 def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
-    """Pairs of nodes: who makes a value and who reads it."""
+    """Return pairs of nodes: producer and reader of a value."""
     inputs = graph.statements.inputs
     reader = np.repeat(np.arange(len(graph.statements)), np.diff(inputs.offsets))
     made = np.full(len(graph.values), -1, np.int32)
     outputs = graph.statements.outputs
     maker = np.repeat(np.arange(len(graph.statements)), np.diff(outputs.offsets))
-    # From last to first, so that the first maker stays; members come after their fusion and take its place.
+    # From last to first, so that the first producer wins; members come after their fusion and replace it.
     fusions = np.zeros(len(graph.statements), bool)
     fusions[graph.statements.parent[graph.statements.parent >= 0]] = True
     order = np.argsort(fusions[maker], kind="stable")[::-1]
@@ -434,14 +434,14 @@ def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
     keep = (producer >= 0) & ~fusions[reader]
     source, target = layout.node_of[producer[keep]], layout.node_of[reader[keep]]
     drawn = (source >= 0) & (target >= 0) & (source != target)
-    # By their source, then by their target.
+    # Sort by source, then by target.
     pairs = np.unique(source[drawn].astype(np.int64) * len(layout.nodes) + target[drawn])
     source, target = np.divmod(pairs, max(len(layout.nodes), 1))
     return {"source": source.astype(np.int32), "target": target.astype(np.int32)}
 
 
 def _aliases(layout: GraphLayout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
-    """Sites that an arc or a mark shows beside its first one: further levers' and those of layers folded into it."""
+    """Return sites that an arc or a mark shows beside its first: those of other levers and of layers folded into it."""
     numbers: list[int] = []
     counts = []
     for of_arc, peers in zip(layout.arcs.sites, layout.arcs.peers, strict=True):

@@ -1,4 +1,4 @@
-"""What each site is drawn as: an arc from where its value is made to where it is read, or a mark on a statement."""
+"""Drawing of each site: an arc from the producer of its value to a reader, or a mark on a statement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REMAT = "remat"
 
 
 CROSSING = (SAVED, REMAT)
-"""Levers whose sites are values on their way, drawn as arcs. Any other lever's sites are marks on a statement."""
+"""Levers whose sites are values, drawn as arcs. Sites of other levers are marks on a statement."""
 
 
 _HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
@@ -31,7 +31,7 @@ _HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
 
 @dataclass(frozen=True)
 class GraphIndex:
-    """Look-ups over the graph's tables. Blocks are numbered by origin plus one; 0 is what has no origin at all."""
+    """Look-ups over the graph's tables. Blocks are numbered by origin plus one; block 0 has no origin."""
 
     shown: NDArray[np.bool_]
     headed: NDArray[np.bool_]
@@ -47,7 +47,7 @@ class GraphIndex:
         shown = ~np.isin(statements.kind, _HIDDEN)
         headed = np.zeros(len(statements), bool)
         headed[statements.parent[statements.parent >= 0]] = True
-        # A member says more than its fusion about where a value comes from and goes to.
+        # Use a fusion's members: they locate producers and readers of a value more precisely than the fusion.
         ends = shown & ~headed
         made_by = np.repeat(np.arange(len(statements)), np.diff(statements.outputs.offsets))
         made, made_by = statements.outputs.items[ends[made_by]], made_by[ends[made_by]]
@@ -62,7 +62,7 @@ class GraphIndex:
 
     @cached_property
     def producers(self) -> list[int]:
-        """`producer` as a list: single ones are looked up by the thousand."""
+        """`producer` as a list: single entries are read by the thousand."""
         return self.producer.tolist()
 
     @cached_property
@@ -70,7 +70,7 @@ class GraphIndex:
         return self.readers_start.tolist(), self.readers.tolist()
 
     def readers_of(self, value: int) -> list[int]:
-        """Statements that read a value."""
+        """Return the statements that read a value."""
         start, readers = self._readers
         return readers[start[value] : start[value + 1]]
 
@@ -81,13 +81,13 @@ class GraphIndex:
 
     @cached_property
     def members(self) -> dict[int, list[int]]:
-        """Statements of each block that are shown, headings apart, in program order."""
+        """Shown statements of each block, without headings, in program order."""
         rows = np.flatnonzero(self.shown & ~self.headed)
         return by_key(rows, self.block[rows])
 
 
 def by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]:
-    """Rows by their keys, in the order in which they came."""
+    """Group rows by key, in their given order."""
     if not len(rows):
         return {}
     order = np.argsort(keys, kind="stable")
@@ -119,7 +119,7 @@ class Mark(NamedTuple):
 
 
 def style_of(site: Site) -> ArcStyle:
-    """How the arc of a site is drawn."""
+    """Return the style of a site's arc."""
     return _STYLES.get(site.outcome or site.choice, ArcStyle.SAVED)
 
 
@@ -127,7 +127,7 @@ _STYLES = {"recompute": ArcStyle.RECOMPUTED, "offload": ArcStyle.OFFLOADED}
 
 
 def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
-    """Block of each statement: what has no origin stands with what runs just before it on its side."""
+    """Return each statement's block; a statement without an origin joins the statement before it on its side."""
     block = np.where(ends, graph.statements.origin + 1, 0).astype(np.int32)
     for side in (FORWARD, BACKWARD):
         rows = np.flatnonzero(graph.statements.side == side)
@@ -139,21 +139,21 @@ def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
 
 
 def place_in(site: Site) -> str:
-    """Where the site is, as its id says."""
+    """Return the place in a site's id."""
     return site.id.partition(":")[2]
 
 
 class _MarkPlace(NamedTuple):
-    """Where a mark may stand, in whatever order statements come.
+    """Possible places of a mark, independent of statement order.
 
     Attributes
     ----------
     known : bool
-        Whether the site says anything of it.
+        Whether the site names a place or values.
     here, above : int
-        The origin that the id names, and the one that what it names belongs to; -1 for none.
+        The origin that the id names, and the origin that it belongs to; -1 for none.
     values : tuple of int
-        Those of the site that the graph has.
+        Values of the site that the graph has.
     """
 
     known: bool
@@ -171,14 +171,14 @@ def _place_of(site: Site, value_index: Mapping[str, int], numbers: Mapping[str, 
 
 
 def origin_numbers(origins: Sequence[Origin]) -> dict[str, int]:
-    """Origins by their ids."""
+    """Return origin numbers by id."""
     return {origin.id: number for number, origin in enumerate(origins)}
 
 
 def marks_of_sites(
     graph: Graph, sites: Sequence[Site], index: GraphIndex, remembered: Remembered | None = None
 ) -> tuple[list[Mark], list[int]]:
-    """Marks of the sites that are not arcs; those about nothing that is shown come second."""
+    """Return marks of the sites that are not arcs, and the indices of sites with nothing visible."""
     marks: list[Mark] = []
     unplaced: list[int] = []
     able = [number for number, site in enumerate(sites) if site.lever not in CROSSING]
@@ -195,7 +195,7 @@ def marks_of_sites(
     for number, (known, origin, whole, values) in zip(able, places, strict=True):
         if not known:
             continue
-        # The statement that the id names; where the choice took it away, what it belonged to, or who has its value.
+        # Use the statement that the id names; if a choice removed it, its former parent, or one with its value.
         if here := rows_of.get(origin, ()):
             makers = {producers[value] for value in values}
             found = next((row for row in here if row in makers), -1)

@@ -16,10 +16,10 @@ from workbench.ui.graph.layout_arrays import HEADER, SECTION, ArcShape, ArcStyle
 from workbench.ui.graph.node_names import short_name
 
 MAX_HEIGHT = 2400
-"""A saved notebook is to stay small: what stands lower is left out, and the picture says so."""
+"""Largest height of the picture, so that saved notebooks stay small; the picture says that it is cut."""
 
 _CHARACTER = 0.61
-"""Width of a character of the fixed font, per pixel of its size; a little more than any usual font has."""
+"""Width of a character of the fixed font, per pixel of its size; slightly above that of usual fonts."""
 _FILL, _STROKE, _INK, _SOFT = (
     ("#e9f1fb", "#fcefe6"),
     ("#bfd3ec", "#eccfb9"),
@@ -59,22 +59,22 @@ def render(
     ----------
     graph : Graph
     sites : sequence of Site
-        Drawn as arcs, and collectives as bars beside the columns.
+        Drawn as arcs; collectives as bars beside the columns.
     title : str
-        Above the picture, and for those who cannot see it.
+        Shown above the picture and read by screen readers.
     width, max_height : int
         Pixels.
     views : bool
-        Whether statements that own no memory are drawn.
+        Whether to draw statements that own no memory.
     head : sequence of str
         SVG elements between title and graph.
     room : float
-        Their height, in pixels.
+        Height of `head`, in pixels.
 
     Returns
     -------
     str
-        An ``<svg>`` element that needs nothing else.
+        A self-contained ``<svg>`` element.
     """
     layout = u_layout.compute(graph, sites, views=views)
     bars = collective_lanes.bars(graph, layout, sites)
@@ -107,19 +107,19 @@ def render(
 
 
 def text(x: float, y: float, words: str, classes: str = "", fill: str = INK) -> str:
-    """Words, their middle at `y`; nothing where there are none."""
+    """Draw text with its middle at `y`; empty text gives an empty string."""
     named = f' class="{classes}"' if classes else ""
     return f'<text x="{x:g}" y="{y:g}"{named} fill="{fill}">{escape(words)}</text>' if words else ""
 
 
 def fit(words: str, width: float, size: float = 11) -> str:
-    """`words` shortened to fit `width` in the fixed font."""
+    """Shorten `words` to `width` in the fixed font."""
     room = int(width / (size * _CHARACTER))
     return words if len(words) <= room else f"{words[: max(0, room - 1)].rstrip()}…" if room > 1 else ""
 
 
 def wrap(words: str, width: float, size: float = 11) -> list[str]:
-    """`words` on lines that fit `width` in the fixed font, broken between words where they can be."""
+    """Split `words` into lines that fit `width` in the fixed font, between words where possible."""
     lines = textwrap.wrap(
         words, max(1, int(width / (size * _CHARACTER))), break_long_words=False, break_on_hyphens=False
     )
@@ -127,28 +127,28 @@ def wrap(words: str, width: float, size: float = 11) -> list[str]:
 
 
 def rule(x: float, y: float, width: float, height: float) -> str:
-    """A box that only its border shows."""
+    """Draw a box with only its border visible."""
     return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{_HAIR}"/>'
 
 
 def arc_sample(style: ArcStyle) -> str:
-    """A short line as arcs of a style are drawn, 28 pixels long."""
+    """Draw a sample line in an arc style, 28 pixels long."""
     return f'<path d="M0 0H28" fill="none" stroke="{_ARC[style]}" stroke-width="2.5"{_DASH[style]}/>'
 
 
 def fusion_sample() -> str:
-    """A small box as fusions are drawn."""
+    """Draw a sample box in the style of fusions."""
     return f'<rect y="-6" width="28" height="12" rx="3" fill="{_FUSION}" fill-opacity="0.08" stroke="{_FUSION}"/>'
 
 
 def ghost_sample() -> str:
-    """A small box as a value is drawn that the forward does not make any more."""
+    """Draw a sample box for a value that the forward no longer makes."""
     ink = _ARC[ArcStyle.RECOMPUTED]
     return f'<rect y="-6" width="28" height="12" rx="3" fill="none" stroke="{ink}" stroke-dasharray="4 3"/>'
 
 
 def bar_sample() -> str:
-    """A short bar as collectives are drawn: a filled end where one is waited for."""
+    """Draw a sample bar of a collective: the end at the wait is filled."""
     return _bar((4.0, 0.0), (24.0, 0.0), 0)
 
 
@@ -163,7 +163,7 @@ def _bar(issue: tuple[float, float], wait: tuple[float, float], group: int) -> s
 
 
 def _bars(bars: collective_lanes.Bars, columns: Columns, limit: float) -> list[str]:
-    """Collectives on their way, beside the columns."""
+    """Draw collectives in flight beside the columns."""
     parts = []
     each = (column.tolist() for column in (bars.side, bars.column, bars.group, bars.y0, bars.y1))
     for side, column, group, y0, y1 in zip(*each, strict=True):
@@ -171,7 +171,7 @@ def _bars(bars: collective_lanes.Bars, columns: Columns, limit: float) -> list[s
             continue
         out = collective_lanes.FIRST + collective_lanes.STEP * column
         x = columns.forward[0] - out if side == 0 else columns.backward[1] + out
-        # An end at the first statement is drawn whole, below the heads of the columns.
+        # Draw an end at the first statement in full, below the column headings.
         parts.append(_bar((x, max(y0, HEADER + 6)), (x, max(y1, HEADER + 6)), group))
     return parts
 
