@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 NOW, STOCK = "now", "stock"
 _KEPT = "kept"
 MOST_ROWS = 400
-"""Statements that the app lists; a page has all."""
+"""Largest number of statements that the app lists; a page lists all."""
 
 
 class ComparePanel:
-    """What can be put side by side with the runs of a bench, and what was.
+    """Candidates for comparison with the runs of a bench, and the last comparison.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class ComparePanel:
     Attributes
     ----------
     found : SideBySide or None
-        What was compared last.
+        The last comparison.
     """
 
     def __init__(self, bench: Workbench) -> None:
@@ -42,30 +42,30 @@ class ComparePanel:
         self.found: SideBySide | None = None
 
     def plans(self) -> list[dict[str, str]]:
-        """The plans there are, as the page lists them: the one in force, stock, and those that were kept."""
+        """Return the plans as the page lists them: the one in force, stock, and the kept ones."""
         listed = [{"key": NOW, "name": "the plan as it is now"}, {"key": STOCK, "name": "stock"}]
         return [*listed, *({"key": key, "name": key} for key in self._kept)]
 
     def keep(self) -> str:
-        """Keep the plan in force by its choices, under a name that is given back; for as long as the app is open."""
+        """Keep the plan in force, by its choices, while the app is open; return its name."""
         self._made += 1
         key = f"{_KEPT} {self._made}"
         self._kept[key] = dict(self._bench.choices)
         return key
 
     def forget(self, key: str) -> None:
-        """Keep that plan no longer."""
+        """Forget a kept plan."""
         self._kept.pop(key, None)
 
     def compare(self, plans: Sequence[str], folders: Sequence[str], base: str = "") -> dict[str, Any]:
-        """Put plans and runs side by side, as the page shows it.
+        """Compare plans and runs; return the page's data.
 
-        A run is shown with the statements of the plan that its choices have now, where they still have one.
+        A run appears with the statements of the plan that its choices give now, if they still give one.
 
         Raises
         ------
         RunError, ChoiceError
-            If there are fewer than two, a run cannot be read, or a plan is kept no longer.
+            If there are fewer than two, a run cannot be read, or a plan is no longer kept.
         """
         sides = [of_plan(key, self._bench.program.name, self._plan(key)) for key in plans]
         for folder in folders:
@@ -75,14 +75,14 @@ class ComparePanel:
         return compared_page.content(self.found, most_rows=MOST_ROWS)
 
     def write(self, path: str) -> Path:
-        """Write what was compared as one page; over a page of before, and over nothing else.
+        """Write the last comparison as one page; overwrite only an earlier page.
 
         Raises
         ------
         RunError
-            If nothing was compared yet.
+            Before the first comparison.
         ConfigError
-            If it cannot be written.
+            If the page cannot be written.
         """
         if self.found is None:
             raise RunError("nothing is side by side: tick two plans or runs, and press Put side by side")

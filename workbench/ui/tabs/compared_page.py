@@ -1,4 +1,4 @@
-"""Plans and runs side by side as one HTML page without a network and without a script, statements in step."""
+"""Plans and runs side by side as one HTML page without network or script, with statements aligned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(found: SideBySide) -> str:
-    """The page's text behind its first line."""
+    """Return the page's text after its first line."""
     title = " · ".join(column.name for column in found.columns)
     tables = found.tables()
     parts = [_table(found, tables["Figures"], found.figures)] if found.figures else []
@@ -74,13 +74,13 @@ def _mark(found: SideBySide, i: int, differs: bool) -> str:
 
 
 def content(found: SideBySide, *, most_rows: int) -> dict[str, Any]:
-    """What the app shows of a comparison, as plain data.
+    """Return the app's data for a comparison.
 
     Parameters
     ----------
     found : SideBySide
     most_rows : int
-        Statements that are listed; of more, those that differ come first.
+        Largest number of statements to list; differing ones take precedence.
     """
     marks = {"Figures": found.figures, "Sites that differ": found.sites}
     tables = [
@@ -121,7 +121,7 @@ def _runs(found: SideBySide) -> dict[str, Any] | None:
 
 @dataclasses.dataclass(frozen=True)
 class AlignedStatement:
-    """A statement in one plan: where it stands, and what is alive inside it, as a share of the most of all."""
+    """A statement in one plan: its place, and the bytes alive inside it as a share of the largest in all plans."""
 
     place: str
     share: float
@@ -131,7 +131,7 @@ class AlignedStatement:
 
 @dataclasses.dataclass(frozen=True)
 class AlignedStatements:
-    """Statements of any plan in step, as they are drawn: a row has the same statement in each plan."""
+    """Aligned statements of all plans, as drawn: a row has the same statement in each plan."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[ComparisonRow, tuple[AlignedStatement, ...]], ...]
@@ -139,7 +139,7 @@ class AlignedStatements:
 
     @classmethod
     def of(cls, found: SideBySide) -> AlignedStatements:
-        """The statements of the columns that have some."""
+        """Align the statements of the columns that have statements."""
         of = [i for i, column in enumerate(found.columns) if column.statements is not None]
         most = max(one.peak_bytes for i in of for one in found.columns[i].statements or ())
         rows = []
@@ -154,7 +154,7 @@ class AlignedStatements:
         return cls(("statement", "side", "line", *(found.columns[i].name for i in of)), tuple(rows), words)
 
     def content(self, most_rows: int) -> dict[str, Any]:
-        """As plain data, with at most that many rows in the plans' order."""
+        """Return plain data with at most `most_rows` rows, in the plans' order."""
         first = sorted(range(len(self.rows)), key=lambda i: not any(self.rows[i][0].differs))
         listed = [self.rows[i] for i in sorted(first[:most_rows])]
         more = len(self.rows) - len(listed)
@@ -184,7 +184,7 @@ def _step(value: Statement | None, text: str, most: int, mark: str) -> AlignedSt
 
 
 def _steps(found: SideBySide) -> str:
-    """A row for each statement of any plan, with its place in each and what is alive inside it."""
+    """Return a table row per statement of any plan, with its place in each plan and the bytes alive inside it."""
     steps = AlignedStatements.of(found)
     lines = []
     for row, cells in steps.rows:

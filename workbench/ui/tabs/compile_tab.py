@@ -1,4 +1,4 @@
-"""The Compile tab: where the time of a compilation goes, stage by stage and fusion by fusion, while it happens."""
+"""The Compile tab: the time of each stage and fusion of a compilation, while it runs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from workbench.runs.process.run_control import Run
 
 INTERVAL_S = 0.25
-"""How often the page gets new rows; between them it counts by itself."""
+"""Interval between new rows on the page, which counts time by itself in between."""
 
 MOST_FUSIONS = 400
-"""Fusions drawn one by one: of more, the longest."""
+"""Largest number of fusions drawn singly; of more, the longest are drawn."""
 
 
 class CompileTab(Panel):
-    """A waterfall of one run's compilation; content as `Waterfall.content` makes it.
+    """A waterfall of one run's compilation; content from `Waterfall.content`.
 
     Parameters
     ----------
     cannot_run : str
-        Why there will be none, and what to do.
+        Reason why nothing can run here, and what to do.
     """
 
     _esm = esm("compile_tab")
@@ -41,7 +41,7 @@ class CompileTab(Panel):
         self._end: Callable[[], None] | None = None
 
     def follow(self, run: Run) -> None:
-        """Show a run, and no other any more."""
+        """Show this run in place of any other."""
         waterfall = Waterfall()
         with self._lock:
             self._shown = waterfall
@@ -50,7 +50,7 @@ class CompileTab(Panel):
         self._end = run.observe(lambda event: self._event(waterfall, event))
 
     def look(self, is_open: bool) -> None:
-        """Say whether the tab is open: while it is closed, only the end of a compilation is drawn."""
+        """Record whether the tab is open: while it is closed, only the end of a compilation is drawn."""
         with self._lock:
             self._open = is_open
             if is_open and self._shown is not None and self._shown.changed:
@@ -58,7 +58,7 @@ class CompileTab(Panel):
 
     @property
     def compiled_s(self) -> dict[str, float]:
-        """Seconds of each fusion that was compiled so far, by its name."""
+        """Seconds per compiled fusion so far, by name."""
         with self._lock:
             return {} if self._shown is None else dict(self._shown.seconds_of)
 
@@ -75,14 +75,14 @@ class CompileTab(Panel):
 
 
 class Waterfall:
-    """What the events of a run say about its compilation.
+    """Compilation data from the events of a run.
 
     Attributes
     ----------
     seconds_of : dict of str to float
-        Per fusion compiled so far.
+        Seconds per compiled fusion so far.
     changed : bool
-        Whether anything came since `content` was last asked.
+        Whether anything arrived since the last call of `content`.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Waterfall:
         self._ended = ""
 
     def take(self, event: Event) -> None:
-        """Note an event."""
+        """Process an event."""
         self._now_s = max(self._now_s, event.t_s)
         get = vars(event).get
         kind = event.type
@@ -132,7 +132,7 @@ class Waterfall:
         self._fusions.append({"name": name, "seconds": seconds, "pieces": pieces, "cached": bool(cached)})
 
     def content(self) -> dict[str, Any]:
-        """What the page draws; times are seconds since the compilation began."""
+        """Return the page's data; times are seconds since the compilation began."""
         self.changed = False
         if self._start_s is None:
             return {"rows": [], "state": "none"}

@@ -1,4 +1,4 @@
-"""The Experiments tab: the runs of a program that are kept on disk, to compare, pin, rename, note on and delete."""
+"""The Experiments tab: a program's runs on disk, to compare, pin, rename, annotate and delete."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _FIGURES = {
 
 
 class Experiments(Panel):
-    """A table of runs; content: ``rows``, as `run_row` makes them, and ``unreadable`` folders, each with the reason.
+    """A table of runs; content: ``rows`` from `run_row`, and ``unreadable`` folders, each with the reason.
 
-    ``compared`` has the runs compared with the pinned one, once that was asked for. ``plans`` can be ticked like runs;
-    ``beside`` has what was ticked side by side, and ``busy`` what is waited for.
+    ``compared`` holds the comparison of runs with the pinned one, once requested. ``plans`` can be ticked like runs;
+    ``beside`` holds the comparison of ticked items, and ``busy`` the name of a pending task.
 
     Parameters
     ----------
     program : Program
-        Whose runs are listed.
+        The program with these runs.
     on_pinned : callable
-        Called when another run is pinned, or none any more.
+        Called when another run is pinned or the pinned one is unpinned.
     act : callable
-        Does what may fail, and tells how.
+        Calls an action that may fail, and reports the failure.
     bench : Workbench, optional
-        Whose plans can be put beside runs; without one none can.
+        Supplies plans to compare with runs; by default no plans.
     cannot_run : str
-        Why nothing can be run here, and what to do.
+        Reason why nothing can run here, and what to do.
     """
 
     _esm = esm("experiments")
@@ -75,7 +75,7 @@ class Experiments(Panel):
         self.pinned: Run | None = None
 
     def refresh(self) -> None:
-        """Read the runs again, away from the thread that asks."""
+        """Reload the runs in another thread."""
         self.in_thread("experiments", self._load)
 
     def _load(self) -> None:
@@ -110,8 +110,8 @@ class Experiments(Panel):
             self._on_pinned()
 
     def _row(self, folder: Path) -> dict[str, Any] | None:
-        """The row of a folder's run; None where it is of another program."""
-        # Before it is read: a row that was read while the run was given another name, or wrote on, is then read again.
+        """Return the row of a folder's run; None for a run of another program."""
+        # Take the time before reading: a row read while the run is renamed or still writes is then read again.
         written = untrusted_files.modified_times(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
         known_written, known = self._known.get(folder, (None, None))
         if known_written == written:
@@ -151,7 +151,7 @@ class Experiments(Panel):
                 found = self._act(lambda: beside.compare(plans, runs, base))
                 self._show(busy="", **({"beside": found} if found is not None else {}))
 
-            # Plans that nobody has asked for before take seconds.
+            # Plans without a cache entry take seconds.
             self.in_thread("beside", put)
         elif message["type"] == "write":
             written = self._act(lambda: beside.write(message["path"]))
@@ -165,7 +165,7 @@ class Experiments(Panel):
             self.content = {**self.content, **more}
 
     def _compare(self) -> None:
-        """Compare the other runs with the pinned one, the newest first."""
+        """Compare the other runs with the pinned one, newest first."""
         if self.pinned is None:
             raise RunError("nothing is pinned: pin the run that the others are to be compared with")
         folders = [row["folder"] for row in self.content["rows"] if not row["pinned"] and row["state"] == "done"]
@@ -177,7 +177,7 @@ class Experiments(Panel):
         self._show(compared={"words": words, "rows": list(map(_compared, found.differences))})
 
     def _pin(self, folder: Path, pinned: bool) -> None:
-        """Pin one run of this program, and no other."""
+        """Pin this run and unpin the program's other runs."""
         for row in self.content["rows"]:
             if row["pinned"]:
                 run_store.pin(row["folder"], False)
@@ -186,7 +186,7 @@ class Experiments(Panel):
 
 
 def _compared(one: Difference) -> dict[str, str]:
-    """A difference as a row; only what has a verdict has a colour."""
+    """Return a difference as a row; only a difference with a verdict has a colour."""
     write = human_bytes if one.figure.endswith("_bytes") else human_seconds
     tone = {"faster": "good", "less": "good", "slower": "bad", "more": "bad"}.get(one.verdict, "")
     sampled = one.low is not None and one.high is not None and one.low != one.high
@@ -204,14 +204,14 @@ def _compared(one: Difference) -> dict[str, str]:
 
 
 def _variant_text(name: str, other: dict[str, Any]) -> str:
-    """What was timed interleaved with a run, in a few words."""
+    """Describe a variant timed interleaved with a run, in a few words."""
     if other["verdict"] == "noise":
         return f"{name}: no difference beyond noise"
     return f"{name} takes {other['ratio']:.2f} of this time: {other['verdict']}"
 
 
 def run_row(run: Run) -> dict[str, Any]:
-    """A run as a row of the table."""
+    """Return a run as a row of the table."""
     choices = run_store.choices_of(run)
     memory, accuracy = run.memory, run.accuracy
     predicted, measured = memory["predicted_peak_bytes"], memory["measured_peak_bytes"]

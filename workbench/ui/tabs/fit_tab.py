@@ -1,4 +1,4 @@
-"""The Fit tab: a peak is stated and met; step time against peak is drawn as it is found, and what each lever adds."""
+"""The Fit tab: a fit to a stated peak; a plot of step time against peak as plans are found, also per lever."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _LABEL = "plans"
 _ROOM = 0.12
-"""Share of the range that is left free around the points."""
+"""Share of the range left free around the points."""
 _NEAR = 3.0
-"""Times the longest predicted step up to which a measured one is on the axis."""
+"""The axis includes measured steps up to this many times the longest predicted step."""
 _COLUMNS = "x y label why"
 _ADDING = {
     "recompute": ("start", "2 3"),
@@ -38,19 +38,19 @@ _ADDING = {
     "cuts": ("start", "10 4"),
     "order": ("measured", "solid"),
 }
-"""Lines below that of all there is to choose from, each by what it adds: colour and dashes."""
+"""Lines below the complete one, by the means that each adds: colour and dashes."""
 
 
 class FitTab:
-    """A plot to click, and a field for the peak with what came of it.
+    """A clickable plot, and a field for the peak with the result.
 
     Parameters
     ----------
     bench : Workbench
     in_background : callable
-        Does what takes seconds; given what is being done, and the act.
+        Runs a slow action; called with a description and the action.
     on_message : callable
-        As for `Panel`: what is not of this tab.
+        As for `Panel`: receives messages that are not for this tab.
     say : callable
         Shows one line.
 
@@ -71,7 +71,7 @@ class FitTab:
         self._bench, self._in_background, self._say, self._on_message = bench, in_background, say, on_message
         self._curve: Curve | None = None
         self._former: Curve | None = None
-        """The last curve with points beside the same choices by hand, shown where a newer one ends without any."""
+        """The last curve with points under the same choices by hand, shown if a newer one ends without points."""
         self._fit: Fit | None = None
         self._now: tuple[dict[str, str], float] | None = None
         self._error = ""
@@ -81,7 +81,7 @@ class FitTab:
         self.panel.layout.flex, self.panel.layout.min_width, self.panel.layout.width = "3 1 480px", "0", "auto"
 
     def look(self, is_open: bool) -> None:
-        """Say whether the tab is open: a curve that nobody looks at is not gone on with."""
+        """Record whether the tab is open: a curve stops while the tab is closed."""
         curve = self._curve
         if not is_open and curve is not None and curve.state == "working":
             curve.cancel()
@@ -90,12 +90,12 @@ class FitTab:
             self._begin()
 
     def close(self) -> None:
-        """Stop what is under way."""
+        """Stop the current task."""
         if self._curve is not None:
             self._curve.cancel()
 
     def show_plan(self) -> None:
-        """The bench has another plan, other choices by hand, or a run that has ended."""
+        """Update after the bench has another plan, other choices by hand, or a finished run."""
         curve = self._curve
         by_machine = self._bench.program.device != "cpu"
         if curve is None or curve.pinned != self._bench.pinned or (by_machine and curve.machine != self._bench.machine):
@@ -117,7 +117,7 @@ class FitTab:
 
     @property
     def _drawn(self) -> Curve | None:
-        """The curve whose points are shown."""
+        """The curve with the shown points."""
         curve, former = self._curve, self._former
         if former is None or former.pinned != self._bench.pinned:
             return curve
@@ -126,7 +126,7 @@ class FitTab:
 
     @property
     def _all(self) -> tuple[str, ...]:
-        """What a fit of this program may use."""
+        """All means that a fit of this program may use."""
         plan = self._bench.plan
         none = {
             OFFLOAD: OFFLOAD not in used_on(self._bench.program.device),
@@ -155,7 +155,7 @@ class FitTab:
             self._in_background("fitting", lambda: self._choose(lambda curve: curve.explained(choices)))
 
     def _choose(self, found: Callable[[Curve], Fit]) -> None:
-        """Find a plan, and put its choices in force."""
+        """Find a plan and put its choices in force."""
         if self._drawn is None:
             self._begin()
         curve = self._drawn
@@ -168,7 +168,7 @@ class FitTab:
         self._show()
 
     def _show(self) -> None:
-        """Draw what is known. Not from a thread that holds the app's lock: the curve may have to be waited for."""
+        """Draw the current data. Do not call it with the app's lock held: it may wait for the curve."""
         curve = self._drawn
         if curve is None:
             return
@@ -201,7 +201,7 @@ class FitTab:
 
 
 def fit_content(fit: Fit) -> dict[str, Any]:
-    """What the panel shows of a fit: lines, and a row for each choice."""
+    """Return the panel's data for a fit: lines, and a row per choice."""
     return {
         "lines": repr(fit).splitlines(),
         "rows": [
@@ -229,12 +229,12 @@ class FitPanel(Panel):
 
 
 class CurvePlot(Panel):
-    """Step time against peak: the curve, where one is on it, and what runs measured.
+    """Step time against peak: the curve, the current plan on it, and measurements of runs.
 
     Parameters
     ----------
     on_pick : callable
-        Called with the name of the points clicked at, and the number of the one.
+        Called with the name of the clicked points and the index of the clicked one.
     """
 
     _esm = esm("plot")
@@ -253,7 +253,7 @@ class CurvePlot(Panel):
             self._on_pick(message["source"], message["index"])
 
     def paint(self, *, dark: bool) -> None:
-        """Take the colours of the page's theme."""
+        """Use the colours of the page's theme."""
         self.plot = _plot(dark=dark)
 
     def show(
@@ -264,9 +264,9 @@ class CurvePlot(Panel):
         machine: str,
         stock_bytes: int,
     ) -> None:
-        """Draw lines, the last of all there is to choose from; the plan in force, as peak and seconds; and runs.
+        """Draw lines, the last for all means; the plan in force, as peak and seconds; and runs.
 
-        Without any of them the axis of the peak ends at stock's, and that of the step has no numbers.
+        Without any of them the peak's axis ends at stock's peak, and the step's axis has no numbers.
         """
         below = {line.using[-1]: _points(line.points) for line in lines[:-1]}
         sources: dict[str, dict[str, list[Any]]] = {
@@ -277,7 +277,7 @@ class CurvePlot(Panel):
         }
         found = [(x, y) for name in sources if name != "measured" for x, y in _pairs(sources[name])]
         runs = _pairs(sources["measured"])
-        # A run on a busy machine took many times as long: it would leave the curve a flat line.
+        # Leave out runs on a busy machine, which take many times as long: they would flatten the curve.
         near = [(x, y) for x, y in runs if not found or y <= _NEAR * max(step for _, step in found)]
         every = [*found, *near]
         above = len(runs) - len(near)
@@ -290,7 +290,7 @@ class CurvePlot(Panel):
                 "step": _range([y for _, y in every]),
                 "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates{more}"},
                 "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
-                # What has no points has no sign in the legend either.
+                # Hide series without points in the legend too.
                 "measured legend": {"visible": bool(measured)},
                 "now legend": {"visible": now is not None},
                 **{f"{name} legend": {"visible": name in below} for name in _ADDING},
@@ -339,7 +339,7 @@ def _range(values: Sequence[float]) -> Mapping[str, float]:
 
 
 def _measured(bench: Workbench) -> list[tuple[str, int, float]]:
-    """Runs that measured both, by name."""
+    """Return name, peak and step time of the runs that measured both."""
     found = []
     for run in bench.runs:
         peak, step_s = run.memory["measured_peak_bytes"], run.step_s
@@ -350,9 +350,9 @@ def _measured(bench: Workbench) -> list[tuple[str, int, float]]:
 
 @functools.cache
 def _plot(*, dark: bool) -> dict[str, Any]:
-    """The plot without data, in the colours of a theme; models that change later have names.
+    """Return the plot without data, in the colours of a theme; models that change later have names.
 
-    Made once for all apps of a process: Bokeh takes longer for it than a choice takes.
+    Made once for all apps of a process: Bokeh takes longer for it than a choice does.
     """
     colors = DARK if dark else LIGHT
     plot: Any = figure(

@@ -1,4 +1,4 @@
-"""The Fusions tab: the census, a row for each group of identical fusions."""
+"""The Fusions tab: the census, with a row per group of identical fusions."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class Fusions(Panel):
-    """Groups of identical fusions, the largest first, and what other cuts come to.
+    """Groups of identical fusions, largest first, and the cost of other cuts.
 
-    Content is as `fusions_content` makes it; ``cuts`` as `cuts_content`.
+    Content is from `fusions_content`; ``cuts`` from `cuts_content`.
 
     Parameters
     ----------
     bench : Workbench
     in_background : callable
-        Does what takes seconds; given what is being done, and the act.
+        Runs a slow action; called with a description and the action.
     on_message : callable
-        As for `Panel`: what is not of this tab.
+        As for `Panel`: receives messages that are not for this tab.
     say : callable
         Shows one line.
     """
@@ -54,17 +54,17 @@ class Fusions(Panel):
         self._bench, self._in_background, self._on_message, self._say = bench, in_background, on_message, say
         self._weighing: CutSearchTask | None = None
         self._former: CutSearchTask | None = None
-        """The last with a table, shown where a newer one fails before it has one."""
+        """The last task with a table, shown if a newer one fails before it has one."""
         self._told: CutSearchTask | None = None
         self._lock = threading.RLock()
 
     def show_plan(self, ids: Sequence[str], compiled_s: Mapping[str, float]) -> None:
-        """The bench has another plan, or it is known what its fusions took to compile; as for `fusions_content`."""
+        """Update after a new plan or new compile times of fusions; arguments as for `fusions_content`."""
         self.content = fusions_content(self._bench.plan, ids, compiled_s)
         self._show_cuts()
 
     def close(self) -> None:
-        """Stop what is under way."""
+        """Stop the current task."""
         if self._weighing is not None:
             self._weighing.cancel()
 
@@ -80,7 +80,7 @@ class Fusions(Panel):
             self._on_message(message)
 
     def _weigh(self) -> None:
-        """Weigh cuts beside other work; what was under way of it before is stopped."""
+        """Weigh cuts in the background; stop an earlier task."""
         with self._lock:
             self.close()
             if self._weighing is not None and self._weighing.table is not None:
@@ -90,7 +90,7 @@ class Fusions(Panel):
         self._go_on(weighing)
 
     def _go_on(self, weighing: CutSearchTask) -> None:
-        """Show how far it is; once it is done, say so."""
+        """Show the progress, and report the end."""
         with self._lock:
             if weighing is not self._weighing:
                 return
@@ -104,7 +104,7 @@ class Fusions(Panel):
         with self._lock:
             weighing = self._weighing
             if weighing is not None and weighing.pinned != self._bench.pinned:
-                # They are beside choices by hand.
+                # The table assumes the former choices by hand.
                 weighing.cancel()
                 self._weighing = self._former = None
                 if weighing.state == "working":
@@ -113,7 +113,7 @@ class Fusions(Panel):
 
     @property
     def _table(self) -> Cuts | None:
-        """The table of what was weighed last; the former one's where that failed before it had any."""
+        """The latest table; the former one if the latest task failed before it had one."""
         weighing, former = self._weighing, self._former
         if weighing is not None and weighing.table is None and weighing.state == "failed" and former is not None:
             return former.table
@@ -133,7 +133,7 @@ class Fusions(Panel):
 def cuts_content(
     weighing: CutSearchTask | None, choices: Mapping[str, str], table: Cuts | None = None
 ) -> dict[str, Any]:
-    """What the tab shows of cuts: how far it is; then columns, and rows with what is in force marked."""
+    """Return the tab's data for cuts: progress, columns, and rows with the one in force marked."""
     if weighing is None:
         return {"state": "", "done": 0, "most": 0, "said": "", "heads": [], "rows": []}
     state, table = weighing.state, table or weighing.table
@@ -161,20 +161,20 @@ def cuts_content(
 
 
 def _only(cut: Cut, choices: Mapping[str, str]) -> bool:
-    """Whether no other cut is chosen."""
+    """Return whether no cut outside `cut` is chosen."""
     return not any(id.startswith(BY_CUTS) and id not in cut.choices for id in choices)
 
 
 def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, float]) -> dict[str, Any]:
-    """What the tab shows.
+    """Return the tab's data.
 
     Parameters
     ----------
     plan : Plan
     ids : sequence of str
-        Per statement of the plan's graph, the node that shows it, or an empty string.
+        Node that shows each statement of the plan's graph, or an empty string.
     compiled_s : mapping of str to float
-        Measured seconds of compilation by a fusion's name, as far as they are known.
+        Measured compile time by fusion name, in seconds, as far as known.
     """
     statements, census = plan.graph.statements, plan.census
     rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
@@ -212,5 +212,5 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
 
 
 def _counted(names: list[str]) -> str:
-    """Names with how often each occurs, in order of first appearance."""
+    """Count each name, in order of first appearance."""
     return ", ".join(name if count == 1 else f"{name} × {count}" for name, count in Counter(names).items())

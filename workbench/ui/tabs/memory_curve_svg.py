@@ -1,4 +1,4 @@
-"""Memory over the statements of a step as SVG, in the colours of the page: for pages without a kernel."""
+"""Memory over the statements of a step as SVG in the page's colours, for pages without a kernel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _STYLES = ("stroke:var(--wb-accent)", "stroke:var(--wb-muted);stroke-dasharray:4
 
 
 def memory_curves(curves: Mapping[str, Sequence[int]], *, forward: int) -> str:
-    """Draw step curves of bytes, each stretched to the whole width, below a legend of their names.
+    """Draw step curves of bytes, each stretched to the full width, below a legend of their names.
 
     Parameters
     ----------
     curves : mapping of str to sequence of int
-        By name: bytes inside each statement; at most three.
+        Bytes inside each statement, by name; at most three curves.
     forward : int
         Statements of the first curve before its backward begins.
     """

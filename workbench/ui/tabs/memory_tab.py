@@ -34,38 +34,38 @@ if TYPE_CHECKING:
     from workbench.ui.controls.figure_strip import Baseline
 
 _HEADROOM = 1.6
-"""Room for the peak's label above the curves."""
+"""Space above the curves for the peak's label, as a factor."""
 
 _PIXELS = 1000
-"""Columns of the screen that a curve is drawn for at first sight."""
+"""Screen columns for which a curve is drawn at first."""
 
 _AROUND = 1
-"""Screens on each side of what is in sight that are sent with it, so that it can be moved."""
+"""Number of screens sent on each side of the visible part, so that the user can pan."""
 
 _CURVES = {"statements": ("predicted", "start", "measured"), "time": ("measured over time",)}
-"""Curves by the axis that they are drawn along."""
+"""Curves by the axis along which they are drawn."""
 
 _STATEMENTS = "statements, forward then backward"
 _NAME = 20
-"""Characters of a run's name in the legend."""
+"""Largest number of characters of a run's name in the legend."""
 
 
 type _Columns = dict[str, NDArray[Any] | str | float]
 
 
 class MemoryTab(Panel):
-    """Curves on one axis of bytes and one of statements; a run whose statements are not known has its own time above.
+    """Curves on axes of bytes and statements; a run with unknown statements has a separate time axis above.
 
-    The page gets as many points as it has pixels for, and asks for those of what it comes near to.
+    The page receives as many points as it has pixels, and requests those near the visible part.
 
-    BokehJS travels once over the widget's own channel, and never lands in the notebook's file.
+    BokehJS is sent once over the widget's channel, and is never saved in the notebook file.
     """
 
     _esm = esm("plot")
 
     plot = traitlets.Dict().tag(sync=True)
     chosen = traitlets.List(traitlets.Int()).tag(sync=True)
-    """Where the nodes of `marked` stand along the curve."""
+    """Positions of the nodes in `marked` along the curve."""
 
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(self._answer, plot=_plot(dark=False), **traits)
@@ -83,7 +83,7 @@ class MemoryTab(Panel):
             self._send_near(message)
         elif message.get("type") == "at":
             row, by = round(message["x"]), int(message.get("by", 0))
-            # By keys on to the next statement that the graph shows.
+            # Keys move on to the next statement that the graph shows.
             while by and 0 <= row < len(self._ids) and not self._ids[row]:
                 row += by
             if 0 <= row < len(self._ids) and self._ids[row] and self._on_message is not None:
@@ -92,7 +92,7 @@ class MemoryTab(Panel):
             self._on_message(message)
 
     def paint(self, *, dark: bool) -> None:
-        """Take the colours of the page's theme."""
+        """Use the colours of the page's theme."""
         self.plot = _plot(dark=dark)
 
     def show(
@@ -104,7 +104,7 @@ class MemoryTab(Panel):
         same_choices: bool = True,
         ids: Sequence[str] = (),
     ) -> None:
-        """Draw what a plan predicts, over what the baseline would take, and what a run measured, if one has.
+        """Draw a plan's predicted curve over the baseline's, and a run's measured curve, if there is one.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class MemoryTab(Panel):
         same_choices : bool
             Whether the run has the choices in force.
         ids : sequence of str
-            Per statement the node of the graph that shows it: a click on the curve leads there.
+            Node that shows each statement in the graph: a click on the curve goes there.
         """
         start = against.plan or plan
         rows, predicted = _curve(plan)
@@ -130,7 +130,7 @@ class MemoryTab(Panel):
         times, bytes_then = ([], []) if run is None or len(inside) else run.timeline or ([], [])
         curve = np.asarray(bytes_then, np.int64)
         milliseconds = 1e3 * np.asarray(times, np.float64)
-        # Curves of different plans have different statements: the others are stretched to the width of the plan's.
+        # Curves of different plans have different statements: stretch the others to the width of the plan's.
         self._curves = {
             "predicted": SampledCurve(np.arange(len(rows)), predicted),
             "start": SampledCurve(_stretched(len(before), end), before),
@@ -189,7 +189,7 @@ class MemoryTab(Panel):
         self._mark()
 
     def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, _Columns], bool]:
-        """What to draw of the curves along an axis, and whether that is all of them."""
+        """Return the points to draw along an axis, and whether these are all points."""
         sources: dict[str, _Columns] = {}
         all_whole = True
         for name in _CURVES[axis]:
@@ -198,13 +198,13 @@ class MemoryTab(Panel):
             all_whole &= whole
             sources[name] = {"x": curve.x[rows], "y": curve.y[rows]}
             if name == "predicted":
-                # A name for each point, and from which on they are of the backward.
+                # Names of the points, and the first point of the backward.
                 sources[name]["lines"] = "\n".join([self._names[row] for row in rows.tolist()])
                 sources[name]["backward_from"] = self._first_backward or len(self._names)
         return sources, all_whole
 
     def _send_near(self, asked: Mapping[str, Any]) -> None:
-        """Send what a page looks at: to that one alone, for others may look elsewhere."""
+        """Send the requested part of the curves, only to the requesting page: other pages may show another part."""
         if not self._curves or asked["axis"] not in _CURVES:
             return
         span = asked["end"] - asked["start"]
@@ -221,7 +221,7 @@ class MemoryTab(Panel):
 
 
 def _packed(columns: _Columns) -> dict[str, Any]:
-    """Numbers as bytes: the page gets thousands of them, and each of a list would be looked at on its way."""
+    """Pack numbers as bytes: the page gets thousands, and each list element would be inspected on the way."""
     return {
         name: column.astype(np.float64).tobytes() if isinstance(column, np.ndarray) else column
         for name, column in columns.items()
@@ -229,31 +229,31 @@ def _packed(columns: _Columns) -> dict[str, Any]:
 
 
 def _listed(columns: _Columns) -> dict[str, Any]:
-    """Numbers as lists, for messages that carry no bytes."""
+    """Return numbers as lists, for messages that cannot carry bytes."""
     return {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
 
 def _short(name: str) -> str:
-    """So that the legend has room: what a person calls a run may be long."""
+    """Shorten a run's name, which may be long, to fit the legend."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
 def _stretched(points: int, end: int) -> NDArray[np.float64]:
-    """Where points stand that are spread evenly over the statements of a plan."""
+    """Spread points evenly over the statements of a plan."""
     return np.linspace(0, end, points)
 
 
 def _curve(plan: Plan) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Top-level statements, and the most memory inside each."""
+    """Return top-level statements and the peak memory inside each."""
     rows = np.flatnonzero(plan.graph.statements.parent < 0)
     return rows, plan.timeline.statement_peak_bytes[rows]
 
 
 @functools.cache
 def _plot(*, dark: bool) -> dict[str, Any]:
-    """The plot without data, in the colours of a theme; models that change later have names.
+    """Return the plot without data, in the colours of a theme; models that change later have names.
 
-    Made once for all apps of a process: Bokeh takes longer for it than a choice takes.
+    Made once for all apps of a process: Bokeh takes longer for it than a choice does.
     """
     colors = DARK if dark else LIGHT
     plot: Any = figure(
@@ -280,7 +280,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.xaxis.update(name="statements axis", axis_label=_STATEMENTS)
     time_axis = LinearAxis(name="time axis", x_range_name="time", axis_label="measured: ms of one step", visible=False)
     plot.add_layout(time_axis, "above")
-    # Steps that are whole in binary units.
+    # Steps that are round in binary units.
     plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=5, num_minor_ticks=0)
     plot.yaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
@@ -291,7 +291,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         "x", "y", "label", source=sources["boundary"], x_offset=4, y_offset=-2, text_font_size="11px",
         text_color=colors["ink"], text_baseline="bottom",
     )  # fmt: skip
-    # BokehJS 3.9 never returns from drawing an area without points.
+    # BokehJS 3.9 hangs when it draws an area without points.
     sources["predicted"].data = {"x": [0, 1], "y": [0, 0], "statement": ["", ""], "side": ["", ""]}
     plot.varea_step(
         "x", 0, "y", source=sources["predicted"], step_mode="center", fill_color=colors["predicted"], fill_alpha=0.1
@@ -314,7 +314,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         line_color=colors["measured"], legend_label="measured, over time", name="measured over time line",
         line_width=1.75,
     )  # fmt: skip
-    # BokehJS finds no steps under the pointer: lines without a colour are found in their place.
+    # BokehJS does not find steps under the pointer: use lines without a colour for hit testing.
     predicted, measured, timed = (
         plot.line("x", "y", source=sources[name], line_color=None, **along)
         for name, along in (("predicted", {}), ("measured", {}), ("measured over time", {"x_range_name": "time"}))
@@ -352,12 +352,12 @@ def _plot(*, dark: bool) -> dict[str, Any]:
             formatters=in_words,
         ),
     )
-    # What has no points yet is not in the legend either.
+    # Hide series without points in the legend too.
     start_item, _, measured_item, timed_item = plot.legend[0].items
     start_item.update(name="start legend", visible=False)
     measured_item.update(name="measured legend", visible=False)
     timed_item.update(name="measured over time legend", visible=False)
-    # Outside the plot, where no label of a peak can meet it.
+    # Put the legend outside the plot, where it cannot cover a peak's label.
     plot.add_layout(plot.legend[0], "above")
     paint(plot, colors)
     return {"item": json_item(plot), "version": bokeh.__version__}

@@ -1,4 +1,4 @@
-"""The outline, as a tab and beside the graph: the program as written, what each part costs, a choice for all in it."""
+"""The outline, as a tab and beside the graph: the program's parts, their cost, and one choice for a complete part."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class OutlineTab(Panel):
-    """A tree with columns; content: ``parts``, as `part_row` makes them, and ``machine``, whose rates times rest on.
+    """A tree with columns; content: ``parts`` from `part_row`, and ``machine``, whose rates give the times.
 
-    The page gets what is open, and what opens next: one more level. Whatever was opened once is sent from then on.
+    The page receives the open parts and one more level. Parts that were opened once are always sent.
 
     Parameters
     ----------
     bench : Workbench
     shown_ids : callable
-        Per statement of the plan's graph the node that shows it, or an empty string.
+        Node that shows each statement of the plan's graph, or an empty string.
     go : callable
-        Called with the id of what is to be shown in the graph.
+        Called with the id to show in the graph.
     choose : callable
         Called with choices.
     preview : callable
-        Called with choices that are pointed at and what they are in words; with none when that ends.
+        Called with choices under the pointer and their description; with no choices when the pointer leaves.
     """
 
     _esm = esm("outline_tab")
@@ -94,7 +94,7 @@ class OutlineTab(Panel):
             self._put(*self._outlined)
 
     def _open_selected(self) -> None:
-        """Send what leads to the statement that is selected."""
+        """Send the parts around the selected statement."""
         plan, parts, _ = self._outlined
         if plan is None or not self.selected:
             return
@@ -121,7 +121,7 @@ class OutlineTab(Panel):
             self._preview(choices, f"{message['option']} for all in {part.label}" if part is not None else "")
 
     def _chosen_in(self, message: dict[str, Any]) -> tuple[OutlineNode | None, dict[str, str]]:
-        """A part of the program, and what an option for all in it comes to."""
+        """Return a part of the program, and the choices that an option for the complete part makes."""
         plan = self._bench.plan
         shown, parts, _ = self._outlined
         parts = parts if shown is plan else outline(plan)
@@ -130,12 +130,12 @@ class OutlineTab(Panel):
 
 
 class OutlinePane(OutlineTab):
-    """The outline beside the graph, where all of the app is shown at once; a person opens and closes it.
+    """The outline beside the graph, where the app shows everything at once; the user opens and closes it.
 
     Attributes
     ----------
     looked_at : bool
-        Whether it is open and in sight, as the page says: what nobody sees is not worked out.
+        Whether it is open and visible, as reported by the page: a hidden outline is not computed.
     """
 
     beside = traitlets.Bool(True).tag(sync=True)
@@ -143,11 +143,11 @@ class OutlinePane(OutlineTab):
 
 
 OPEN_DEPTH = 2
-"""Modules less deep than this are open until somebody closes them; ``outline_tab.js`` knows the same."""
+"""Modules above this depth are open until the user closes them; ``outline_tab.js`` has the same constant."""
 
 
 def within_reach(parts: Sequence[OutlineNode], opened: Collection[str]) -> list[int]:
-    """The numbers of the parts in open ones, and of those in these: what one more click would show."""
+    """Return the indices of parts in open parts, and of their children: what one more click can show."""
     reach: dict[int, int] = {-1: 2}
     for number, part in enumerate(parts):
         left = reach.get(part.parent, 0)
@@ -159,7 +159,7 @@ def within_reach(parts: Sequence[OutlineNode], opened: Collection[str]) -> list[
 
 
 def part_row(part: OutlineNode, ids: list[str], sites: Mapping[str, Site]) -> dict[str, Any]:
-    """A part as the page draws it."""
+    """Return a part as the page draws it."""
     here = [sites[id] for id in part.sites if id in sites]
     return {
         "key": part.key,

@@ -1,4 +1,4 @@
-"""The Passes tab: the program after each step of its compilation, and what the step changed."""
+"""The Passes tab: the program after each compilation pass, and the changes of each pass."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.pass_log import TracePass
 
 MOST_LINES = 6000
-"""Lines of a trace that are compared; comparing more would take longer than anyone waits."""
+"""Largest number of trace lines to compare; more would take too long."""
 
 
 class Passes(Panel):
-    """Steps to choose from and the text of one, line by line; content: ``names steps chosen lines``.
+    """Passes to choose from and the text of one, line by line; content: ``names steps chosen lines``.
 
-    ``steps`` says of each what it does, how many statements and fusions it leaves, and what it took.
+    ``steps`` describes each pass: its purpose, the statements and fusions after it, and its time.
 
-    The text is made in a thread of its own.
+    The text is made in a separate thread.
 
     Parameters
     ----------
     on_value : callable, optional
-        Called with the name of the value that a line makes, when the line is clicked.
+        Called with the name of the value that a clicked line makes.
     """
 
     _esm = esm("passes_tab")
@@ -70,7 +70,7 @@ class Passes(Panel):
 
 
 def steps_of(passes: Sequence[TracePass]) -> list[dict[str, Any]]:
-    """What is said of each step: what it does, and in words what it left and took."""
+    """Describe each pass: its purpose, and in words its result and time."""
     fused = [f", {one.fusions} of them fusions" if one.fusions else "" for one in passes]
     counts = [f"{one.statements} statements{fusions}" for one, fusions in zip(passes, fused, strict=True)]
     seconds = ["" if one.seconds is None else human_seconds(one.seconds) for one in passes]
@@ -81,12 +81,12 @@ def steps_of(passes: Sequence[TracePass]) -> list[dict[str, Any]]:
 
 
 def changed_lines(before: str, after: str) -> list[list[str]]:
-    """The lines of a text, with those that another one lacks marked ``+`` and those only it has ``-``.
+    """Return the lines of `after`, with lines that `before` lacks marked ``+`` and lines only in `before` marked ``-``.
 
     Parameters
     ----------
     before, after : str
-        Traces. Without a text before, nothing is marked.
+        Traces. Without `before`, nothing is marked.
 
     Returns
     -------
@@ -105,6 +105,6 @@ def changed_lines(before: str, after: str) -> list[list[str]]:
 
 
 def _body(text: str) -> list[str]:
-    """The lines of a trace without its head: imports, and when it was made."""
+    """Return the lines of a trace without its head: imports and date."""
     head = ("import ", "from ", "# Constructed by ")
     return [line for line in text.strip().splitlines() if not line.startswith(head)][:MOST_LINES]

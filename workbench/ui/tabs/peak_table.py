@@ -1,4 +1,4 @@
-"""What is alive at the predicted peak, and at the measured one, beside the memory plot."""
+"""Values alive at the predicted and the measured peak, beside the memory plot."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _AUTOGRAD = "autograd, between statements"
 
 
 class Alive(Panel):
-    """Lists of values, the largest first; content: ``predicted`` and ``measured``, the latter None before a run."""
+    """Lists of values, largest first; content: ``predicted`` and ``measured``, the latter None before a run."""
 
     _esm = esm("peak_table")
 
 
 def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, Any]:
-    """What the list of a plan shows.
+    """Return the contents of a plan's list.
 
     Parameters
     ----------
     plan : Plan or SavedPlan
     ids : sequence of str
-        Per statement of the plan's graph, the node that shows it, or an empty string.
+        Node that shows each statement of the plan's graph, or an empty string.
     """
     peak = plan.timeline.peak_statement
     if peak < 0:
@@ -66,13 +66,13 @@ def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, A
 
 
 def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any] | None:
-    """What the list of a run shows; None where it did not measure its peak.
+    """Return the contents of a run's list; None if the run did not measure its peak.
 
     Parameters
     ----------
     run : Run, optional
     named : mapping of str to str
-        Node by the name of a value; empty where the plan that is shown is another one than the run's.
+        Node by value name; empty if the shown plan is not the run's.
     """
     memory = run.memory if run is not None else {}
     peak_bytes, baseline_bytes = memory.get("measured_peak_bytes"), memory.get("baseline_bytes")

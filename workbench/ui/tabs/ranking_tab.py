@@ -1,4 +1,4 @@
-"""The Worth tab: choices not made yet, ranked by what the whole plan would gain, worked out beside the screen."""
+"""The "Worth it" tab: a ranking of further choices by the gain of the whole plan, computed in the background."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 TITLE = "Worth it"
-"""Of the tab."""
+"""Title of the tab."""
 QUIET_S = 0.3
-"""How long nothing may have been chosen before anything is worked out."""
+"""Time without a choice before the ranking starts."""
 INTERVAL_S = 0.4
-"""How often the page gets new rows."""
+"""Interval between new rows on the page."""
 MOST_PLANS = 24
-"""Plans made for one ranking: what is exact only by a plan, the most promising first."""
+"""Largest number of plans for one ranking; choices that need a plan for exact figures are tried best first."""
 
 
 class WorthTab(Panel):
-    """A table of choices; content: ``rows left machine``, rows as `row_of` makes them.
+    """A table of choices; content: ``rows left machine``, with rows from `row_of`.
 
     Parameters
     ----------
     bench : Workbench
     groups : callable
-        Sites that are set alike, in the order of the program.
+        Returns groups of sites that are set together, in program order.
     on_message : callable
         As for `Panel`.
     learn : callable
-        Told what was worked out by a plan, as `Preview.learn`.
+        Called with each gain computed by a plan, as `Preview.learn`.
     """
 
     _esm = esm("ranking_tab")
@@ -64,16 +64,16 @@ class WorthTab(Panel):
         self._open = self._stale = False
 
     def look(self, is_open: bool) -> None:
-        """Say whether the tab is open: while it is closed, nothing is worked out."""
+        """Record whether the tab is open: while it is closed, nothing is computed."""
         with self._lock:
             self._open = is_open
             if not is_open:
-                # What is half done is done again when it is opened.
+                # An unfinished ranking starts again when the tab is opened.
                 self._stale, self._turn = self._stale or self.content["left"] > 0, self._turn + 1
         self._begin()
 
     def show_plan(self) -> None:
-        """The bench has another plan."""
+        """Rank again after the bench has another plan."""
         with self._lock:
             self._stale, self._turn = True, self._turn + 1
         self._begin()
@@ -104,7 +104,7 @@ class WorthTab(Panel):
                     shown_at = time.monotonic()
             self._put(turn, ranking.content())
         except Superseded:
-            # Something was chosen: the new plan is ranked then.
+            # A choice was made: its plan will be ranked.
             return
 
     def _put(self, turn: int, content: dict[str, Any]) -> None:
@@ -114,15 +114,15 @@ class WorthTab(Panel):
 
 
 class RankingTask:
-    """The rows of one plan, worked out one by one.
+    """The rows of one plan, computed one by one.
 
     Parameters
     ----------
     worth : Worth
     groups : sequence of list of Site
-        Sites that are set alike.
+        Groups of sites that are set together.
     found : callable, optional
-        Told each gain that was worked out by a plan.
+        Called with each gain computed by a plan.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class RankingTask:
         self._by_plan: list[int] | None = None
 
     def step(self) -> bool:
-        """Work one more row out; whether there was one."""
+        """Compute one more row; return False if all rows are done."""
         if self._quick:
             number = self._quick.pop()
             gain = self._worth.quick(self._rows[number][1])
@@ -156,7 +156,7 @@ class RankingTask:
         return True
 
     def content(self) -> dict[str, Any]:
-        """What the page draws, and how many rows are to come."""
+        """Return the page's data, with the number of rows still to come."""
         rows = [
             row_of(group, choices, self._gains.get(number), self._refused.get(number, ""))
             for number, (group, choices) in enumerate(self._rows)
@@ -168,7 +168,7 @@ class RankingTask:
         return [n for n in range(len(self._rows)) if n not in self._gains or self._gains[n].estimated]
 
     def _promise(self, number: int) -> tuple[int, int]:
-        """What is for the whole program first, then what frees the most."""
+        """Return a sort key: settings of the whole program first, then choices by freed bytes."""
         group, gain = self._rows[number][0], self._gains.get(number)
         if is_setting(group[0]):
             return (0, 0)
@@ -177,7 +177,7 @@ class RankingTask:
 
 
 def row_of(group: Sequence[Site], choices: dict[str, str], gain: Gain | None, refused: str = "") -> dict[str, Any]:
-    """One choice as the table shows it."""
+    """Return one choice as the table shows it."""
     site = group[0]
     row: dict[str, Any] = {
         "choices": choices,

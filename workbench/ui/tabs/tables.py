@@ -1,4 +1,4 @@
-"""The tabs that list things: sites, settings of levers, and the trace with source lines."""
+"""The tabs with lists: sites, settings of levers, and the trace with source lines."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A way to run the program that a run can be timed against: choices, or None for `thunder.jit` as it comes."""
+    """A variant to time a run against: choices, or None for unmodified `thunder.jit`."""
 
     label: str
     choices: Mapping[str, str] | None
 
 
 VARIANTS = {"stock": Variant("this executor without choices", {}), "thunder": Variant("thunder.jit as it comes", None)}
-"""By the names that the command line's ``--against`` has for them."""
+"""Variants by their names in the command line's ``--against``."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RunsAsked:
-    """What the runs to come are to measure beside themselves.
+    """Extra measurements of the next runs.
 
     Attributes
     ----------
     against : tuple of str
-        Of `VARIANTS`.
+        Names in `VARIANTS`.
     snapshot : bool
         Whether to record a step's allocations for memory_viz.
     """
@@ -46,23 +46,23 @@ class RunsAsked:
 
 
 class SitesTable(Panel):
-    """A searchable table of sites; content: ``rows``, as `site_rows` makes them."""
+    """A searchable table of sites; content: ``rows`` from `site_rows`."""
 
     _esm = esm("sites")
     selected = traitlets.Unicode("").tag(sync=True)
 
 
 class Settings(Panel):
-    """Menus for the settings of whole levers, and what runs measure.
+    """Menus for the settings of whole levers, and the measurements of runs.
 
-    Content: ``rows``, as `setting_rows` makes them, and ``runs``, as `runs_content` makes it.
+    Content: ``rows`` from `setting_rows`, and ``runs`` from `runs_content`.
     """
 
     _esm = esm("settings")
 
 
 class TraceText(Panel):
-    """The trace as text; content: ``lines``, as `trace_lines` makes them."""
+    """The trace as text; content: ``lines`` from `trace_lines`."""
 
     _esm = esm("trace")
     selected = traitlets.Unicode("").tag(sync=True)
@@ -73,7 +73,7 @@ def _options(site: Site) -> list[dict[str, str]]:
 
 
 def site_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
-    """A row per site that is one place."""
+    """Return a row per site that is one place."""
     return [
         {
             "id": site.id,
@@ -91,7 +91,7 @@ def site_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
 
 
 def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
-    """A row per setting of a lever."""
+    """Return a row per setting of a lever."""
     return [
         {
             "id": site.id,
@@ -107,7 +107,7 @@ def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
 
 
 def runs_content(asked: RunsAsked, ranks: int, cannot_run: str = "") -> dict[str, Any]:
-    """What runs can measure beside themselves, and what of it is asked for; or why nothing can be run here."""
+    """Return the measurements that runs can make and the requested ones; or why nothing can run here."""
     return {
         "cannot_run": cannot_run,
         "ways": [{"name": name, "label": way.label, "on": name in asked.against} for name, way in VARIANTS.items()],
@@ -117,12 +117,12 @@ def runs_content(asked: RunsAsked, ranks: int, cannot_run: str = "") -> dict[str
 
 
 def trace_lines(text: str, graph: Graph, node_names: dict[str, str]) -> list[dict[str, str]]:
-    """The lines of a trace, each with the user's source line and the node that it is.
+    """Return the lines of a trace, each with the user's source line and its node.
 
     Parameters
     ----------
     text : str
-        As Thunder prints it.
+        The trace as printed by Thunder.
     graph : Graph
     node_names : dict of str to str
         Node ids by the name of the value that the node makes.

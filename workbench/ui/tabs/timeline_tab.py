@@ -1,4 +1,4 @@
-"""The Timeline tab: when each statement ran on the host and what the device did meanwhile, measured or simulated."""
+"""The Timeline tab: host and device times of each statement, measured or simulated."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class TimelineTab(Panel):
-    """Lanes of bars over the time of one step; content as `timeline_content` makes it."""
+    """Lanes of bars over the time of one step; content from `timeline_content`."""
 
     _esm = esm("timeline_tab")
 
 
 def simulated_lanes(graph: Graph, found: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The lanes of a simulated step.
+    """Return the lanes of a simulated step.
 
     Parameters
     ----------
     graph : Graph
     found : Overlap
-        Of that graph.
+        Simulation of that graph.
     ids : sequence of str
         Node per statement of the graph.
     """
@@ -66,24 +66,24 @@ def timeline_content(
     step_s: float | None = None,
     cannot_run: str = "",
 ) -> dict[str, Any]:
-    """What the tab shows: one step that happened, and the medians of all steps as a table.
+    """Return the tab's data: one measured step, and the medians of all steps as a table.
 
     Parameters
     ----------
     times : StatementTimes, optional
-        Of the run that is shown.
+        Times of the shown run.
     named : mapping of str to str
-        Node by the name of a value that it makes, or of the fusion that it is; empty where the plan is another one.
+        Node by the name of a value it makes or of its fusion; empty if the run had another plan.
     simulated : sequence of dict
-        Lanes above what is measured, as `simulated_lanes` makes them.
+        Lanes above the measured ones, from `simulated_lanes`.
     overlap : Overlap, optional
-        What they are of.
+        Simulation behind these lanes.
     same_choices : bool
         Whether the run has the choices in force.
     step_s : float, optional
-        The run's step time, of steps without clocks.
+        The run's step time, from steps without clocks.
     cannot_run : str
-        Why nothing can be measured here, and what to do.
+        Reason why nothing can be measured here, and what to do.
     """
     simulated_text = _simulated_words(overlap) if overlap is not None else ""
     if times is None:
@@ -134,13 +134,13 @@ def timeline_content(
 
 
 def first_content(ranks: int, cannot_run: str) -> dict[str, Any]:
-    """What the tab shows until it is drawn: a step of ranks is simulated, which may take a second."""
+    """Return the tab's initial data: the simulation of a step with ranks may take a second."""
     simulating = {"head": f"A step of {ranks} ranks is being simulated…"} if ranks > 1 else {}
     return timeline_content(None, {}, cannot_run=cannot_run) | simulating
 
 
 def clocks_words(times: StatementTimes) -> str:
-    """What the clocks add to a step, where that is more than noise."""
+    """Describe the time that the clocks add to a step, or say that it is within noise."""
     interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
     if times.overhead_low <= 0 <= times.overhead_high:
         return f"what clocks add to a step is within noise ({interval})"
