@@ -1,4 +1,4 @@
-"""The picture that a notebook keeps of the app: figures, choices, graph and legend, as they are when it is saved."""
+"""The picture of the app that a notebook keeps: figures, choices, graph and legend, as they are when it is saved."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-"""How long nothing may have changed before the picture is made anew: choices come one after the other."""
+"""Time without a change before the picture is updated: choices follow each other closely."""
 WIDTH = 900
 MOST_CHOICES = 12
 _LEAST_LINES = 6
 _WIDE, _NARROW, _SMALL = 6.8, 6.0, 10
-"""Width of a character of the two fonts, at most, and a size at which the narrower one is as wide as the fixed one."""
+"""Greatest width of a character of the two fonts, and a size at which the narrower font is as wide as the fixed one."""
 _LINE, _LEAST_CELL, _PAD = 15, 120, 12
 _GOOD, _BAD = "#1a6b3c", "#b3261e"
 _LEGEND = (
@@ -40,37 +40,37 @@ _OF_COLLECTIVES = (svg.bar_sample(), "collective, from where it is issued to whe
 
 
 def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a notebook shows and saves of a bench: the app, and a picture for when there is no kernel.
+    """Return what a notebook shows and saves of a bench: the app, and a picture for pages without a kernel.
 
-    With `tab` the page is asked to show the app in a tab of its own, too, where it has any.
+    With `tab`, a page with tabs also opens the app in a tab.
 
-    JupyterLab prefers a widget over a picture in one output even where the widget is gone. So the picture is an output
-    of its own, which ``style.css`` hides wherever the app is alive.
+    JupyterLab prefers a widget to a picture in one output, even when the widget is gone. The picture is therefore a
+    separate output, which ``style.css`` hides while the app is alive.
     """
     app = App(bench, tab=tab)
     return _alive(app), data_of(render(app))
 
 
 def show(bench: Workbench, *, tab: bool = False) -> None:
-    """Display a bench in a notebook, which keeps a picture of what the app shows."""
+    """Display a bench in a notebook, which keeps a picture of the app."""
     from IPython.core.getipython import get_ipython
     from IPython.display import display
 
     app = App(bench, tab=tab)
     display(_alive(app), raw=True)
     kept = display(data_of(render(app)), raw=True, display_id=True)
-    # A terminal would print what is updated once more.
+    # A terminal would print each update again.
     if kept is not None and hasattr(get_ipython(), "kernel"):
         NotebookPicture(app, lambda data: kept.update(data, raw=True))
 
 
 def _alive(app: App) -> dict[str, Any]:
-    """What is shown where there is a kernel, and its words where there is not even a picture."""
+    """Return the output for pages with a kernel, and text for pages without even a picture."""
     return {**app.root._repr_mimebundle_(), "text/plain": text_summary(app.bench)}
 
 
 def render(app: App) -> str:
-    """The app as it is now, as SVG text that needs nothing else."""
+    """Return the current app as self-contained SVG text."""
     bench = app.bench
     head = Head(WIDTH)
     head.figures(app.strip.content["figures"])
@@ -81,19 +81,19 @@ def render(app: App) -> str:
 
 
 class Head:
-    """What stands above the graph, from the top down.
+    """The part above the graph, from the top down.
 
     Parameters
     ----------
     width : int
-        Pixels.
+        Width in pixels.
 
     Attributes
     ----------
     parts : list of str
         SVG elements.
     y : float
-        Height of them together.
+        Total height.
     """
 
     def __init__(self, width: int) -> None:
@@ -102,7 +102,7 @@ class Head:
         self._width = width
 
     def figures(self, figures: Sequence[Mapping[str, Any]]) -> None:
-        """The strip of figures, as `workbench.ui.controls.figure_strip.figures` makes it."""
+        """Draw the strip of figures, from `workbench.ui.controls.figure_strip.figures`."""
         columns = max(1, min(len(figures), (self._width - 2 * _PAD) // _LEAST_CELL))
         wide = (self._width - 2 * _PAD) / columns
         cells = [
@@ -121,7 +121,7 @@ class Head:
         self.y += tall * -(-len(figures) // columns) + 8
 
     def choices(self, groups: Sequence[Sequence[Site]]) -> None:
-        """What is chosen otherwise than stock: sites that are set alike on one line."""
+        """List choices that differ from stock, with one line for sites that are set together."""
         shown = [
             f"{sites[0].choice}: {sites[0].id}" + (f"  × {len(sites)}" if len(sites) > 1 else "") for sites in groups
         ]
@@ -134,7 +134,7 @@ class Head:
         self.y += 6
 
     def legend(self, *, collectives: bool = False) -> None:
-        """What lines and boxes mean; of collectives where there are any, on a line of its own."""
+        """Explain lines and boxes; collectives, if there are any, on a separate line."""
         x = float(_PAD)
         for sample, words in (*_LEGEND, *([_OF_COLLECTIVES] if collectives else [])):
             if sample is _OF_COLLECTIVES[0]:
@@ -150,7 +150,7 @@ class Head:
 
 
 def _value_lines(value: Mapping[str, Any], width: float) -> list[list[tuple[float, str, str, str]]]:
-    """A figure's value, what it is, and its change: per line words with their place, classes and colour."""
+    """Return a figure's value, kind and change: per line the words with their position, classes and colour."""
     ink = {"good": _GOOD, "bad": _BAD}
     number, kind = value["text"], value["kind"]
     first = [(0.0, svg.fit(number, width), "b", ink.get(value.get("tone", ""), svg.INK))]
@@ -166,13 +166,13 @@ def _value_lines(value: Mapping[str, Any], width: float) -> list[list[tuple[floa
 
 
 class NotebookPicture:
-    """Keeps the picture that stands in a notebook at what the app shows.
+    """Updates the picture in a notebook to match the app.
 
     Parameters
     ----------
     app : App
     update : callable
-        Called with the new picture's data, as a notebook's outputs hold them, on a thread of its own.
+        Called with the new picture's data, in the form of a notebook's outputs, on a separate thread.
     quiet_s : float
     """
 
@@ -194,7 +194,7 @@ class NotebookPicture:
 
     def _renew(self) -> None:
         if self._app.choosing.pending:
-            # What is estimated is not kept: the plan comes.
+            # Do not save an estimate: the plan will follow.
             self._soon()
             return
         try:
@@ -207,5 +207,5 @@ class NotebookPicture:
 
 
 def data_of(picture: str) -> dict[str, str]:
-    """A picture as a notebook's output holds it."""
+    """Return a picture in the form of a notebook's output."""
     return {"image/svg+xml": picture, "text/plain": ""}

@@ -1,4 +1,4 @@
-"""Tables and line charts for notebooks, as Markdown and SVG: readable where there is no kernel."""
+"""Tables and line charts for notebooks, as Markdown and SVG: readable without a kernel."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _CHARACTER = 6.6
 
 
 class Table:
-    """Rows of figures; Markdown in a notebook, aligned text elsewhere.
+    """Rows of figures: Markdown in a notebook, else aligned text.
 
     Parameters
     ----------
     rows : sequence of mapping
-        One mapping a row, column to cell; the columns are the first row's.
+        One mapping per row, column to cell; the first row defines the columns.
 
     Raises
     ------
     ValueError
-        If a row has other columns than the first.
+        If a row's columns differ from the first row's.
 
     Examples
     --------
@@ -69,18 +69,18 @@ class LinePlot:
     Parameters
     ----------
     lines : mapping of str to mapping of float to float
-        By name: x to y.
+        x to y, by the line's name.
     title, x, y : str
-        Above the chart and along its axes; with units.
+        Text above the chart and along its axes, with units.
     limits : mapping of str to float, optional
         Dashed horizontal lines, by name.
     log : bool
-        Both axes logarithmic, to the base 2 and 10.
+        Use logarithmic axes, to the base 2 and 10.
 
     Raises
     ------
     ValueError
-        If there is no point, or one that a logarithmic axis cannot show.
+        Without points, or if a logarithmic axis cannot show a point.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class LinePlot:
 
 
 class _Axis:
-    """From values to pixels."""
+    """Converts values to pixels."""
 
     def __init__(self, low: float, high: float, first: float, last: float, *, log: bool, decades: bool = False) -> None:
         self.log, self.low, self.first, self.last = log, low, first, last
@@ -167,12 +167,12 @@ class _Axis:
         return float(next(by * size for by in (1, 2, 5, 10) if by * size >= rough))
 
     def at(self, value: float) -> float:
-        """The pixel of a value."""
+        """Return the pixel of a value."""
         low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         return self.first + (value - low) / (high - low) * (self.last - self.first)
 
     def ticks(self) -> list[float]:
-        """Round values along it."""
+        """Return round values along the axis."""
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             return [10.0**power for power in range(first, last + 1)]
@@ -185,7 +185,7 @@ def _colors(count: int) -> list[str]:
 
 
 def _apart(labels: Mapping[str, float], distance: float, low: float, high: float) -> dict[str, float]:
-    """Heights moved so that no two labels lie upon each other."""
+    """Move heights so that labels do not overlap."""
     order = sorted(labels, key=labels.__getitem__)
     heights: dict[str, float] = {}
     last = low - distance

@@ -1,4 +1,4 @@
-"""A bench as one HTML page without a network: the widgets' own modules and what they draw, all inside of it."""
+"""A bench as one HTML page without a network; it contains the widgets' modules and their data."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 def page(bench: Workbench, commands: Sequence[str]) -> str:
-    """The page's text behind its first line.
+    """Return the page's text after its first line.
 
     Parameters
     ----------
     bench : Workbench
     commands : sequence of str
-        Command lines that make the same plan again.
+        Command lines that reproduce the plan.
     """
     config, plan = bench.config, bench.plan
     run = next((run for run in reversed(bench.runs) if run.state == "done" and choices_of(run) == bench.choices), None)
@@ -69,12 +69,12 @@ def page(bench: Workbench, commands: Sequence[str]) -> str:
 
 
 def saved_page(saved: SavedPlan) -> str:
-    """A saved plan, as it was saved, as such a page, made without its program.
+    """Return a page of a saved plan, as saved, without its program.
 
     Parameters
     ----------
     saved : SavedPlan
-        Without choices made on it.
+        A saved plan without later choices.
     """
     document, graph, sites = saved.document, saved.graph, saved.sites()
     settings = ", ".join(f"{name}={value}" for name, value in document["settings"].items())
@@ -105,7 +105,7 @@ A saved plan: nothing here is measured.</p>
 
 
 def _whole(title: str, place: str, body: str, shown: Mapping[str, Any]) -> str:
-    # Every "<" of data, and every "</" of the source, is written so that no text in it can end the element.
+    # Escape every "<" in data and every "</" in the source, so that no text in them can end the element.
     data = json.dumps(shown, allow_nan=False).replace("<", "\\u003c")
     source = esm("report_page").replace("</", "<\\/")
     return f"""
@@ -125,7 +125,7 @@ def _whole(title: str, place: str, body: str, shown: Mapping[str, Any]) -> str:
 
 
 def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
-    """What each widget shows, and what can be told of a site that is selected."""
+    """Return the data of each widget, and the texts about a selected site."""
     plan = bench.plan
     stock = Baseline("stock", bench.stock_plan, interleaved="stock")
     view = saved_view.content(plan, bench.stock_plan, bench.machine)
@@ -163,7 +163,7 @@ def _sites(sites: Sequence[Site]) -> list[dict[str, Any]]:
 
 
 def _statement_ids(graph: Graph, sites: tuple[Site, ...]) -> list[str]:
-    """Per statement the node that shows it."""
+    """Return the node that shows each statement."""
     layout = u_layout.compute(graph, sites)
     return DrawnGraph(graph, sites, layout, node_ids(graph, layout, sites)).statement_ids
 

@@ -1,4 +1,4 @@
-"""What is drawn of a saved plan: the strip of figures and the canvas's arrays, as text in a JSON document."""
+"""The view of a saved plan: the strip of figures and the canvas's arrays, as text in a JSON document."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
 
 UNKNOWN = "–"
-"""What the strip shows of what was not measured."""
+"""Text in the strip for a figure that was not measured."""
 
 
 def content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
-    """What the extension draws.
+    """Return the data that the extension draws.
 
     Parameters
     ----------
     plan, stock : Plan
-        The one that is saved, and unmodified Thunder's, with which its figures are compared.
+        The saved plan, and unmodified Thunder's, with which its figures are compared.
     machine : Machine
-        What ranks are simulated on.
+        Machine on which ranks are simulated.
 
     Returns
     -------
     dict
-        ``figures`` as `Strip` shows them, but for what only a run measures; ``graph`` as `GraphView` sends it, with
-        the bytes of each column in base64.
+        ``figures`` as `Strip` shows them, without those that only a run measures; ``graph`` as `GraphView` sends it,
+        with the bytes of each column in base64.
     """
     against = Baseline("stock", stock)
     shown = figures(plan, None, against, same_choices=True, machine=machine)
@@ -44,7 +44,7 @@ def content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
 
 
 def drawn(graph: Graph, sites: Sequence[Site]) -> dict[str, Any]:
-    """A graph as `GraphView` sends it, with the bytes of each column in base64."""
+    """Return a graph as `GraphView` sends it, with the bytes of each column in base64."""
     found = payload(graph, u_layout.compute(graph, sites), sites, read_only=True)
     found["tables"] = {
         table: {name: [code, base64.b64encode(column).decode()] for name, (code, column) in columns.items()}

@@ -23,12 +23,12 @@ def write(result: SweepResult, path: str | Path, figure: str = "compile_s") -> P
     path : path
         The HTML file to write.
     figure : str
-        Such as ``compile_s`` or ``step_s``.
+        Name of the figure, such as ``compile_s`` or ``step_s``.
 
     Raises
     ------
     RunError
-        If it cannot be written.
+        If the file cannot be written.
     """
     drawn = new_figure(
         title=f"{result.sweep.program}: {figure}, measured",
@@ -46,7 +46,7 @@ def write(result: SweepResult, path: str | Path, figure: str = "compile_s") -> P
         x, y = zip(*series, strict=True)
         drawn.line(x, y, color=color, legend_label=legend)
         drawn.scatter(x, y, color=color, legend_label=legend)
-    # Beside the plot, where it can lie over no point.
+    # Beside the plot, where it cannot cover a point.
     if drawn.legend:
         drawn.add_layout(drawn.legend[0], "right")
     try:

@@ -1,1 +1,1 @@
-"""Base widgets that the others share."""
+"""Base widgets shared by the others."""

@@ -1,4 +1,4 @@
-"""Curves as a screen can show them: all points of what is in sight, or those of each pixel column that can be seen."""
+"""Curves at screen resolution: all visible points, or the points of each pixel column that affect the picture."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 PER_PIXEL = 4
 """Points that a pixel column of a line needs: the first, the lowest, the highest and the last.
 
-With these, a line drawn through all points and one drawn through the sample fill the same pixels: U. Jugel and others,
+With these, a line through all points and a line through the sample fill the same pixels: U. Jugel and others,
 "M4: A Visualization-Oriented Time Series Data Aggregation", VLDB 2014.
 """
 
 
 @dataclass(frozen=True)
 class SampledCurve:
-    """Points in the order of `x`, which never falls.
+    """Points in the order of `x`, which never decreases.
 
     Attributes
     ----------
@@ -34,22 +34,22 @@ class SampledCurve:
 
 
 def in_sight(curve: SampledCurve, start: float, end: float, pixels: int) -> tuple[NDArray[np.intp], bool]:
-    """What to draw of a curve between two places.
+    """Return the points to draw of a curve between two values of `x`.
 
     Parameters
     ----------
     curve : SampledCurve
     start, end : float
-        The edges of what is in sight, in units of `x`.
+        Edges of the visible part, in units of `x`.
     pixels : int
-        Columns of the screen between them.
+        Screen columns between the edges.
 
     Returns
     -------
     (points,) intp
-        Points in order; one on each side of what is in sight, too, so that lines reach its edges.
+        Points in order, with one on each side of the visible part, so that lines reach its edges.
     bool
-        Whether these are all there are.
+        Whether these are all points of the curve.
     """
     first = max(0, int(np.searchsorted(curve.x, start, "left")) - 1)
     stop = min(len(curve), int(np.searchsorted(curve.x, end, "right")) + 1)

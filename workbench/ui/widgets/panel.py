@@ -1,4 +1,4 @@
-"""`Panel`: a widget whose content is plain data from Python, drawn by a small ES module of its own."""
+"""`Panel`: a widget with plain data from Python as content, drawn by its own small ES module."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import anywidget
 import traitlets
 
 PAGE = pathlib.Path(__file__).parents[1] / "frontend"
-"""The JavaScript and CSS of all widgets."""
+"""Folder of the JavaScript and CSS of all widgets."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class Answering(anywidget.AnyWidget):
-    """A widget whose messages are answered while a cell runs."""
+    """A widget that answers messages while a cell runs."""
 
     def open(self) -> None:
         """Open the comm to the page."""
         super().open()
-        # ipykernel 7.4 sends a comm's messages to the shell that last sent on it, and not to the one that they are for:
-        # of a widget made by a cell that is the main shell, where they wait for the cell that runs. Without the
-        # method they go where the page sends them, to a subshell; 7.3 has no such method.
+        # ipykernel 7.4 sends a comm's messages to the shell that last sent on it, not to the shell they are for. For a
+        # widget made by a cell that is the main shell, where they wait for the running cell. Without the method they go
+        # to the subshell chosen by the page; ipykernel 7.3 has no such method.
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = None
 
 
 class Panel(Answering):
-    """Content goes to the page as one trait; what a person does comes back as messages. Subclasses set ``_esm``.
+    """Content goes to the page as one trait; the user's actions come back as messages. Subclasses set ``_esm``.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class Panel(Answering):
     Attributes
     ----------
     content : dict
-        What is shown; each panel says what stands in it.
+        Data on the screen; each panel documents its form.
     marked : list of str
-        Nodes of the graph that what is selected there stands at: a statement, or both ends of an arc. Panels that
+        Nodes of the graph at the selection: a statement, or both ends of an arc. Panels that
         show statements mark them.
     """
 
@@ -57,7 +57,7 @@ class Panel(Answering):
             self.on_msg(lambda _widget, message, _buffers: on_message(message))
 
     def guard(self, act: Callable[[], Any]) -> Any:
-        """Do something in the background whose failure is reported; an app reports it in its message line, too."""
+        """Run a background action and report its failure; an app also shows the failure in its message line."""
         try:
             return act()
         except Exception:
@@ -65,10 +65,10 @@ class Panel(Answering):
             return None
 
     def in_thread(self, name: str, act: Callable[[], Any]) -> None:
-        """Do something in a thread of its own, under `guard`."""
+        """Run `act` in a separate thread, under `guard`."""
         threading.Thread(target=lambda: self.guard(act), name=f"workbench-{name}", daemon=True).start()
 
 
 def esm(widget: str) -> str:
-    """The source of a widget's ES module, which imports nothing: `make extensions` builds it of the files in `PAGE`."""
+    """Return the source of a widget's ES module, without imports: `make extensions` bundles it from files in `PAGE`."""
     return (PAGE / "built" / f"{widget}.js").read_text()

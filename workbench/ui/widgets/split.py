@@ -1,4 +1,4 @@
-"""`Split`: a bar between two parts of the app, to be dragged where all of the app is shown at once."""
+"""`Split`: a bar between two parts of the app, which the user drags where the app shows everything at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from workbench.ui.widgets.panel import PAGE, esm
 class Split(anywidget.AnyWidget):
     """A bar between the parts before and after it.
 
-    Where a person puts it the page remembers; ``style.css`` has where it stands until then.
+    The page remembers the position that the user chose; ``style.css`` has the initial position.
 
     Attributes
     ----------
     axis : str
-        ``x`` between parts beside each other, ``y`` between parts above each other.
+        ``x`` between parts beside each other, ``y`` between parts below each other.
     """
 
     _esm = esm("split")
@@ -27,5 +27,5 @@ class Split(anywidget.AnyWidget):
 
 
 def side_by_side(*parts: ipywidgets.Widget) -> ipywidgets.HBox:
-    """Parts in a row, and under each other where there is no room for that."""
+    """Arrange parts in a row; below each other if the row is too narrow."""
     return ipywidgets.HBox(parts, layout=ipywidgets.Layout(width="100%", flex_flow="row wrap", grid_gap="12px"))
