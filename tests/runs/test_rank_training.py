@@ -1,4 +1,4 @@
-"""What training on ranks is held to: Thunder as it is installed, or what `against` and `why` name instead."""
+"""The reference for training on ranks: Thunder as installed, or the one that `against` and `why` name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path) -> Iterator[None]:
-    """A group of this process."""
+    """Make a process group with only this process."""
     file = dist.FileStore(str(tmp_path / "meeting"), 1)
     dist.init_process_group("gloo", store=file, rank=0, world_size=1, timeout=datetime.timedelta(seconds=60))
     yield
@@ -31,7 +31,7 @@ def alone(tmp_path: Path) -> Iterator[None]:
 
 
 class Watching(Transform):
-    """Notes whether our patches are in force while Thunder compiles."""
+    """Records whether our patches are installed while Thunder compiles."""
 
     def __init__(self) -> None:
         self.hastened: list[bool] = []
@@ -42,7 +42,7 @@ class Watching(Transform):
 
 
 class Twice(nn.Module):
-    """A module that scales what a layer gives."""
+    """A module that scales the output of a layer."""
 
     def __init__(self, by: float = 2.0) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Twice(nn.Module):
 
 
 class Dropped(Twice):
-    """One that draws."""
+    """A module that draws random numbers."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(super().forward(x), 0.5)
@@ -82,7 +82,7 @@ def refused(module: nn.Module) -> Callable[..., Any]:
 
 
 def wrong(module: nn.Module) -> Callable[..., Any]:
-    """Thunder, as if it computed something else."""
+    """Return a Thunder function that computes something else."""
     assert isinstance(module, Twice)
     module.by = 3.0
     return unmodified(module)
@@ -115,7 +115,7 @@ def test_where_thunder_is_wrong_the_reference_is_eager() -> None:
     found = checked(wrong)
     assert (found.ok, found.against, found.bitwise) == (True, "PyTorch eager", None)
     assert found.why.startswith("thunder.jit is wrong here: ")
-    # A plan that is as wrong is no reason to leave it out.
+    # An equally wrong plan is not a reason to drop Thunder as a reference.
     both = rank_training.check(wrong, wrong, stock, parts(Twice))
     assert (both.ok, both.against) == (False, "thunder.jit and eager")
 

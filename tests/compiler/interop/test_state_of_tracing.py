@@ -1,4 +1,4 @@
-"""What tracing keeps beside the programs: of one thread, of one interpretation, no longer than it is needed."""
+"""State of tracing: it belongs to one thread and one interpretation, and is dropped when no longer needed."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def first() -> None:
 
 
 def second() -> None:
-    """Another one."""
+    """Another function that a program calls."""
 
 
 def in_turn(one: Callable[[Callable[[], None]], None], other: Callable[[], None]) -> None:
-    """Call one function in this thread and another in a thread of its own, which starts where the first says."""
+    """Call one function in this thread and the other in a second thread, which starts when the first says so."""
     begun, left = threading.Event(), threading.Event()
 
     def run() -> None:
@@ -86,7 +86,7 @@ def test_two_threads_that_leave_out_of_order_see_their_own_functions_and_leave_t
 
 
 class Doubled(torch.nn.Module):
-    """A module with a statement of its own."""
+    """A module with one statement."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(x * 2)
@@ -104,7 +104,7 @@ def test_a_module_that_was_replaced_between_two_traces_has_a_path() -> None:
     model = headed(torch.nn.Tanh())
     workbench.open(model, given, device="cpu", executor="torch", capture="interpreter")
     for _ in range(3):
-        # Anew each time, where the former stood in memory or elsewhere.
+        # Create a new module each time; it may have the address of the old one.
         model.head = Doubled()
         again = workbench.open(model, given, device="cpu", executor="torch", capture="interpreter")
         fresh = workbench.open(headed(Doubled()), given, device="cpu", executor="torch", capture="interpreter")
@@ -167,7 +167,7 @@ def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
         "union": one.union(other), "intersection": one.intersection(other), "difference": one.difference(other),
         "symmetric_difference": one.symmetric_difference(other), "copy": one.copy(),
     }  # fmt: skip
-    # What a plain set makes of the operands in this order is a plain set's own.
+    # A plain set as left operand gives a plain set.
     left = {name: each for name, each in made.items() if name not in ("rand", "ror", "rsub", "rxor")}
     assert all(type(each) is thunder_patches._SortedSet for each in left.values())
     assert all(list(each) == sorted(each) for each in left.values())

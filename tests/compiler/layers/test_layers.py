@@ -1,4 +1,4 @@
-"""Layers that are left out while gradients are taken: what is written of them is what Thunder makes of all."""
+"""Layers left out of differentiation: the extrapolated statements equal those that Thunder makes for all layers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COUNT, MORE = 7, 9
 
 @contextlib.contextmanager
 def none_left_out() -> Iterator[None]:
-    """Inside, Thunder takes gradients of all layers, and what they overwrite is looked for in all of them."""
+    """Make Thunder differentiate all layers, and search all of them for overwritten values, inside the context."""
     with (
         mock.patch.object(compilation, "reduced", return_value=None),
         mock.patch.object(functionalize, "reduced", return_value=None),
@@ -54,13 +54,13 @@ def none_left_out() -> Iterator[None]:
 
 
 def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
-    """A model opened, held to what opening it whole gives; and how many of its layers were left out."""
+    """Open a model and compare it with opening it without leaving out layers; return it and the number left out."""
     bench = workbench.open(model, *args, **options)
     with none_left_out():
         whole = workbench.open(model, *args, **options)
     assert differing(bench.plan, whole.plan) == []
     assert as_text(bench) == as_text(whole)
-    # The proof, and what the stock plan corrects, come with the plan that is kept.
+    # The proof, and corrections of the stock plan, come with the cached plan.
     again = dataclasses.replace(whole.plan, proof=UNPROVEN, warnings=whole._captured.stage.caveats)
     assert differing(replan(bench._captured, {})[0], again) == []
     assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
@@ -86,7 +86,7 @@ def test_names_of_what_is_written_are_told_as_they_are() -> None:
 
 
 def names_of(bsym: Any) -> Any:
-    """What is told of the names in a statement, and in those inside of it."""
+    """Return the names in a statement and in its subsymbols, as the memo reports them."""
     return read_names(bsym), made_names(bsym), names_in(bsym), list(map(names_of, bsym.subsymbols))
 
 
@@ -101,14 +101,14 @@ def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(mo
 
 
 def without_names(bsym: Any) -> Any:
-    """The like of a statement of which, and of what is in it, no names are known."""
+    """Copy a statement without the cached names in it and its subsymbols."""
     bare = dataclasses.replace(bsym)
     bare.subsymbols = [without_names(sub) for sub in bsym.subsymbols]
     return bare
 
 
 def left_out(bench: Workbench) -> int:
-    """As the plan says."""
+    """Return the number of left-out layers that the plan reports."""
     return sum(map(int, re.findall(r"(\d+) of \d+", bench.capture_reason.partition("; gradients of ")[2])))
 
 
@@ -117,7 +117,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Shared(stacks.Stack):
-    """Layers multiply by one and the same parameter."""
+    """Layers multiply by one shared parameter."""
 
     def __init__(self, kind: Callable[[int], nn.Module] = stacks.Layer, count: int = COUNT) -> None:
         super().__init__(kind, count)
@@ -127,7 +127,7 @@ class Shared(stacks.Stack):
 
 
 class Kept(stacks.Stack):
-    """Gives what each layer made."""
+    """Returns the result of each layer."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
         kept = []
@@ -138,7 +138,7 @@ class Kept(stacks.Stack):
 
 
 class Between(stacks.Stack):
-    """Does something between one layer and the next."""
+    """Computes something between one layer and the next."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         for layer in self.layers:
@@ -147,7 +147,7 @@ class Between(stacks.Stack):
 
 
 class Turns(stacks.Stack):
-    """What is masked takes turns: all but every so manyth layer see one part, and that one sees the other."""
+    """From layer `first` on, every `turns`-th layer sees one part of the input, all others see the other part."""
 
     def __init__(self, count: int, turns: int, first: int = 0) -> None:
         super().__init__(count=count)
@@ -162,7 +162,7 @@ class Turns(stacks.Stack):
 
 
 class Across(stacks.Stack):
-    """A layer reads what the one before was given, as well."""
+    """A layer also reads the input of the layer before it."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         before = x
@@ -172,7 +172,7 @@ class Across(stacks.Stack):
 
 
 class Pair(nn.Module):
-    """Layers, and others that each read what the last of those made."""
+    """Layers, and a second stack in which each layer reads the last result of the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class Pair(nn.Module):
 
 
 class Steps(nn.Module):
-    """Layers that differ by what they compute with."""
+    """Layers that differ in a constant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Steps(nn.Module):
 
 
 class Again(stacks.Layer):
-    """Computed again in the backward, where Thunder draws anew."""
+    """Recomputed in the backward, where Thunder draws new random numbers."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         made: torch.Tensor = checkpoint(super().forward, x, mask, use_reentrant=False)
@@ -210,7 +210,7 @@ class Again(stacks.Layer):
 
 
 class Views(stacks.Layer):
-    """Writes, and reads what it wrote by several names, as the experts of a mixture do."""
+    """Writes in place, and reads the result through several views, as the experts of a mixture do."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         y = super().forward(x, mask)
@@ -221,7 +221,7 @@ class Views(stacks.Layer):
 
 
 class Over(stacks.Layer):
-    """Overwrites what a gradient is taken from, where nobody else sees it."""
+    """Overwrites a value that a gradient needs, which no other statement reads."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return nn.functional.silu(super().forward(x, mask) * 2, inplace=True)
@@ -282,7 +282,7 @@ def test_what_is_lost_in_tracing_is_found_in_the_layers_that_stayed() -> None:
 
 
 def with_sums_for_products(joint: Any) -> Any:
-    """A joint trace that computes something else in each layer."""
+    """Use one operand twice in each product of a joint trace, so that each layer computes something else."""
     broken = from_trace(joint)
     broken.names = set(joint.names)
     broken.bound_symbols = [
@@ -294,7 +294,7 @@ def with_sums_for_products(joint: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("refused", [False, True])
 def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And in all of them where those that stayed are not one as the other."""
+    """If the remaining layers are not isomorphic, search all layers."""
     seen: list[int] = []
     stock = functionalize.grad_transform_on_trace
 
@@ -388,7 +388,7 @@ def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
 
 
 def writing_stack() -> str:
-    """All that is told of a stack whose layers write, opened in this process."""
+    """Return the text of a stack of layers that write in place, opened in this process."""
     torch.manual_seed(0)
     return "\n".join(as_text(workbench.open(stacks.Stack(Views, 3), *batch(), device="planned", executor="nvfuser")))
 
@@ -396,7 +396,7 @@ def writing_stack() -> str:
 @pytest.mark.drawn
 @pytest.mark.slow
 def test_names_do_not_hang_on_the_hashes_of_a_process() -> None:
-    """Of this one and of others."""
+    """Compare this process with processes that have other hash seeds."""
     here = writing_stack()
     assert "update_aliases" in here
     code = "from tests.compiler.layers import test_layers; print(test_layers.writing_stack(), end='')"
@@ -475,7 +475,7 @@ def test_models_of_others(name: str) -> None:
 
 @pytest.mark.slow
 def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it is that differs once gradients are taken."""
+    """The refusal stands for any difference between layers after differentiation."""
 
     def refuse(self: Any, trace: Any) -> Any:
         raise detect.OtherwiseError
@@ -487,11 +487,11 @@ def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypat
 
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 MODELS: dict[str, dict[str, Any]] = {
-    # Random numbers in each layer of a model that is trained.
+    # Random numbers in each layer of a model in training.
     "GPT2LMHeadModel": {"n_embd": 32, "n_head": 4},
-    # Gradients of a layer's biases that need a value of the layer before it.
+    # Gradients of a layer's biases that need a value of the previous layer.
     "BertForMaskedLM": SIZES,
-    # A layer's last statement that is fused with the next layer's first.
+    # A layer's last statement fused with the first of the next layer.
     "MixtralForCausalLM": {**SIZES, "num_key_value_heads": 2, "num_local_experts": 4},
     # Values without a place.
     "Phi3ForCausalLM": {**SIZES, "pad_token_id": 0},
@@ -542,7 +542,7 @@ def test_a_model_that_is_trained_has_the_sites_and_choices_of_all_layers(kind: s
 
 
 class Flattened(stacks.Stack):
-    """Parameters of all layers are views of one storage, as where an optimizer has flattened them."""
+    """Parameters of all layers are views of one storage, as after flattening by an optimizer."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
@@ -552,7 +552,7 @@ class Flattened(stacks.Stack):
 
 
 class Transposed(stacks.Stack):
-    """One layer's weight has other strides than the others'."""
+    """One layer's weight has other strides than the rest."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
@@ -561,7 +561,7 @@ class Transposed(stacks.Stack):
 
 
 class Frozen(stacks.Stack):
-    """One layer is not trained."""
+    """One layer is frozen."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
