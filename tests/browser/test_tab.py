@@ -96,7 +96,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     message = lab.page.locator(f"{TAB} .wb-message")
     said = message.inner_text()
     pane.locator(".wb-act button").first.click()
-    lab.wait_until(lambda: message.inner_text() != said and " now " in message.inner_text())
+    lab.wait_until(lambda: message.inner_text() != said and "set to" in message.inner_text())
     lab.page.locator(TAB).get_by_role("button", name="Undo").click()
     lab.wait_until(lambda: style(lab, site) == 1)
 
