@@ -54,7 +54,7 @@ def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab)
     # Under another theme its memory view is still there.
     memory = lab.page.locator(APPS).nth(1).locator(".wb-memory")
     said = memory.inner_text()
-    assert "process" in said
+    assert "(max " in said
     for theme in ("Dark", "Light"):
         set_theme(lab, theme)
         lab.page.wait_for_timeout(100)

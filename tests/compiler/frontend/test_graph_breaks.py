@@ -365,7 +365,8 @@ def test_a_program_in_parts_has_a_text(speaks: PartsBench) -> None:
     assert told.splitlines()[0] == "Speaks on cpu, torch executor"
     assert told.splitlines()[2:] == [
         "  part1    test_graph_breaks.py:N: 10 statements, 1 site, this part's peak 1.17 KiB, saved 192 B, predicted",
-        '           cut at /test_parts.py:N (print("half way", file=Quiet())): Failed to trace builtin operator: '
+        '           cut at /test_graph_breaks.py:N (print("half way", file=Quiet())): '
+        + "Failed to trace builtin operator: "
         + told.splitlines()[3].partition("builtin operator: ")[2],
         "  part2    test_graph_breaks.py:N: 15 statements, 1 site, this part's peak 1.36 KiB, saved 192 B, predicted",
         "  peak     1.79 KiB in part2 backward, predicted for all parts",

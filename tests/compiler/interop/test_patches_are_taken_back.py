@@ -219,8 +219,8 @@ for name in mode:
 for name in mode:
     threads[name].join()
 if mode == ["thunder", "workbench"]:
-    from workbench.compiler.lowering import installed
-    with installed.installed():  # all through what the other thread does
+    from workbench.compiler.lowering import patch_context
+    with patch_context.installed():  # all through what the other thread does
         thread = several("thunder", by_thunder)
         thread.start()
         thread.join()
