@@ -80,7 +80,8 @@ def another(site: wb.Site) -> str:
 def from_scratch_s(bench: wb.Workbench, choices: dict[str, str]) -> float:
     """The same plan with nothing kept of others."""
     captured: Any = bench._captured
-    alone = dataclasses.replace(captured, kept=PlanMemo(), bases=OrderedDict(), _prover=None)
+    planned = dataclasses.replace(captured.planned, bases=OrderedDict(), prover=None)
+    alone = dataclasses.replace(captured, kept=PlanMemo(), planned=planned)
     begun = time.process_time()
     api.plan(alone, choices)
     return time.process_time() - begun
@@ -118,7 +119,7 @@ def test_from_click_to_figures(benchmark: Any, name: str) -> None:
 def test_from_moving_a_wait_to_figures(benchmark: Any, layers: int) -> None:
     bench = wb.open("fsdp_llama", layers=layers, ranks=64, **PLANNED)
     clicked = Clicked(bench)
-    schedule = bench._captured.bases[()].made.value.communication["forward"]
+    schedule = bench._captured.planned.bases[()].made.value.communication["forward"]
     collective = schedule.collectives[layers + 1]
     places = itertools.count(schedule.low[collective.issue])
 

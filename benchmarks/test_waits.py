@@ -126,7 +126,7 @@ def test_moving_one_wait_and_simulating(bench: wb.Workbench, benchmark, way: str
     """One wait moved by hand, by a statement more each time: the plan, its memory and its step, simulated again."""
     sort_waits_s = thunder_sorts(bench)
     assert bench.plan.overlap is not None
-    schedule = bench._captured.bases[()].made.value.communication["forward"]
+    schedule = bench._captured.planned.bases[()].made.value.communication["forward"]
     # Another one each way: a plan that is known is not made again.
     collective = schedule.collectives[LAYERS + (way == "choose")]
     places = itertools.count(schedule.low[collective.issue])

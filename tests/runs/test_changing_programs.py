@@ -64,7 +64,7 @@ def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(prog
     taken = memory_snapshot.take(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
     assert taken["device_traces"]
     clocks = StatementClocks(stepper.run)
-    with pytest.raises(clocking.UnsteadyError, match=r"test_unsteady\.py:\d+ .* holds no more\. What changes"):
+    with pytest.raises(clocking.UnsteadyError, match=r"test_changing_programs\.py:\d+ .* holds no more\. What changes"):
         clocking.measure(stepper, clocks, 1.0, [], time.monotonic)
 
 

@@ -70,7 +70,8 @@ def test_a_plan_after_others_equals_the_plan_on_its_own(
     draw, planned = random.Random(7), 0
     for _ in range(SETS):
         choices = random_choices(bench, draw)
-        alone = dataclasses.replace(captured, kept=PlanMemo(), bases=OrderedDict(), _prover=None)
+        planned_alone = dataclasses.replace(captured.planned, bases=OrderedDict(), prover=None)
+        alone = dataclasses.replace(captured, kept=PlanMemo(), planned=planned_alone)
         expected = outcome(functools.partial(api.plan, alone, choices))
         assert outcome(functools.partial(bench.plan_under, choices)) == expected
         planned += not isinstance(expected, str)
