@@ -41,7 +41,7 @@ def test_a_live_value_is_named_on_one_line_with_its_source_line(mount):
     rows = [row | {"source": "modeling_ernie4_5.py:1103"}] * 3
     rows += [{"value": "t_model_embed_tokens_weight", "statement": "argument", "source": "", "bytes": "8 B", "id": ""}]
     listed = {"head": "4 storages", "rows": rows}
-    page = mount("alive", {"predicted": listed, "measured": listed}, 400)
+    page = mount("peak_table", {"predicted": listed, "measured": listed}, 400)
     heights = page.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.clientHeight)")
     assert max(heights) == min(heights), "a name goes over two lines"
     for box in page.locator(".wb-scroll").all():
@@ -88,7 +88,7 @@ def test_the_interval_of_a_step_is_not_cut_in_the_strip(mount):
     run: Any = SimpleNamespace(times={"step_s": 0.0581, "low_s": 0.0458, "high_s": 0.108}, against={}, beside_load="")
     values = _step_time(run, "measured", Baseline("stock", None))
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcde"]
-    page = mount("strip", {"figures": [{"key": "step", "title": "Step time", "values": values}, *others]}, CELL)
+    page = mount("figure_strip", {"figures": [{"key": "step", "title": "Step time", "values": values}, *others]}, CELL)
     step = page.locator("[data-figure=step]")
     assert "45.8–108 ms" in step.inner_text()
     for line in step.locator(".wb-value, .wb-kind").all():
@@ -100,7 +100,9 @@ def test_unique_fusions_are_not_cut_in_the_strip_of_a_program_on_ranks(mount):
     stock: Any = SimpleNamespace(census=SimpleNamespace(unique=15), counts={"compilations": 132})
     values = _fusions(plan, stock, "stock")
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcdef"]
-    page = mount("strip", {"figures": [{"key": "fusions", "title": "Unique fusions", "values": values}, *others]}, 1180)
+    page = mount(
+        "figure_strip", {"figures": [{"key": "fusions", "title": "Unique fusions", "values": values}, *others]}, 1180
+    )
     for line in page.locator("[data-figure=fusions] :is(.wb-value, .wb-kind, .wb-figure-title)").all():
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
 
@@ -109,7 +111,7 @@ def test_unique_fusions_are_not_cut_in_the_strip_of_a_program_on_ranks(mount):
 def test_each_figure_of_a_program_on_ranks_is_marked_predicted_without_cuts(mount, width: int):
     shown = [{"text": "2.42 MiB", "kind": "predicted"}, {"text": "1.12 MiB", "kind": "measured"}]
     figures = [{"key": key, "title": "Saved for backward", "values": shown} for key in ("a", "b", "overlap", *"cdef")]
-    page = mount("strip", {"figures": figures}, width)
+    page = mount("figure_strip", {"figures": figures}, width)
     for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
 
@@ -126,7 +128,7 @@ def test_figures_are_not_cut_in_a_small_window(mount, width: int):
         ("proven", "equal to stock"),
     ]
     figures.append({"key": "accuracy", "title": "Accuracy", "values": [{"text": a, "kind": b} for a, b in checked]})
-    page = mount("strip", {"figures": figures * 3}, width)
+    page = mount("figure_strip", {"figures": figures * 3}, width)
     for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
 
@@ -147,7 +149,7 @@ def test_each_button_is_visible_in_a_cell_beside_the_files_of_a_small_window(mou
 
 def test_a_statements_name_and_source_line_are_not_cut_if_they_fit(mount):
     row = {"value": "t1321", "statement": "_log_softmax_backward_data", "bytes": "128 KiB", "id": "t:t1321"}
-    page = mount("alive", {"predicted": {"head": "1 storage", "rows": [row | {"source": "llama.py:130"}]}}, 620)
+    page = mount("peak_table", {"predicted": {"head": "1 storage", "rows": [row | {"source": "llama.py:130"}]}}, 620)
     for cell in page.locator("tbody td").all():
         assert cell.evaluate("el => el.scrollWidth <= el.clientWidth"), cell.inner_text()
 

@@ -64,7 +64,7 @@ def names(page: Page) -> list[str]:
 
 
 def test_keys_move_open_and_choose_in_the_outline(mount):
-    page = mount("outline", {"parts": PARTS, "machine": ""})
+    page = mount("outline_tab", {"parts": PARTS, "machine": ""})
     assert page.get_by_role("treegrid").count() == 1
     assert names(page) == ["layers", "layers.0", "layers.0|m.py:3", "layers.1"]
     page.locator("[data-key=layers]").focus()
@@ -90,7 +90,7 @@ def test_keys_move_open_and_choose_in_the_outline(mount):
 
 
 def test_the_outline_opens_at_the_graphs_selection_and_sorts(mount):
-    page = mount("outline", {"parts": PARTS, "machine": ""})
+    page = mount("outline_tab", {"parts": PARTS, "machine": ""})
     page.evaluate("model.set('selected', 't:a')")
     assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
     page.get_by_role("button", name="saved").click()
@@ -98,7 +98,7 @@ def test_the_outline_opens_at_the_graphs_selection_and_sorts(mount):
 
 
 def test_a_selected_statement_is_shown_once_it_is_sent(mount):
-    page = mount("outline", {"parts": [*PARTS[:3], PARTS[4]], "machine": ""})
+    page = mount("outline_tab", {"parts": [*PARTS[:3], PARTS[4]], "machine": ""})
     assert page.locator("[data-key='layers.0|m.py:3']").get_attribute("aria-expanded") == "false"
     page.evaluate("model.set('selected', 't:a')")
     assert page.locator(".wb-tree-statement").count() == 0
@@ -107,7 +107,7 @@ def test_a_selected_statement_is_shown_once_it_is_sent(mount):
 
 
 def test_the_part_last_gone_to_stays_current_whatever_arrives(mount):
-    page = mount("outline", {"parts": PARTS, "machine": ""})
+    page = mount("outline_tab", {"parts": PARTS, "machine": ""})
     page.evaluate("model.set('selected', 'order.statements')")
     page.locator("[data-key='layers.1']").click()
     page.evaluate("parts => model.set('content', { parts, machine: 'CPU' })", [*PARTS, STATEMENT_OF_LAST])
@@ -122,7 +122,7 @@ def test_a_ranked_choice_is_sorted_filtered_shown_and_chosen(mount):
         for id, peak, s in (("saved:a", 0, 1e-6), ("saved:b", -64, 3e-6), ("saved:c", -128, 2e-6))
     ]
     rows[0] |= {"why": "The peak is inside matmul.", "state": "estimated"}
-    page = mount("worth", {"rows": rows, "left": 0, "machine": "H100"})
+    page = mount("ranking_tab", {"rows": rows, "left": 0, "machine": "H100"})
 
     def listed() -> list[str]:
         return page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.site)")
@@ -149,7 +149,7 @@ def test_a_long_name_in_the_ranking_is_cut_at_its_end(mount):
     label = "layers.0.attention.scaled_dot_product_attention/scaled_dot_product_attention.intermediate"
     row = {"lever": "saved", "source": "m.py:3", "count": 4, "option": "offload", "state": "exact", "why": ""}
     row |= {"id": "saved:a", "choices": {"saved:a": "offload"}, "label": label}
-    page = mount("worth", {"rows": [row | {"peak_bytes": -8, "saved_bytes": -8, "step_s": 1e-6}], "left": 0})
+    page = mount("ranking_tab", {"rows": [row | {"peak_bytes": -8, "saved_bytes": -8, "step_s": 1e-6}], "left": 0})
     link, name = page.locator(".wb-name .wb-link"), page.locator(".wb-name")
     assert link.evaluate("el => el.clientWidth > 100 && getComputedStyle(el).textOverflow === 'ellipsis'")
     assert name.evaluate("el => el.scrollWidth <= el.clientWidth")
@@ -159,7 +159,7 @@ def test_a_long_name_in_the_ranking_is_cut_at_its_end(mount):
 @pytest.mark.parametrize(
     ("module", "content", "part"),
     [
-        ("timeline", {"head": "Nothing was measured yet.", "lanes": [], "medians": []}, ".wb-views"),
+        ("timeline_tab", {"head": "Nothing was measured yet.", "lanes": [], "medians": []}, ".wb-views"),
         ("experiments", {"rows": [], "plans": []}, ".wb-views"),
     ],
 )
@@ -170,7 +170,7 @@ def test_a_part_without_anything_to_do_is_hidden(mount, module, content, part):
 @pytest.mark.parametrize(
     ("module", "content"),
     [
-        ("compile", {"rows": [], "state": "none"}),
+        ("compile_tab", {"rows": [], "state": "none"}),
         ("experiments", {"rows": []}),
         (
             "settings",
@@ -247,7 +247,7 @@ def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
     lines = [[" ", f"a{i}"] for i in range(100)]
     lines[60:60] = [["-", "old"], ["+", "new"], ["+", "newer"]]
     lines[20:20] = [["+", "early"]]
-    page = mount("passes", {"names": ["initial", "gradients"], "chosen": 1, "lines": lines})
+    page = mount("passes_tab", {"names": ["initial", "gradients"], "chosen": 1, "lines": lines})
     assert "change 1 of 2" in page.locator(".wb-passes").inner_text()
     assert page.locator(".wb-new", has_text="early").is_visible()
     assert page.get_by_role("button", name="Previous change").is_disabled()
@@ -268,7 +268,7 @@ def test_a_step_shows_its_name_and_time_and_uncut_lines(mount):
         {"about": "Forward and backward.", "left": "9 statements, 2 of them fusions", "took": ""},
     ]
     content = {"names": ["initial", "gradients"], "steps": steps, "chosen": 1, "lines": [[" ", signature], ["+", "b"]]}
-    page = mount("passes", content)
+    page = mount("passes_tab", content)
     text = page.locator(".wb-passes").inner_text()
     assert "Forward and backward. 9 statements, 2 of them fusions." in text
     assert "1.20 s" in page.get_by_role("button", name="initial").inner_text()
@@ -322,7 +322,7 @@ FIT = {
 
 
 def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
-    page = mount("fit", FIT)
+    page = mount("fit_tab", FIT)
     field, slider = page.get_by_label("Peak at most", exact=True), page.get_by_role("slider")
     assert field.input_value() == "5 GiB"
     assert "Curve: 3 of 24 limits" in page.locator(".wb-fit").inner_text()
@@ -368,10 +368,10 @@ def test_the_curve_of_a_run_is_redrawn_in_another_theme(blank, tmp_path):
 @pytest.mark.parametrize(
     ("module", "content"),
     [
-        ("outline", {"parts": PARTS, "machine": ""}),
-        ("passes", {"names": ["initial", "gradients"], "chosen": 1, "lines": [["+", "a"]]}),
-        ("worth", {"rows": [], "left": 0, "machine": ""}),
-        ("fit", FIT),
+        ("outline_tab", {"parts": PARTS, "machine": ""}),
+        ("passes_tab", {"names": ["initial", "gradients"], "chosen": 1, "lines": [["+", "a"]]}),
+        ("ranking_tab", {"rows": [], "left": 0, "machine": ""}),
+        ("fit_tab", FIT),
     ],
 )
 def test_every_control_has_a_name_and_is_24_pixels_high(mount, module, content):
@@ -390,7 +390,7 @@ def test_other_cuts_are_weighed_and_chosen(blank: Page, tmp_path: Path) -> None:
     content = {"head": "2 fusions", "groups": [group | {"compiled": ""}]}
     state = {"content": content, "selected": "", "cuts": {"state": "", "rows": [], "heads": [], "said": ""}}
     file = tmp_path / "view.html"
-    file.write_text(page_text("fusions", state))
+    file.write_text(page_text("fusions_tab", state))
     blank.goto(file.as_uri())
     blank.wait_for_function("window.ready === true")
     blank.get_by_role("button", name="Weigh other cuts").click()
