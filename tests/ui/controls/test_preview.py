@@ -129,7 +129,7 @@ def test_a_choice_ranked_by_a_plan_has_a_preview():
     choices = {"remat.preset": "off"}
     assert "no estimate" in point(app, {"choices": choices})["how"]
     look(app, "Worth it")
-    until(lambda: app.preview.content["how"] == "worked out: Worth it has all of it")
+    until(lambda: app.preview.content["how"] == "exact; see Worth it")
     until(lambda: app.worth.content["left"] == 0)
     row = next(row for row in app.worth.content["rows"] if row["choices"] == choices)
     shown = {figure["name"]: figure["text"] for figure in app.preview.content["figures"]}

@@ -136,7 +136,7 @@ class Preview(Panel):
         if known is not None:
             found, by = known
             figures = [_figure("peak", found.peak_bytes), _figure("saved", found.saved_bytes)]
-            return {"figures": figures, "how": f"worked out: {by} has all of it"}
+            return {"figures": figures, "how": f"exact; see {by}"}
         # The effect is on top of choices that are being planned.
         now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
         if then is None or (pending and now is None):
