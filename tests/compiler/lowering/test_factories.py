@@ -13,6 +13,8 @@ import torch
 
 import workbench
 from tests.compiler.driver.test_capture_cache import workbench_process
+from workbench.compiler.driver import capture_cache
+from workbench.compiler.lowering import factories, grouped_mm
 from workbench.errors import ProgramError
 from workbench.util.disk_cache import CAPTURES
 
@@ -112,3 +114,11 @@ def test_factories_are_read_from_disk(tmp_path: Path) -> None:
     assert first.split()[:2] == ["kept", "on"]
     assert second.split()[:2] == ["from", "disk"]
     assert first.split()[-1] == second.split()[-1]
+
+
+def test_symbols_of_own_executors_are_found_by_their_names() -> None:
+    symbols = [*factories._symbols().values(), *grouped_mm.symbols()]
+    assert len(symbols) > 15
+    for symbol in symbols:
+        find, arguments = capture_cache._symbol_of(symbol)
+        assert find(*arguments) is symbol

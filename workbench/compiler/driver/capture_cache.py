@@ -325,9 +325,10 @@ def _symbol_of(symbol: Any) -> Any:
     if executor is not None:
         if executor.name == operators.NAME:
             return operators.symbol_named, operators.way_to(symbol)
-        for room in (grouped_mm, factories):
-            if executor.name == room.NAME:
-                return room.found, (symbol.name,)
+        if executor.name == grouped_mm.NAME:
+            return grouped_mm.grouped_mm_symbol_named, (symbol.name,)
+        if executor.name == factories.NAME:
+            return factories.factory_symbol_named, (symbol.name,)
         if any(symbol is own for own in thunder_fixes.SYMBOLS):
             return thunder_fixes.fixed_symbol_named, (symbol.name,)
         if executor.opmap.get(symbol.name) is symbol:
