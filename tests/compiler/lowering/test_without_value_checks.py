@@ -24,11 +24,29 @@ LOSSES: dict[str, Program] = {
     "one variance for a row": lambda x: functional.gaussian_nll_loss(x, x.cos(), x.square().mean(-1)),
     "a module": lambda x: nn.GaussianNLLLoss()(x[:, :1], x[:, 1:2], x[:, 2:].exp().sum(-1, keepdim=True)),
 }
+ONES, COUNTS = torch.ones(6), torch.tensor([1, 0, 3, 1, 2, 1])
+COVARIANCES: dict[str, Program] = {
+    "of rows": torch.cov,
+    "of one row": lambda x: torch.cov(x[0]),
+    "of one row of two dimensions": lambda x: torch.cov(x[:1], correction=0),
+    "of whole numbers": lambda x: torch.cov((x.detach() * 9).long()) * x[:, :4],
+    "of counted columns": lambda x: torch.cov(x, fweights=COUNTS),
+    "of weighed columns": lambda x: torch.cov(x, aweights=x[0].exp()),
+    "of columns counted and weighed": lambda x: torch.cov(x, correction=2, fweights=COUNTS, aweights=x[0].exp()),
+    "of columns weighed, without correction": lambda x: torch.cov(x, correction=0, aweights=x[0].exp()),
+    "of one column": lambda x: torch.cov(x[:, :1]),
+    "of too few counted columns": lambda x: torch.cov(x, correction=7, aweights=ONES, fweights=ONES.long()),
+    "of correlated rows": torch.corrcoef,
+    "of a correlated row": lambda x: torch.corrcoef(x[0]),
+    "of a weight without dimensions": lambda x: torch.cov(x[:, :1], correction=0, aweights=x[0, 0].exp()),
+    "of complex rows": lambda x: torch.view_as_real(torch.cov(torch.complex(x, x.sin()))),
+    "of a row that is constant": lambda x: torch.corrcoef(torch.cat([x, ONES[None]])),
+}
 FRACTIONS = (0.0, 0.3, 1.0, torch.tensor(0.75), torch.tensor([0.1, 0.5, 0.9]))
 
 
-def same(program: Program, x: torch.Tensor) -> None:
-    bench = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo")
+def same(program: Program, x: torch.Tensor, capture: str = "dynamo") -> None:
+    bench = workbench.open(program, x, device="cpu", executor="torch", capture=capture)
     found = []
     for run in (program, bench.config.jit(program)):
         made = run(x)
@@ -39,6 +57,18 @@ def same(program: Program, x: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_of_a_mean_and_a_variance_equals_eager(name: str) -> None:
     same(LOSSES[name], torch.randn(4, 6, requires_grad=True))
+
+
+@pytest.mark.filterwarnings("ignore:cov.*degrees of freedom")
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_covariances_equal_eager(name: str) -> None:
+    same(COVARIANCES[name], torch.randn(4, 6, requires_grad=True))
+
+
+def test_correlations_of_complex_rows_equal_eager() -> None:
+    """Thunder's gradient of a complex quotient is wrong: PyTorch runs that part."""
+    x = torch.randn(4, 6, requires_grad=True)
+    same(lambda x: torch.view_as_real(torch.corrcoef(torch.complex(x, x.square()))), x, capture="parts")
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -65,6 +95,18 @@ def looks(x: torch.Tensor) -> torch.Tensor:
     return x.quantile(0.5)
 
 
+def covaries(x: torch.Tensor) -> torch.Tensor:
+    return x.cov()
+
+
+def of_cubes(x: torch.Tensor) -> torch.Tensor:
+    return torch.cov(x[None])
+
+
+def of_few_weights(x: torch.Tensor) -> torch.Tensor:
+    return torch.cov(x, aweights=x[0, :1])
+
+
 def counts(x: torch.Tensor) -> torch.Tensor:
     return torch.bincount(x.long().flatten(), minlength=5)
 
@@ -72,7 +114,10 @@ def counts(x: torch.Tensor) -> torch.Tensor:
 ROWS = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10], div_value=2.0)
 
 REFUSED: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor, str]] = {
-    "a method": (looks, torch.randn(4), "call torch.quantile(x, q), which is known"),
+    "a method": (looks, torch.randn(4), "torch.quantile(x, q), torch.cov(x) or torch.corrcoef(x), which are known"),
+    "another method": (covaries, torch.randn(4, 6), "torch.cov(x) or torch.corrcoef(x), which are known"),
+    "three dimensions": (of_cubes, torch.randn(4, 6), "torch.cov refuses these shapes"),
+    "a weight for all": (of_few_weights, torch.randn(4, 6), "torch.cov refuses these shapes"),
     "counts": (counts, torch.ones(4), "how many it gives depends on values: count into a length that is known"),
     "a batch norm": (nn.BatchNorm1d(4, momentum=None), torch.randn(3, 4), "give it a momentum, such as 0.1"),
     "an embedding": (nn.Embedding(4, 2, max_norm=1.0), torch.tensor([1, 2]), "make the embedding without max_norm"),

@@ -58,8 +58,8 @@ _CAUSES = (
     ),
     (
         r"aten\.equal\.default",
-        "it looks at its fractions: call torch.quantile(x, q), which is known, in place of the method x.quantile(q) or "
-        "of torch.nanquantile",
+        "it looks at values: call torch.quantile(x, q), torch.cov(x) or torch.corrcoef(x), which are known, in place "
+        "of the methods of a tensor or of torch.nanquantile",
     ),
     (
         r"FloatTrueDiv\(1\.0, ToFloat",

@@ -1,6 +1,6 @@
 """PyTorch functions without their data-dependent argument checks, so that Dynamo can trace them.
 
-They do not raise errors for illegal values (a variance below zero, a fraction above one).
+They do not raise errors for illegal values (a variance or a weight below zero, a fraction above one).
 """
 
 from __future__ import annotations
@@ -58,9 +58,50 @@ def _quantile(
     return made.unsqueeze(dim if dim < 0 else dim + q.ndim)
 
 
+def _cov(
+    input: torch.Tensor,
+    *,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    rows = input if input.ndim == 2 else input.reshape(1, -1)
+    legal = input.ndim <= 2 and input.dtype is not torch.bool
+    for given, real in ((fweights, False), (aweights, True)):
+        if given is not None:
+            legal = legal and given.ndim <= 1 and given.numel() == rows.shape[1] and given.is_floating_point() == real
+    if not legal:
+        raise ValueError("torch.cov refuses these shapes or data types")
+    weights = aweights if fweights is None else fweights if aweights is None else fweights * aweights
+    total: Any = rows.shape[1] if weights is None else weights.sum()
+    centred = rows - ((rows if weights is None else rows * weights).sum(1) / total).unsqueeze(1)
+    if weights is not None and aweights is not None and correction:
+        degrees = total - correction * (weights * aweights).sum() / total
+    else:
+        degrees = total - correction
+    # Without degrees of freedom PyTorch divides by zero.
+    degrees = max(degrees, 0) if weights is None else torch.where(degrees > 0, degrees, 0)
+    weighed = (centred if weights is None else centred * weights).t()
+    return (torch.mm(centred, weighed.conj() if weighed.is_complex() else weighed) / degrees).squeeze()
+
+
+def _corrcoef(input: torch.Tensor) -> torch.Tensor:
+    made = _cov(input)
+    if not made.ndim:
+        return made / made
+    variances = made.diagonal()
+    deviations = (variances.real if variances.is_complex() else variances).sqrt()
+    made = made / deviations.unsqueeze(1) / deviations
+    if made.is_complex():
+        return torch.complex(made.real.clamp(-1, 1), made.imag.clamp(-1, 1))
+    return made.clamp(-1, 1)
+
+
 _WRITTEN: dict[Callable[..., Any], Callable[..., torch.Tensor]] = {
     functional.gaussian_nll_loss: _gaussian_nll_loss,
     torch.quantile: _quantile,
+    torch.cov: _cov,
+    torch.corrcoef: _corrcoef,
 }
 
 
