@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 from unittest import mock
@@ -21,7 +21,7 @@ from tests.strategies import RandomProgram, choices_for, programs
 from tests.trial_counts import amount
 from workbench.bench import Workbench
 from workbench.compiler.fastpath import call_memo
-from workbench.compiler.frontend import dynamo, fx_to_thunder, module_reuse
+from workbench.compiler.frontend import dynamo
 from workbench.core.config import Config
 
 
@@ -161,58 +161,6 @@ def test_choices_in_programs_with_repeated_layers_equal_those_of_traced_ones(nam
     assert opened(stock.config).plan.text() == stock.plan.text()
     with all_made():
         assert opened(bench.config).plan.text() == bench.plan.text()
-
-
-@pytest.mark.parametrize(
-    ("name", "each_time"),
-    [
-        ("alike", 0),
-        ("a write on the way", 1),
-        *(pytest.param(name, 0, marks=pytest.mark.slow) for name in ("pairs", "first and last special")),
-    ],
-)
-def test_layers_that_dynamo_did_not_trace_are_recorded_once(
-    name: str, each_time: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Statements, their sources and their new names equal those of separately recorded layers.
-
-    Statements that write in place are recorded each time, but not those before and after them.
-    """
-    kind, changes = CASES[name]
-    run: list[Any] = []
-    stock = fx_to_thunder._Tracer._run
-
-    def counted(self: Any, *given: Any) -> Any:
-        run.append(given)
-        return stock(self, *given)
-
-    monkeypatch.setattr(fx_to_thunder._Tracer, "_run", counted)
-
-    def opened(count: int) -> tuple[Workbench, int]:
-        torch.manual_seed(1)
-        stack = layers.Stack(kind, count)
-        for change in changes:
-            change(stack)
-        before = len(run)
-        bench = workbench.open(stack, torch.randn(4, layers.WIDTH), device="planned", executor="nvfuser")
-        return bench, len(run) - before
-
-    bench, made = opened(6)
-    assert opened(8)[1] == made + 2 * each_time
-    with mock.patch.object(module_reuse.ReuseCounts, "blocks", return_value={}):
-        each, all_made = opened(6)
-    assert made < all_made
-    assert as_text(bench) == as_text(each)
-    ours, theirs = (list(places(b._captured.stage.program.bound_symbols)) for b in (bench, each))
-    assert ours == theirs
-
-
-def places(bsyms: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield the source and tags of each statement, recursively."""
-    for bsym in bsyms:
-        where = bsym.source_filename
-        yield bsym.sym.name, where, getattr(where, "scope", ""), bsym.source_positions, sorted(map(repr, bsym.tags))
-        yield from places(bsym.subsymbols)
 
 
 def test_an_operation_is_recorded_once_for_equal_arguments() -> None:

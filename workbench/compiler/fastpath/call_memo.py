@@ -10,7 +10,7 @@ each time, for its side effect, such as `torch.set_grad_enabled`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,8 +51,6 @@ class _RecordedCall:
     given : tuple of str
         Names of the call's input values.
     recipes : BsymTemplates
-    places : tuple of int
-        For each of their marks, the index among the places of the call.
     statements : tuple of BsymTemplate
     result : callable
         Function from values to the result.
@@ -65,7 +63,6 @@ class _RecordedCall:
     names: tuple[tuple[str, str | None], ...]
     given: tuple[str, ...]
     recipes: BsymTemplates
-    places: tuple[int, ...]
     statements: tuple[BsymTemplate, ...]
     result: Callable[[Any], Any]
     structure: Structure
@@ -79,7 +76,6 @@ def recorded_once(
     args: Any,
     kwargs: Any,
     make: Callable[[], Any],
-    places: Sequence[Place] | None = None,
 ) -> tuple[Any, Structure | None]:
     """Return the result of `make`, which records statements in a scope of a trace, or replay an equal call.
 
@@ -95,12 +91,8 @@ def recorded_once(
     args, kwargs : tuple, mapping
         Arguments of the call.
     make : callable
-    places : sequence of Place, optional
-        Sources of statements: distinct objects, and the same number for all equal calls. Default: current place of
-        the trace.
     """
-    if places is None:
-        places = [_place(trace)]
+    place = _place(trace)
     given: dict[str, tuple[int, Any]] = {}
     alive: list[Any] = [of]
     try:
@@ -114,7 +106,7 @@ def recorded_once(
         return make(), None
     known: dict[Hashable, _RecordedCall | None] = trace.__dict__.setdefault(_TEMPLATES, {})
     if key not in known:
-        return _recorded(trace, scope, key, given, alive, make, known, places)
+        return _recorded(trace, scope, key, given, alive, make, known, place)
     template = known[key]
     if template is None:
         return make(), None
@@ -125,7 +117,7 @@ def recorded_once(
         lambda proxy: renamed(proxy, names[proxy.name]),
         zip(template.given, (proxy for _, proxy in given.values()), strict=True),
     )
-    marks = [(tags, *places[at]) for (tags, *_), at in zip(recipes.marks, template.places, strict=True)]
+    marks = [(tags, *place) for tags, *_ in recipes.marks]
     scope.extend([statement.written(values, marks) for statement in template.statements])
     return template.result(values), template.structure
 
@@ -138,7 +130,7 @@ def _recorded(
     alive: Any,
     make: Callable[[], Any],
     known: dict[Hashable, _RecordedCall | None],
-    places: Sequence[Place],
+    place: Place,
 ) -> tuple[Any, Structure | None]:
     begun = len(scope)
     with _record_names(trace) as names:
@@ -150,13 +142,12 @@ def _recorded(
     recipes = BsymTemplates(_check_leaf)
     try:
         for bsym in scope[begun:]:
-            _check_statement(bsym, places)
+            _check_statement(bsym, place)
         statements, get = tuple(map(recipes.statement, scope[begun:])), recipes.tree(result)
         _keep_values(recipes, given, {name for name, _ in names})
     except _NotTemplatableError:
         return result, None
-    at = tuple([_which(place, places) for _, *place in recipes.marks])
-    template = known[key] = _RecordedCall(tuple(names), tuple(given), recipes, at, statements, get, Structure(), alive)
+    template = known[key] = _RecordedCall(tuple(names), tuple(given), recipes, statements, get, Structure(), alive)
     return result, template.structure
 
 
@@ -243,7 +234,7 @@ def _record_names(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
         all_notes.pop()
 
 
-def _place(trace: Any) -> tuple[Any, Any]:
+def _place(trace: Any) -> Place:
     return trace._current_source_filename, trace._current_source_positions
 
 
@@ -255,23 +246,17 @@ def renamed(proxy: Any, name: str) -> Any:
     return made
 
 
-def _which(place: Sequence[Any], places: Sequence[Place]) -> int:
-    """Return the index of `place` in `places` (identity first, then equality); -1 if absent."""
-    same = [at for at, known in enumerate(places) if known[0] is place[0] and known[1] is place[1]]
-    return same[0] if same else next((at for at, known in enumerate(places) if known == tuple(place)), -1)
-
-
-def _check_statement(bsym: Any, places: Sequence[Place]) -> None:
-    """Check that a statement has only its own contents, and comes from one of the places."""
+def _check_statement(bsym: Any, place: Place) -> None:
+    """Check that a statement has only its own contents, and comes from a place."""
     if (
-        _which((bsym.source_filename, bsym.source_positions), places) < 0
+        (bsym.source_filename, bsym.source_positions) != place
         or bsym.header
         or bsym.sym._bind_postprocess
         or bsym.sym.is_fusion
     ):
         raise _NotTemplatableError
     for sub in bsym.subsymbols:
-        _check_statement(sub, places)
+        _check_statement(sub, place)
 
 
 def _keep_values(recipes: BsymTemplates, given: Collection[str], made: set[str]) -> None:

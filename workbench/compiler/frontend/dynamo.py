@@ -448,7 +448,7 @@ def whole_of(
     constants, written = constants_of(graph), written or ReuseCounts()
     if not shared:
         everything = tuple(range(len(inputs)))
-        function = function_of(graph, names, paths, written.blocks(graph.graph))
+        function = function_of(graph, names, paths)
         return WholeGraph(graph, (*inputs, *constants), function, everything, written=written)
     assert isinstance(program, torch.nn.Module)
     if name := handed_on(program):

@@ -17,16 +17,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dis import Positions
-from types import FunctionType, MappingProxyType
+from types import FunctionType
 from typing import Any, NoReturn
 
 import torch
 from torch import fx
 
-from workbench.compiler.fastpath import call_memo
 from workbench.compiler.fastpath.call_memo import Place
 from workbench.compiler.frontend.differentiability import lost_conjugate, without_gradient
-from workbench.compiler.frontend.module_reuse import Block
 from workbench.compiler.frontend.selective_checkpoints import saved_nodes
 from workbench.compiler.frontend.source_frames import Frame, place_of
 from workbench.compiler.frontend.trace_errors import ASSERTED, DRAWS_AGAIN, FLEXIBLE, remedy
@@ -129,13 +127,10 @@ class GraphSource:
     graph : GraphModule
     paths : mapping of int to str
         Path of each module by its `id`, if the program is a module.
-    blocks : mapping of Node to (Block, Block)
-        Maps the first node of each repeated block to the block and the block that it repeats; see `ReuseCounts.blocks`.
     """
 
     graph: fx.GraphModule
     paths: Mapping[int, str]
-    blocks: Mapping[fx.Node, tuple[Block, Block]] = dataclasses.field(default_factory=dict)
 
 
 def constants_of(graph: fx.GraphModule) -> tuple[torch.Tensor, ...]:
@@ -153,7 +148,6 @@ def function_of(
     graph: fx.GraphModule,
     names: Sequence[str],
     paths: Mapping[int, str],
-    blocks: Mapping[fx.Node, tuple[Block, Block]] = MappingProxyType({}),
 ) -> Callable[..., Any]:
     """Return a function for `thunder.jit` with the trace of the graph.
 
@@ -167,12 +161,10 @@ def function_of(
         Names of the inputs; converted to unique argument names.
     paths : mapping of int to str
         See `GraphSource`.
-    blocks : mapping of Node to (Block, Block), optional
-        See `GraphSource`.
     """
     arguments = unique_names((*names, *(f"constant{i}" for i, _ in enumerate(constants_of(graph)))))
     function = stand_in(graph, "program", arguments, (), arguments)
-    trace_as(function, GraphSource(graph, paths, blocks), _stood_in)
+    trace_as(function, GraphSource(graph, paths), _stood_in)
     return function
 
 
@@ -364,8 +356,6 @@ class _Tracer(fx.Interpreter):
             return None if n.target is operator.setitem else self.env[unread]
         if (itself := self.aliases.itself(n)) is not None:
             return self.env[itself]
-        if n in self.source.blocks and call_memo.settled():
-            return self._run_block(*self.source.blocks[n])
         return self._run(n, *self._place(n))
 
     def _recorded(self, begun: int = 0) -> list[BoundSymbol]:
@@ -392,24 +382,6 @@ class _Tracer(fx.Interpreter):
         scope, frame = place_of(n, self.source.paths)
         file = source_file.SourceFile(frame.file, scope, frame.file, frame.line)
         return (file, Positions(lineno=frame.line or None)), frame
-
-    def _run_block(self, block: Block, first: Block) -> Any:
-        """Run a block, or copy the recorded statements of an equal one; return the result of its first node."""
-        inside = set(block)
-        given = tuple([self.env[read] for n in block for read in n.all_input_nodes if read not in inside])
-        places = [self._place(n) for n in block]
-
-        def run() -> tuple[Any, ...]:
-            for n, place in zip(block, places, strict=True):
-                self.env[n] = self._run(n, *place)
-            return tuple([self.env[n] for n in block])
-
-        trace = get_tracectx()
-        assert trace is not None
-        where = [place for place, _ in places]
-        made, _ = call_memo.recorded_once(trace, trace.scopes[-1], first, given, {}, run, where)
-        self.env.update(zip(block, made, strict=True))
-        return made[0]
 
     def _run(self, n: fx.Node, place: Place, frame: Frame) -> Any:
         self.running = n

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,11 +28,6 @@ from workbench.compiler.frontend.module_template import (
     write,
 )
 from workbench.compiler.interop import dynamo_patches
-from workbench.compiler.lowering.alias_writes import writes
-from workbench.interop.torch_private import tree_iter
-
-Block = tuple[fx.Node, ...]
-"""Consecutive nodes."""
 
 AT_LEAST = 3
 """Least number of modules of a kind, so that one is left to copy after two were traced."""
@@ -48,56 +41,15 @@ class ReuseCounts:
     ----------
     modules : Counter of str
         Modules with nodes copied from a traced one, by class.
-    nodes : mapping of Block to list of Block
-        Those of each that was traced, and those that were written from them.
     reasons : dict of str to str
         Why Dynamo traced a module in place of copying the nodes of another one of its class, by the module's name.
     """
 
     modules: Counter[str] = dataclasses.field(default_factory=Counter)
-    nodes: dict[Block, list[Block]] = dataclasses.field(default_factory=dict)
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return " and ".join(f"{count} {name}" for name, count in self.modules.items())
-
-    def blocks(self, graph: fx.Graph) -> dict[fx.Node, tuple[Block, Block]]:
-        """Map the first node of each repeated block of a graph to the block and the block that it repeats.
-
-        Only blocks of consecutive nodes count. A node that writes in place, or returns anything but tensors, splits a
-        block in two and is in neither part.
-        """
-        there = set(graph.nodes)
-        found: dict[fx.Node, tuple[Block, Block]] = {}
-        for first, others in self.nodes.items():
-            # The same tuple object every time: recorded statements of a block are looked up by its identity.
-            part = functools.cache(functools.partial(_part, first))
-            for block in (first, *others):
-                follows = there.issuperset(block) and all(one.next is other for one, other in itertools.pairwise(block))
-                for start, stop in _stretches(block, first) if follows else ():
-                    found[block[start]] = block[start:stop], part(start, stop)
-        return found
-
-
-def _part(block: Block, start: int, stop: int) -> Block:
-    return block[start:stop]
-
-
-def _stretches(block: Block, like: Block) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of the stretches without excluded nodes in both blocks."""
-    start = 0
-    for at, pair in enumerate(zip(block, like, strict=True)):
-        if not all(writes(node) is None and _gives_tensors(node) for node in pair):
-            if start < at:
-                yield start, at
-            start = at + 1
-    if start < len(block):
-        yield start, len(block)
-
-
-def _gives_tensors(node: fx.Node) -> bool:
-    leaves = tree_iter(node.meta.get("example_value"))
-    return all(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 @contextlib.contextmanager
@@ -182,7 +134,6 @@ class _ReuseWatcher:
             # Dynamo has restarted the trace.
             self._output, self._kinds = tx.output, []
             self._written.modules.clear()
-            self._written.nodes.clear()
             self._written.reasons.clear()
             self._known.clear()
         if self._sampled is not None or id(var.value) not in self._repeated:
@@ -198,9 +149,8 @@ class _ReuseWatcher:
             return call(var, tx, args, kwargs)
         kind = self._kind_of(var.value, made)
         if kind is not None and kind.agreed and not again:
-            result, nodes = write(kind.sample, var, tx, made)
+            result = write(kind.sample, var, tx, made)
             self._written.modules[type(var.value).__name__] += 1
-            self._written.nodes.setdefault(kind.sample.nodes, []).append(nodes)
             return result
         if kind is not None and (kind.refused or kind.agreed):
             reason = kind.reason if kind.refused else "it, or a module in it, is called more than once"

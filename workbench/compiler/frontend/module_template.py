@@ -207,8 +207,8 @@ def _copied_node(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, 
     return (node.op, node.target, args, traits, around, node.stack_trace)
 
 
-def write(sample: TracedModule, var: Any, tx: Any, made: ModuleCall) -> tuple[Any, tuple[fx.Node, ...]]:
-    """Copy the nodes of a traced module for an equal one; return the result for Dynamo, and the nodes."""
+def write(sample: TracedModule, var: Any, tx: Any, made: ModuleCall) -> Any:
+    """Copy the nodes of a traced module for an equal one; return the result for Dynamo."""
     module = var.value
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (sample.module, module))
     ids = {str(id(one)): str(id(others[path])) for path, one in ones.items()}
@@ -246,9 +246,7 @@ def write(sample: TracedModule, var: Any, tx: Any, made: ModuleCall) -> tuple[An
             replaced[named]._rename(name)
     for name, count in sample.calls.items():
         tx.num_calls[made.name + name] = count
-    return _copied_result(sample, sample.given, tx, made, replaced, {}), tuple(
-        [replaced[node] for node in sample.nodes]
-    )
+    return _copied_result(sample, sample.given, tx, made, replaced, {})
 
 
 def _copied_module_entry(
