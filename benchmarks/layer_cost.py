@@ -26,7 +26,7 @@ STAGES = {
     ("compiler/frontend/dynamo.py", "whole_graph"): "Dynamo",
     ("compiler/frontend/fx_to_thunder.py", "_results"): "Thunder traces its graph",
     ("compiler/trace/stable_ids.py", "tag_origins"): "origins",
-    ("compiler/layers/detect.py", "reduced"): "layers are left out",
+    ("compiler/layers/partition.py", "reduced"): "layers are left out",
     ("compiler/pipeline/compilation.py", "claimed"): "their statements are written",
     ("compiler/pipeline/lever_context.py", "read"): "the joint graph",
     ("compiler/fusion/fusion_passes.py", "partition"): "partition",

@@ -30,7 +30,7 @@ from workbench.analysis.equivalence.prove import Prover
 from workbench.bench import Workbench
 from workbench.compiler import api
 from workbench.compiler.interop.thunder_api import from_trace
-from workbench.compiler.layers import detect, expand_trace
+from workbench.compiler.layers import expand_trace, partition
 from workbench.compiler.lowering import functionalize
 from workbench.compiler.pipeline import compilation
 from workbench.compiler.pipeline.value_check import lost_in_tracing, primitives
@@ -303,7 +303,7 @@ def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkey
         return stock(trace)
 
     def refuse(self: Any, trace: Any) -> None:
-        raise detect.OtherwiseError
+        raise partition.OtherwiseError
 
     monkeypatch.setattr(functionalize, "grad_transform_on_trace", noted)
     if refused:
@@ -478,7 +478,7 @@ def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypat
     """The refusal stands for any difference between layers after differentiation."""
 
     def refuse(self: Any, trace: Any) -> Any:
-        raise detect.OtherwiseError
+        raise partition.OtherwiseError
 
     monkeypatch.setattr(expand_trace.TraceExpander, "later", refuse)
     _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")

@@ -32,7 +32,7 @@ from workbench.compiler.interop.thunder_api import (
     compile_data,
     langctxs,
 )
-from workbench.compiler.layers.detect import OtherwiseError, ReducedTrace
+from workbench.compiler.layers.partition import OtherwiseError, ReducedTrace
 from workbench.compiler.lowering import custom_ops, patch_context
 from workbench.compiler.pipeline.compilation import Executed, Hooks, TraceClaimed, executed, fingerprint
 from workbench.compiler.pipeline.lever_context import LeverContext

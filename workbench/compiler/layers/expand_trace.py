@@ -18,8 +18,8 @@ import numpy as np
 from workbench.compiler.fastpath.bsym_templates import BsymTemplate, BsymTemplates, Mark, TemplateValues
 from workbench.compiler.fastpath.call_memo import renamed
 from workbench.compiler.interop.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
-from workbench.compiler.layers.detect import KEPT, OtherwiseError, ReducedTrace, like
 from workbench.compiler.layers.name_sequences import Numbering, inserted, number_of
+from workbench.compiler.layers.partition import KEPT, OtherwiseError, ReducedTrace, like
 from workbench.compiler.trace.bsym_memo import MADE, NAMES, READ, identity, made_names, names_in, read_names
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import OriginTag, origin_of

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.compiler.layers.detect import OtherwiseError
+from workbench.compiler.layers.partition import OtherwiseError
 
 type Rows = NDArray[np.intp]
 

@@ -31,8 +31,8 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
     with_arguments,
 )
-from workbench.compiler.layers.detect import KEPT, OtherwiseError, ReducedTrace, reduced
 from workbench.compiler.layers.expand_trace import TraceExpander
+from workbench.compiler.layers.partition import KEPT, OtherwiseError, ReducedTrace, reduced
 from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.trace.corrections import STALE, mark
 from workbench.compiler.trace.inplace_copies import VIEWS, inside_of, is_copy

@@ -38,8 +38,8 @@ from workbench.compiler.interop.thunder_api import (
     split_into_forward_and_backward,
     unwrap_return_value,
 )
-from workbench.compiler.layers.detect import ReducedTrace, reduced
 from workbench.compiler.layers.expand_trace import TraceExpander
+from workbench.compiler.layers.partition import ReducedTrace, reduced
 from workbench.compiler.lowering.checkpoint_regions import save_draws
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
