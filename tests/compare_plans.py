@@ -37,7 +37,7 @@ def differing_graphs(one: Graph, other: Graph) -> list[str]:
     found = [
         f"{name}.{column}" for name in tables for column in _columns_apart(getattr(one, name), getattr(other, name))
     ]
-    of_graph = ("stage", "origins", "groups", "ends")
+    of_graph = ("stage", "origins", "groups", "ends", "layer_differences")
     return found + [f"graph.{name}" for name in of_graph if getattr(one, name) != getattr(other, name)]
 
 

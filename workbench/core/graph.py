@@ -12,7 +12,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from functools import cached_property
 from typing import Any
@@ -324,6 +324,9 @@ class Graph:
         Ranks in each process group that a collective runs in, in the order in which statements name them.
     ends : StepBoundary
         By default empty: then nothing can be proven of the graph.
+    layer_differences : mapping of str to str
+        Paths of layers that differ from the one before in the captured program, and how; see
+        `workbench.compiler.layers.partition.LayerPartition`.
     """
 
     stage: str
@@ -333,6 +336,7 @@ class Graph:
     origins: tuple[Origin, ...] = ()
     groups: tuple[int, ...] = ()
     ends: StepBoundary = StepBoundary()
+    layer_differences: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         forward = self.first_backward
@@ -396,6 +400,7 @@ class Graph:
                 "origins": [dataclasses.asdict(origin) for origin in self.origins],
                 "groups": list(self.groups),
                 "ends": dataclasses.asdict(self.ends),
+                "layer_differences": dict(self.layer_differences),
             }
         )
 
@@ -420,6 +425,7 @@ class Graph:
             origins=tuple(Origin(**origin) for origin in data["origins"]),
             groups=tuple(data.get("groups", ())),
             ends=StepBoundary(**{name: tuple(values) for name, values in data.get("ends", {}).items()}),
+            layer_differences=data.get("layer_differences", {}),
         )
 
 

@@ -32,7 +32,6 @@ from workbench.compiler import api
 from workbench.compiler.interop.thunder_api import from_trace
 from workbench.compiler.layers import expand_trace, partition
 from workbench.compiler.lowering import functionalize
-from workbench.compiler.pipeline import compilation
 from workbench.compiler.pipeline.value_check import lost_in_tracing, primitives
 from workbench.compiler.planner import planner as replanning
 from workbench.compiler.planner.plan import UNPROVEN
@@ -46,10 +45,7 @@ COUNT, MORE = 7, 9
 @contextlib.contextmanager
 def none_left_out() -> Iterator[None]:
     """Make Thunder differentiate all layers, and search all of them for overwritten values, inside the context."""
-    with (
-        mock.patch.object(compilation, "reduced", return_value=None),
-        mock.patch.object(functionalize, "reduced", return_value=None),
-    ):
+    with mock.patch.object(partition.LayerPartition, "reduced", return_value=None):
         yield
 
 
@@ -303,7 +299,7 @@ def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkey
         return stock(trace)
 
     def refuse(self: Any, trace: Any) -> None:
-        raise partition.OtherwiseError
+        raise partition.LayerMismatch("mul in place of add")
 
     monkeypatch.setattr(functionalize, "grad_transform_on_trace", noted)
     if refused:
@@ -478,7 +474,7 @@ def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypat
     """The refusal stands for any difference between layers after differentiation."""
 
     def refuse(self: Any, trace: Any) -> Any:
-        raise partition.OtherwiseError
+        raise partition.LayerMismatch("mul in place of add")
 
     monkeypatch.setattr(expand_trace.TraceExpander, "later", refuse)
     _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")

@@ -32,7 +32,7 @@ from workbench.compiler.interop.thunder_api import (
     compile_data,
     langctxs,
 )
-from workbench.compiler.layers.partition import OtherwiseError, ReducedTrace
+from workbench.compiler.layers.partition import LayerMismatch, ReducedTrace
 from workbench.compiler.lowering import custom_ops, patch_context
 from workbench.compiler.pipeline.compilation import Executed, Hooks, TraceClaimed, executed, fingerprint
 from workbench.compiler.pipeline.lever_context import LeverContext
@@ -411,7 +411,8 @@ def _capture(
     few_layers = ranks is None and way != "interpreter"
     try:
         return _captured(program, executor, ranks, way, why, entry, few_layers=few_layers)
-    except OtherwiseError:
+    except LayerMismatch as mismatch:
+        why += f"; each layer is differentiated by itself: in the joint trace, {mismatch}"
         return _captured(program, executor, ranks, way, why, entry, few_layers=False)
 
 
@@ -527,7 +528,7 @@ def _captured(
             interpreter_checks.refuse_unsaved(jitted._lc_cs.last_traces[0], found.forward, found.backward)
         interpreter_checks.refuse_unread(jitted._lc_cs.last_traces[0], found.backward)
         return captured
-    except (WorkbenchError, OtherwiseError, KeyboardInterrupt):
+    except (WorkbenchError, LayerMismatch, KeyboardInterrupt):
         raise
     except BaseException as error:  # the program's own code may raise any error, and exit
         reason = what(error)

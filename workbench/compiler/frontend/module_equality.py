@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from workbench.compiler.layers.partition import LayerMismatch
 from workbench.interop.torch_private import (
     ConstantVariable,
     FakeTensor,
@@ -23,10 +24,6 @@ from workbench.interop.torch_private import (
 _OWN = frozenset({"_parameters", "_buffers", "_modules"})
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _REGISTERED = re.compile(r"\._(?:modules|parameters|buffers)\[(['\"])([^'\"\]]+)\1\]")
-
-
-class LayerMismatch(Exception):
-    """The reason why Dynamo traces a layer, in place of copying the nodes of another one."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.module_equality import LayerMismatch, ModuleCall, call_of, differing, name_of, reads
+from workbench.compiler.frontend.module_equality import ModuleCall, call_of, differing, name_of, reads
 from workbench.compiler.frontend.module_template import (
     EXISTING,
     GraphBefore,
@@ -28,6 +28,7 @@ from workbench.compiler.frontend.module_template import (
     write,
 )
 from workbench.compiler.interop import dynamo_patches
+from workbench.compiler.layers.partition import LayerMismatch
 
 AT_LEAST = 3
 """Least number of modules of a kind, so that one is left to copy after two were traced."""

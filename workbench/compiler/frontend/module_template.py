@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.module_equality import LayerMismatch, ModuleCall, described, own_tensors, traits_of
+from workbench.compiler.frontend.module_equality import ModuleCall, described, own_tensors, traits_of
+from workbench.compiler.layers.partition import LayerMismatch
 from workbench.compiler.lowering.call_normalization import named_in_place
 from workbench.interop.torch_private import (
     AttributeMutationExisting,

@@ -19,7 +19,7 @@ from workbench.compiler.fastpath.bsym_templates import BsymTemplate, BsymTemplat
 from workbench.compiler.fastpath.call_memo import renamed
 from workbench.compiler.interop.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
 from workbench.compiler.layers.name_sequences import Numbering, inserted, number_of
-from workbench.compiler.layers.partition import KEPT, OtherwiseError, ReducedTrace, like
+from workbench.compiler.layers.partition import KEPT, LayerMismatch, ReducedTrace, difference, like
 from workbench.compiler.trace.bsym_memo import MADE, NAMES, READ, identity, made_names, names_in, read_names
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import OriginTag, origin_of
@@ -97,27 +97,27 @@ class TraceExpander:
 
         Raises
         ------
-        OtherwiseError
+        LayerMismatch
             If the remaining layers differ in this trace.
         """
         try:
             return self._prepared(trace)(range(1, self._gap + 1))
-        except KeyError as error:  # a value that none of the remaining layers has
-            raise OtherwiseError from error
+        except KeyError as error:
+            raise LayerMismatch(_only_one(error)) from error
 
     def later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
         """Do the work of `unfolded` at the first access; find possible errors now.
 
         Raises
         ------
-        OtherwiseError
+        LayerMismatch
             If the remaining layers differ in this trace.
         """
         try:
             write = self._prepared(trace)
             write((1, self._gap))  # the first and the last: those between are written in the same way
         except KeyError as error:
-            raise OtherwiseError from error
+            raise LayerMismatch(_only_one(error)) from error
         return LazyValue(lambda: write(range(1, self._gap + 1)))
 
     def check(self, trace: TraceCtx) -> None:
@@ -125,7 +125,7 @@ class TraceExpander:
 
         Raises
         ------
-        OtherwiseError
+        LayerMismatch
             If they differ in this trace.
         """
         self._both(trace, self._parts(trace))
@@ -183,22 +183,22 @@ class TraceExpander:
 
         Raises
         ------
-        OtherwiseError
+        LayerMismatch
             If they differ.
         """
         home = _homes(trace, parts)
         one, other = ([row for row, part in enumerate(parts) if part == at] for at in (self._here, self._there))
         if len(one) != len(other):
-            raise OtherwiseError
+            raise LayerMismatch(f"one layer has {len(one)} statements and another one {len(other)}")
         both = _LayerPair((one, other), {}, {}, {})
         fixed: set[str] = set()
         for x, y in zip(one, other, strict=True):
             self._pair(trace.bound_symbols[x], trace.bound_symbols[y], home, both, fixed)
         made, others = both.pairs.keys(), set(both.pairs.values())
         if len(others) != len(made) or not (both.after.keys() <= others and made >= set(both.before.values())):
-            raise OtherwiseError
-        if fixed & (both.before.keys() | both.after.keys()):
-            raise OtherwiseError
+            raise LayerMismatch("a layer reads a value of another one that no layer in between has")
+        if shared := fixed & (both.before.keys() | both.after.keys()):
+            raise LayerMismatch(f"all layers read {min(shared)}, which one of them makes")
         self._let_alone(trace, parts, home)
         return both
 
@@ -206,7 +206,7 @@ class TraceExpander:
         """Compare two statements, one of each layer: values that they read and make must correspond."""
         here, there = self._here, self._there
         if not like(a, b):
-            raise OtherwiseError
+            raise LayerMismatch(difference(a, b))
         private = dict(zip(self._run.private[here], self._run.private[there], strict=True))
         given = [arg.name for arg in a.flat_proxy_args]
         for x, y in zip(given, (arg.name for arg in b.flat_proxy_args), strict=True):
@@ -223,10 +223,10 @@ class TraceExpander:
             else:
                 expected = x not in home and private.get(x) == y
             if not expected:
-                raise OtherwiseError
+                raise LayerMismatch(f"{b.sym.name} reads {y} in place of {x}")
         for x, y in zip(names_in(a), names_in(b), strict=True):
             if x not in given and (x == y or both.pairs.setdefault(x, y) != y):
-                raise OtherwiseError
+                raise LayerMismatch(f"{b.sym.name} makes {y} in place of {x}")
 
     def _let_alone(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
         """Check that only its neighbours read a layer's values: another reader would also read those of the gap."""
@@ -235,10 +235,10 @@ class TraceExpander:
             if bsym.sym.id is PrimIDs.RETURN:
                 continue
             read = {home.get(arg.name, -1) for arg in bsym.flat_proxy_args}
-            if here in read and part not in (here - 1, here, there):
-                raise OtherwiseError
-            if there in read and part not in (here, there, there + 1):
-                raise OtherwiseError
+            if (here in read and part not in (here - 1, here, there)) or (
+                there in read and part not in (here, there, there + 1)
+            ):
+                raise LayerMismatch(f"{bsym.sym.name} reads a value of a layer that is no neighbour")
 
     def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
         """Find new names for values if the missing layers take numbers like the remaining ones.
@@ -252,7 +252,7 @@ class TraceExpander:
 
         Raises
         ------
-        OtherwiseError
+        LayerMismatch
             If names are not numbered layer by layer.
         """
         numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
@@ -264,7 +264,7 @@ class TraceExpander:
             if name in pairs:
                 step, rest = divmod(number_of(pairs[name])[1] - one, self._gap + 1)
                 if rest:
-                    raise OtherwiseError
+                    raise LayerMismatch(f"{name} is not numbered layer by layer")
                 for at, copy in enumerate(self._copies, 1):
                     copy[name] = f"{prefix}{one + at * step}"
         numbering = Numbering.of([(numbered[x][1], numbered[y][1]) for x, y in pairs.items() if x in numbered])
@@ -280,7 +280,7 @@ class TraceExpander:
         made = [copy[x] for copy in self._copies for x in (*numbered, *early) if x in copy]
         all_names = [*self._names.values(), *made]
         if len(set(all_names)) != len(all_names):
-            raise OtherwiseError
+            raise LayerMismatch("two values would have one name")
 
     def _write(
         self,
@@ -340,6 +340,10 @@ class TraceExpander:
         return bsym.from_bsym(args=(returned,))
 
 
+def _only_one(error: KeyError) -> str:
+    return f"{error.args[0]} has no counterpart in the other layers"
+
+
 def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
     """Return the layer in which each value is made."""
     home: dict[str, int] = {}
@@ -352,7 +356,7 @@ def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
 
 def _check_leaf(leaf: Any) -> None:
     if isinstance(leaf, Proxy):
-        raise OtherwiseError
+        raise LayerMismatch(f"{leaf.name} is no tensor")
 
 
 class _NameMap(dict[str, str]):
@@ -477,7 +481,7 @@ class _StatementWriter:
         found = self._all.get(name)
         if found is None:
             if name != proxy.name and proxy.__dict__["_grad"] is not None:
-                raise OtherwiseError
+                raise LayerMismatch(f"{proxy.name} holds a gradient")
             found = self._all[name] = proxy if name == proxy.name else renamed(proxy, name)
         return found
 

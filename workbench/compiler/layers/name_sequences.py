@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.compiler.layers.partition import OtherwiseError
+from workbench.compiler.layers.partition import LayerMismatch
 
 type Rows = NDArray[np.intp]
 
@@ -61,12 +61,12 @@ def number_of(name: str) -> tuple[str, int]:
 
     Raises
     ------
-    OtherwiseError
+    LayerMismatch
         If the name has no number.
     """
     found = _NUMBERED.fullmatch(name)
     if found is None:
-        raise OtherwiseError
+        raise LayerMismatch(f"{name} has no number")
     return found[1], int(found[2])
 
 
@@ -75,7 +75,7 @@ def inserted(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
 
     Raises
     ------
-    OtherwiseError
+    LayerMismatch
         If the rows of the layers are not consecutive.
     """
     found: dict[int, tuple[bool, Rows]] = {}
@@ -88,5 +88,5 @@ def inserted(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
         elif other[-1] + 1 == one[0]:
             found[int(other[-1])] = True, one
         else:
-            raise OtherwiseError
+            raise LayerMismatch("statements of layers are mixed with those of others")
     return found

@@ -1,16 +1,20 @@
-"""Detect runs of structurally identical layers, so that only a few layers are differentiated and claimed.
+"""Partition a program into layers, with runs of structurally identical layers and the differences of the others.
 
-Between the trace of the program and the claimed joint trace, Thunder visits all statements about ten times. This module
-finds a run of layers in which each layer does the same to its predecessor. It leaves out all of them except two at each
-end of the run; `expand_trace.py` later adds their statements. If any layer differs, nothing is left out.
+`LayerPartition` has the one definition of identical layers of a captured program: each does the same to its
+predecessor. Between the trace of the program and the claimed joint trace, Thunder visits all statements about ten
+times. Therefore `LayerPartition.reduced` leaves out all layers of a run except two at each end; `expand_trace.py` later
+adds their statements. If a layer differs there, nothing is left out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any
 
 from workbench.compiler.interop.thunder_api import (
@@ -30,15 +34,15 @@ from workbench.core.graph import Origin
 KEPT = 2
 """Number of layers kept at each end of a run: one with equal neighbours on both sides, and its neighbour."""
 
-MIN_REMOVED_LAYERS = 2
-"""Least number of layers that are worth leaving out."""
+WORTHWHILE = 2 * KEPT + 2
+"""Least number of layers in a run, so that leaving some out is worth it."""
 
 MOST_IN_TURNS = 8
 """Largest number of alternating kinds of layers; an example is windowed attention in all but every sixth layer."""
 
 
-class OtherwiseError(Exception):
-    """A layer differs from the other layers."""
+class LayerMismatch(Exception):
+    """A layer differs from another one; the message says how."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +98,13 @@ class ReducedTrace:
         return f"{len(self.run.left_out) * self.run.turns} of {self.run.all} {self.run.container}"
 
 
-def reduced(program: TraceCtx, origins: Sequence[Origin]) -> ReducedTrace | None:
-    """Leave repeated layers out of a traced program; return None if it has none.
+class LayerPartition:
+    """The numbered layers of a program, by the module that holds them.
+
+    Two layers are identical if their statements are, one by one: the same operation, constants, shapes, data types and
+    devices, on the same values of the layer itself. A write in place or a random draw is such a statement. In a run,
+    each layer also reads the same values of the layer before it, the corresponding arguments of its own, and everything
+    else by the same name; the first layers, which read the program's inputs, are not part of it.
 
     Parameters
     ----------
@@ -103,34 +112,57 @@ def reduced(program: TraceCtx, origins: Sequence[Origin]) -> ReducedTrace | None
         With origins, from `tag_origins`.
     origins : sequence of Origin
     """
-    if not all(type(proxy) is TensorProxy for bsym in program.bound_symbols for proxy in bsym.flat_proxy_outs):
+
+    def __init__(self, program: TraceCtx, origins: Sequence[Origin]) -> None:
+        self._program = program
+        self._origins = origins
+        self._readers = _readers(program)
+
+    def reduced(self) -> ReducedTrace | None:
+        """Leave repeated layers out of the program; return None if it has none."""
+        program = self._program
+        if not all(type(proxy) is TensorProxy for bsym in program.bound_symbols for proxy in bsym.flat_proxy_outs):
+            return None
+        for container, layers in _containers(program, self._origins, WORTHWHILE):
+            for run in self._runs(container, list(layers.values())):
+                with contextlib.suppress(LayerMismatch):
+                    return ReducedTrace(program, _without(program, run), run)
         return None
-    readers = _readers(program)
-    for container, layers in _containers(program, origins):
-        for run in _runs(container, layers, readers):
-            try:
-                return ReducedTrace(program, _without(program, run), run)
-            except OtherwiseError:
-                continue
-    return None
 
+    @cached_property
+    def differences(self) -> Mapping[str, str]:
+        """Map the path of each layer that differs from the one before it in its module to the first difference.
 
-def _runs(container: str, layers: Sequence[list[Any]], readers: Mapping[str, list[int]]) -> list[LayerRun]:
-    """Return runs of layers, those with most layers to leave out first."""
-    found: list[LayerRun] = []
-    for turns in range(1, MOST_IN_TURNS + 1):
-        # Try each of the first layers as the start: they may be special.
-        for begun in range(turns):
-            groups = [layers[:begun], *(layers[at : at + turns] for at in range(begun, len(layers), turns))]
-            joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
-            if len(joined) < 2 * KEPT + MIN_REMOVED_LAYERS:
+        Only layers that are not inside of another one have an entry.
+        """
+        found: dict[str, str] = {}
+        for container, layers in _containers(self._program, self._origins, 2, between=False):
+            if any(part.isdecimal() for part in container.split(".")):
                 continue
-            run = _longest(container, joined, readers, turns, len(layers))
-            if run is not None:
-                found.append(run)
-        if any(2 * len(run.left_out) * run.turns > len(layers) for run in found):
-            break
-    return sorted(found, key=lambda run: -len(run.left_out) * run.turns)
+            home = _homes(list(layers.values()))
+            for at, (one, other) in enumerate(itertools.pairwise(layers)):
+                try:
+                    _compare(layers[one], layers[other], at, home)
+                except LayerMismatch as mismatch:
+                    found[f"{container}.{other}" if container else other] = str(mismatch)
+        return found
+
+    def _runs(self, container: str, layers: Sequence[list[Any]]) -> list[LayerRun]:
+        """Return runs of layers, those with most layers to leave out first."""
+        found: list[LayerRun] = []
+        for turns in range(1, MOST_IN_TURNS + 1):
+            # Try each of the first layers as the start: they may be special.
+            for begun in range(turns):
+                groups = [layers[:begun], *(layers[at : at + turns] for at in range(begun, len(layers), turns))]
+                joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
+                if len(joined) < WORTHWHILE:
+                    continue
+                run = _longest(container, joined, self._readers, turns, len(layers))
+                if run is not None:
+                    found.append(run)
+            if any(2 * len(run.left_out) * run.turns > len(layers) for run in found):
+                break
+        return sorted(found, key=lambda run: -len(run.left_out) * run.turns)
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
@@ -143,10 +175,12 @@ def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
     return found
 
 
-def _containers(program: TraceCtx, origins: Sequence[Origin]) -> Iterator[tuple[str, list[list[Any]]]]:
-    """Yield paths with numbered parts and the statements of each part; those with most to leave out come first.
+def _containers(
+    program: TraceCtx, origins: Sequence[Origin], least: int, *, between: bool = True
+) -> Iterator[tuple[str, Mapping[str, list[Any]]]]:
+    """Yield paths with at least `least` numbered parts, and the statements of each part by its number.
 
-    Statements between two parts count to the first one.
+    The paths with most statements come first. With `between`, statements between two parts count to the first one.
     """
     statements = [bsym for bsym in program.bound_symbols if origin_of(bsym) >= 0]
     parts = [origins[origin_of(bsym)].scope.split(".") for bsym in statements]
@@ -156,53 +190,55 @@ def _containers(program: TraceCtx, origins: Sequence[Origin]) -> Iterator[tuple[
     for container, _ in counts.most_common():
         depth = container.count(".") + 1 if container else 0
         prefix = container.split(".") if container else []
-        layers: list[list[Any]] = []
-        seen: dict[str, int] = {}
-        since: list[Any] = []
+        layers: dict[str, list[Any]] = {}
+        last, since = "", list[Any]()
         for bsym, path in zip(statements, parts, strict=True):
             inside = len(path) > depth and path[:depth] == prefix and path[depth].isdecimal()
             if not inside:
-                if layers:
+                if layers and between:
                     since.append(bsym)
                 continue
             number = path[depth]
-            if number not in seen:
-                seen[number] = len(layers)
-                if layers:
-                    layers[-1].extend(since)
-                layers.append([])
-            elif seen[number] != len(layers) - 1:
+            if number != last and number in layers:
                 break  # called twice, or interleaved with others
-            else:
-                layers[-1].extend(since)
-            since = []
-            layers[-1].append(bsym)
+            if layers:
+                layers[last].extend(since)
+            layers.setdefault(number, []).append(bsym)
+            last, since = number, []
         else:
-            if len(layers) >= 2 * KEPT + MIN_REMOVED_LAYERS:
+            if len(layers) >= least:
                 yield container, layers
+
+
+def _homes(layers: Sequence[Sequence[Any]]) -> Mapping[str, tuple[int, int]]:
+    """Map each value that a layer makes to the layer and the value's position in it."""
+    return {
+        out.name: (at, place)
+        for at, layer in enumerate(layers)
+        for place, out in enumerate(out for bsym in layer for out in bsym.flat_proxy_outs)
+    }
 
 
 def _longest(
     container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]], turns: int, of_all: int
 ) -> LayerRun | None:
     """Return the longest run of equal layers, if it has enough of them."""
-    home = {
-        out.name: (at, place)
-        for at, layer in enumerate(layers)
-        for place, out in enumerate(out for bsym in layer for out in bsym.flat_proxy_outs)
-    }
+    home = _homes(layers)
     best: tuple[int, list[dict[str, str]]] = (0, [])
     begun, pairs = 0, list[dict[str, str]]()
     for at in range(len(layers) - 1):
-        given = _common_layer(layers[at], layers[at + 1], at, home, readers)
-        if given is None or (pairs and list(given) != list(pairs[-1].values())):
-            begun, pairs = (at, [given]) if given is not None else (at + 1, [])
-        else:
-            pairs.append(given)
+        try:
+            given = _private(layers[at], layers[at + 1], at, home, readers)
+        except LayerMismatch:
+            begun, pairs = at + 1, []
+            continue
+        if pairs and list(given) != list(pairs[-1].values()):
+            begun, pairs = at, []
+        pairs.append(given)
         if len(pairs) > len(best[1]):
             best = begun, list(pairs)
     begun, pairs = best
-    if len(pairs) + 1 < 2 * KEPT + MIN_REMOVED_LAYERS:
+    if len(pairs) + 1 < WORTHWHILE:
         return None
     return LayerRun(
         container=container,
@@ -213,33 +249,88 @@ def _longest(
     )
 
 
-def _common_layer(
+def _compare(one: Sequence[Any], other: Sequence[Any], at: int, home: Mapping[str, tuple[int, int]]) -> None:
+    """Compare the statements of layer `at` and of the next one, and what they read of their own layer.
+
+    Raises
+    ------
+    LayerMismatch
+        If they differ.
+    """
+    shift = origin_of(other[0]) - origin_of(one[0])
+    for a, b in zip(one, other, strict=False):
+        if origin_of(b) - origin_of(a) != shift or not like(a, b):
+            raise LayerMismatch(difference(a, b))
+        for x, y in zip(a.flat_proxy_args, b.flat_proxy_args, strict=True):
+            there, here = home.get(x.name), home.get(y.name)
+            if there is not None and there[0] == at and here != (at + 1, there[1]):
+                raise LayerMismatch(f"{_name(b)} of another value")
+    if len(one) > len(other):
+        raise LayerMismatch(f"no {_name(one[len(other)])} at its end")
+    if len(one) < len(other):
+        raise LayerMismatch(f"{_name(other[len(one)])} at its end")
+
+
+def _private(
     one: Sequence[Any],
     other: Sequence[Any],
     at: int,
     home: Mapping[str, tuple[int, int]],
     readers: Mapping[str, list[int]],
-) -> dict[str, str] | None:
-    """Return the arguments that belong to each of two consecutive layers alone, if the layers are equal; else None."""
-    if len(one) != len(other):
-        return None
-    first, given = origin_of(one[0]), dict[str, str]()
-    shift = origin_of(other[0]) - first
+) -> dict[str, str]:
+    """Return the arguments that belong to each of two consecutive layers alone.
+
+    Raises
+    ------
+    LayerMismatch
+        If the layers are not equal, or read other values than of their own layer and the one before.
+    """
+    _compare(one, other, at, home)
+    given = dict[str, str]()
     inside = set(map(identity, one)), set(map(identity, other))
     for a, b in zip(one, other, strict=True):
-        if origin_of(b) - origin_of(a) != shift or not like(a, b):
-            return None
         for x, y in zip(a.flat_proxy_args, b.flat_proxy_args, strict=True):
             there, here = home.get(x.name), home.get(y.name)
             if there is not None and there[0] in (at - 1, at):
                 if here != (there[0] + 1, there[1]):
-                    return None
+                    raise LayerMismatch(f"{_name(b)} of another value of the layer before")
             elif x.name != y.name:
                 # Arguments of the program that no other layer reads.
                 alone = inside[0].issuperset(readers[x.name]) and inside[1].issuperset(readers[y.name])
                 if there is not None or here is not None or given.setdefault(x.name, y.name) != y.name or not alone:
-                    return None
-    return given if len(set(given.values())) == len(given) else None
+                    raise LayerMismatch(f"{_name(b)} of a value that others read, too")
+    if len(set(given.values())) != len(given):
+        raise LayerMismatch("one argument in place of two")
+    return given
+
+
+def _name(bsym: Any) -> str:
+    return str(bsym.sym.name)
+
+
+def difference(a: Any, b: Any) -> str:
+    """Return in what the second of two statements differs from the first, besides names; for a message."""
+    if a.sym != b.sym:
+        return f"{_name(b)} in place of {_name(a)}"
+    sides = ((a.flat_proxy_args, b.flat_proxy_args), (a.flat_proxy_outs, b.flat_proxy_outs))
+    for x, y in (pair for these, those in sides for pair in zip(these, those, strict=False)):
+        if not _like_proxies(x, y):
+            old, new = _traits(x), _traits(y)
+            changed = [at for at, (before, now) in enumerate(zip(old, new, strict=True)) if before != now]
+            if changed:
+                here, there = (", ".join(traits[at] for at in changed) for traits in (new, old))
+                return f"{_name(b)} of {here} in place of {there}"
+    for x, y in zip(a.flat_args, b.flat_args, strict=False):
+        if not isinstance(x, Proxy) and not isinstance(y, Proxy) and not _like_trees(x, y):
+            return f"{_name(b)} of {y} in place of {x}"
+    return f"{_name(b)} of other arguments"
+
+
+def _traits(proxy: Any) -> tuple[str, ...]:
+    if not isinstance(proxy, TensorProxy):
+        return (type(proxy).__name__, "", "", "")
+    grads = "a tensor with a gradient" if proxy.requires_grad else "one without"
+    return str(tuple(proxy.shape)), str(proxy.dtype).rpartition(".")[2], proxy.device.device_str(), grads
 
 
 def like(a: Any, b: Any) -> bool:
@@ -288,7 +379,7 @@ def _without(program: TraceCtx, run: LayerRun) -> TraceCtx:
 
     Raises
     ------
-    OtherwiseError
+    LayerMismatch
         If any other statement reads a result of a layer that is left out.
     """
     gone = {identity(bsym) for at in run.left_out for bsym in run.layers[at]}
@@ -310,7 +401,7 @@ def _without(program: TraceCtx, run: LayerRun) -> TraceCtx:
         if identity(bsym) in reader:
             bsym = bsym.from_bsym_swap_proxies(renamed)
         if any(arg.name in lost or arg.name in private for arg in bsym.flat_proxy_args):
-            raise OtherwiseError
+            raise LayerMismatch(f"{_name(bsym)} outside of the layers reads a value of each of them")
         left.bound_symbols.append(bsym)
     left.args = tuple(arg for arg in program.args if arg.name not in private)
     left._siginfo = copy.copy(program.siginfo())
@@ -327,11 +418,11 @@ def returned(bsym: Any, private: Set[str]) -> Any:
 
     Raises
     ------
-    OtherwiseError
+    LayerMismatch
         If it does not have the form of Thunder's.
     """
     if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
-        raise OtherwiseError
+        raise LayerMismatch("the program returns another structure than Thunder's")
     given = bsym.args[0]
     stay = [getattr(arg, "name", None) not in private for arg in given["flat_args"]]
     left = dict(given)

@@ -32,7 +32,7 @@ from workbench.compiler.interop.thunder_api import (
     with_arguments,
 )
 from workbench.compiler.layers.expand_trace import TraceExpander
-from workbench.compiler.layers.partition import KEPT, OtherwiseError, ReducedTrace, reduced
+from workbench.compiler.layers.partition import KEPT, LayerMismatch, LayerPartition, ReducedTrace
 from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.trace.corrections import STALE, mark
 from workbench.compiler.trace.inplace_copies import VIEWS, inside_of, is_copy
@@ -255,11 +255,11 @@ def _wrong(trace: TraceCtx) -> set[str]:
     copy.names = set(trace.names)
     copy.bound_symbols = list(trace.bound_symbols)
     tagged, origins = tag_origins(insert_alias_updates(with_arguments(copy), []))
-    few = reduced(tagged, origins)
+    few = LayerPartition(tagged, origins).reduced()
     writes = None
     if few is not None:
         # The result for one layer holds for all layers with the same structure.
-        with contextlib.suppress(OtherwiseError):
+        with contextlib.suppress(LayerMismatch):
             writes = _in_all_layers(few, *_stale_writes(few.trace, origins))
     if writes is None:
         writes, _ = _stale_writes(tagged, origins)
@@ -278,7 +278,7 @@ def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[
 
     Raises
     ------
-    OtherwiseError
+    LayerMismatch
         If the remaining layers have different structures.
     """
     TraceExpander(few).check(joint)
@@ -286,7 +286,7 @@ def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[
     here, there = layers[KEPT - 1], layers[-KEPT]
     places = [at for at, bsym in enumerate(here) if origin_of(bsym) in writes]
     if places != [at for at, bsym in enumerate(there) if origin_of(bsym) in writes]:
-        raise OtherwiseError
+        raise LayerMismatch("other statements overwrite memory that a gradient reads")
     return writes | {origin_of(layers[left][at]) for left in few.run.left_out for at in places}
 
 

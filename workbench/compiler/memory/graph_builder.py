@@ -525,7 +525,8 @@ def read_execution(
             gradients=builder.values(gradients),
             **_accumulated(builder, known),
         )
-    return _with_unread(builder.build("execution", found, stage.origins, ends), stage.unread)
+    graph = _with_unread(builder.build("execution", found, stage.origins, ends), stage.unread)
+    return dataclasses.replace(graph, layer_differences=stage.layer_differences)
 
 
 def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:

@@ -39,7 +39,7 @@ from workbench.compiler.interop.thunder_api import (
     unwrap_return_value,
 )
 from workbench.compiler.layers.expand_trace import TraceExpander
-from workbench.compiler.layers.partition import ReducedTrace, reduced
+from workbench.compiler.layers.partition import LayerPartition, ReducedTrace
 from workbench.compiler.lowering.checkpoint_regions import save_draws
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
@@ -83,7 +83,7 @@ class _ReduceLayers(Transform):
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         # One run of layers at a time: those of an encoder, then those of a decoder.
-        while (found := reduced(computation, self.hooks.origins)) is not None:
+        while (found := LayerPartition(computation, self.hooks.origins).reduced()) is not None:
             self.hooks.reduced.append(found)
             computation = found.trace
         return prologue, computation, epilogue

@@ -20,6 +20,7 @@ from workbench.compiler.fusion.executors import FusionOptions
 from workbench.compiler.fusion.fusion_crossings import Crossing, crossings
 from workbench.compiler.fusion.rematerialize import RematReport
 from workbench.compiler.interop.thunder_api import WAITS, BoundSymbol, BoundSymbolTag, ProxyTag, TraceCtx, prims
+from workbench.compiler.layers.partition import LayerPartition
 from workbench.compiler.lowering.call_normalization import draws, draws_inside
 from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.memory.offload import Offloader
@@ -168,6 +169,11 @@ class LeverContext:
                 self._known[name] = make(self)
             found: T = self._known[name]
             return found
+
+    @planned_property
+    def layer_differences(self) -> Mapping[str, str]:
+        """Paths of layers that differ from the one before, and how; empty for a program that ranks share."""
+        return {} if self.program is None else LayerPartition(self.program, self.origins).differences
 
     @planned_property
     def graph(self) -> Graph:

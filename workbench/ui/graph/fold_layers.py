@@ -158,7 +158,12 @@ def fold_of(
     marks: list[Mark],
     unfolded: Collection[str],
 ) -> Fold:
-    """Find runs of identical layers and choose which layers are shown."""
+    """Find runs of identical layers and choose which layers are shown.
+
+    Layers are folded if neither the captured program (`Graph.layer_differences`) nor the plan has a difference between
+    them.
+    """
+    differences = graph.layer_differences
     members, statements = index.members, _statements_by_block(graph, index)
     arcs_of, marks_of = arcs.contents(len(graph.origins) + 1), _by_block(marks)
     chosen = {mark.site: (sites[mark.site].choice, sites[mark.site].outcome) for mark in marks}
@@ -188,6 +193,9 @@ def fold_of(
             ]
         )
 
+    def difference(above: Span, here: Span) -> str:
+        return differences.get(here.layer) or _difference(signature(above), signature(here))
+
     spans = [
         part for span in _spans(graph, index) for part in ([span] if span.layer else repeats_of(graph, span, signature))
     ]
@@ -202,7 +210,12 @@ def fold_of(
         first, stop = spans[start], start + 1
         if first.layer:
             same = signature(first)
-            while stop < len(spans) and spans[stop].stem == first.stem and signature(spans[stop]) == same:
+            while (
+                stop < len(spans)
+                and spans[stop].stem == first.stem
+                and spans[stop].layer not in differences
+                and signature(spans[stop]) == same
+            ):
                 stop += 1
         run = spans[start:stop]
         groups = [[span] for span in run] if first.stem in unfolded else [run]
@@ -211,7 +224,7 @@ def fold_of(
             stands_for.append(tuple(group))
             identical.append(len(run))
             above = shown[-2] if len(shown) > 1 and group[0].layer and shown[-2].stem == first.stem else None
-            differs.append(_difference(signature(above), signature(group[0])) if above is not None else "")
+            differs.append("" if above is None else difference(above, group[0]))
             for span in group[1:]:
                 for mine, other in zip(group[0].blocks, span.blocks, strict=True):
                     hidden += members.get(other, ())
