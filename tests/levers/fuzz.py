@@ -151,6 +151,9 @@ class Known:
         except Exception as error:
             raise Unusable(f"Thunder refuses: {type(error).__name__}") from error
         self.kernels = set(kernel_identity.kernels_of(self.jitted))
+        if self.jitted.way != "thunder.jit":
+            # A plan runs in place of the two traces of the whole program. ThunderFX keeps traces of graphs only.
+            raise Unusable(f"unmodified Thunder accepts it only by {self.jitted.way}")
         self.entry = self.jitted._lc_cs.interpreter_cache[-1]
         self.share = max((self.share_of(name, self.stock) for name in self.double), default=0.0)
 
