@@ -142,6 +142,18 @@ def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
     assert runs == ["tanh", "tanh"]
 
 
+def test_the_numbers_of_settings_are_bounded_and_no_two_settings_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def number(threads: int) -> int:
+        monkeypatch.setattr(facts_module, "settings", lambda: (threads,))
+        return facts_module._StorageWalk(facts_module.FactsCache()).settings
+
+    numbers = [number(threads) for threads in range(500) for _ in range(2)]
+    assert numbers[::2] == numbers[1::2]
+    assert len(set(numbers)) == 500
+    assert facts_module._number_of.cache_info().currsize < 500
+    assert number(0) not in numbers[2:]
+
+
 def test_the_cache_of_facts_is_bounded(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "_MOST_FACTS", 2)
     trace = claimed(lambda x: torch.tanh(torch.sin(torch.cos(x))), torch.randn(3))

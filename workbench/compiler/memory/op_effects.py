@@ -137,7 +137,8 @@ class FactsCache:
         self.mode.cache_enabled = False
 
 
-_numbers_of_settings: dict[Hashable, int] = {}
+_SETTINGS = itertools.count()
+"""Counter of numbers for settings: an evicted number is not given again, so that it stays that of its settings."""
 
 
 def settings() -> tuple[Any, ...]:
@@ -154,8 +155,10 @@ def settings() -> tuple[Any, ...]:
     )
 
 
-def _number_of_settings() -> int:
-    return _numbers_of_settings.setdefault(settings(), len(_numbers_of_settings))
+@functools.lru_cache
+def _number_of(settings: tuple[Any, ...]) -> int:
+    """Return a number for settings, quicker to hash than they are."""
+    return next(_SETTINGS)
 
 
 def facts(
@@ -227,7 +230,7 @@ class _StorageWalk:
 
     def __init__(self, cache: FactsCache) -> None:
         self.cache = cache
-        self.settings = _number_of_settings()
+        self.settings = _number_of(settings())
         self.storage_of: dict[str, int] = {}
         self.strides: dict[str, tuple[int, ...]] = {}
         self.tensor_of: dict[str, int] = {}
