@@ -58,6 +58,24 @@ class Doubled(torch.autograd.Function):
         return 2 * grad
 
 
+def rows(*given: dict[int, float]) -> torch.Tensor:
+    """Return a sparse matrix of the sum of rows."""
+    at = torch.tensor([[row for each in given for row in each]], dtype=torch.int64)
+    held = torch.tensor([[value] * 2 for each in given for value in each.values()]).reshape(-1, 2)
+    return torch.sparse_coo_tensor(at, held, (5, 2))
+
+
+class Rows(nn.Module):
+    """A module with a sparse gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(6, 4, sparse=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.rows(torch.tensor([1, 2, 1])).tanh() + x[:3]).sum()
+
+
 def test_a_right_program_passes_against_thunder_and_eager() -> None:
     checked = outcome(product)
     assert checked.ok
@@ -322,6 +340,21 @@ def test_dropout_repeated_for_the_backward_is_caught() -> None:
 
 
 @pytest.mark.slow
+def test_sparse_gradients_are_compared() -> None:
+    found = outcome(module(Rows))
+    assert found.ok
+    names = [error.name for error in found.tensors]
+    assert names.count("grad(rows.weight)") == 3
+
+    def off(network: nn.Module) -> Callable[..., Any]:
+        network.rows.weight.register_hook(lambda grad: grad * 1.01)
+        return network
+
+    wrong = outcome(module(Rows), off)
+    assert {error.name for error in wrong.tensors if not error.ok} == {"grad(rows.weight)"}
+
+
+@pytest.mark.slow
 def test_changed_buffers_are_compared() -> None:
     build = module(lambda: nn.BatchNorm1d(4))
     assert "buffer(running_mean)" in {tensor.name for tensor in outcome(build, accuracy.unmodified).tensors}
@@ -383,6 +416,12 @@ def test_one_check_does_not_affect_the_next() -> None:
         (torch.zeros(0), torch.zeros(0), True),
         (torch.tensor([1 + 1j]), torch.tensor([1 + 1j]), True),
         (torch.tensor([1 + 1j]), torch.tensor([1 + 2j]), False),
+        (rows({1: 2.0, 3: 4.0}), rows({1: 2.0, 3: 4.0}), True),
+        (rows({1: 2.0}, {1: 1.0}), rows({1: 3.0}), True),
+        (rows({1: 2.0}), rows({1: 2.1}), False),
+        (rows({1: 2.0}), rows({3: 2.0}), False),
+        (rows({1: 2.0}), rows({1: 2.0}).to_dense(), False),
+        (rows({}), rows({}), True),
     ],
 )
 def test_special_values_are_compared(ours: torch.Tensor, theirs: torch.Tensor, ok: bool) -> None:
@@ -428,6 +467,10 @@ def test_a_step_draws_equal_cotangents_each_time_and_keeps_the_random_state() ->
         (torch.zeros(0, 2), torch.zeros(2, 0), False),
         (None, None, True),
         (torch.zeros(1), None, False),
+        (rows({1: 2.0}, {1: 1.0}), rows({1: 3.0}), True),
+        (rows({1: 0.0}), rows({1: -0.0}), False),
+        (rows({1: 0.0}), rows({}), False),
+        (rows({1: 0.0}), rows({1: 0.0}).to_dense(), False),
     ],
 )
 def test_bits_are_compared_by_value_and_sign(

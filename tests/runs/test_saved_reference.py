@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from workbench.runs.measure import accuracy
 from workbench.runs.measure.accuracy import Accuracy, Stepper
@@ -72,6 +73,17 @@ def test_another_program_seed_or_source_makes_a_reference_of_its_own(
     assert not check(run_dir, build()).is_saved
     (run_dir / "program.pkl").write_bytes(b"another program")
     assert not check(run_dir, build()).is_saved
+
+
+def test_a_sparse_gradient_is_saved(run_dir: Path) -> None:
+    def parts(scale: float = 1.0) -> Any:
+        weight = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        return (lambda w: functional.embedding(torch.tensor([1, 2, 1]), w, sparse=True).sin() * scale), (weight,), {}
+
+    first, second = check(run_dir, parts), check(run_dir, parts)
+    assert (first.ok, second.is_saved) == (True, True)
+    assert dataclasses.replace(second, is_saved=False) == first
+    assert not check(run_dir, lambda: parts(1.5)).is_saved
 
 
 def test_a_damaged_reference_is_made_again(run_dir: Path) -> None:

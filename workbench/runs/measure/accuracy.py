@@ -662,7 +662,8 @@ def _random_states() -> list[torch.Tensor]:
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to("cpu", copy=True)
+    copied = tensor.detach().to("cpu", copy=True)
+    return copied.coalesce() if copied.is_sparse else copied
 
 
 class _StandInLoss(torch.autograd.Function):

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from workbench.runs.measure.tensor_diff import RecordedTensor
+from workbench.runs.measure.tensor_diff import RecordedTensor, parts
 from workbench.util.disk_cache import REFERENCES
 
 FORMAT = 1
@@ -103,7 +103,8 @@ class SavedReferences:
             digest.update(f"{name}{entry.kind}{entry.changed}".encode())
             if entry.value is not None:
                 digest.update(f"{entry.value.dtype}{tuple(entry.value.shape)}".encode())
-                digest.update(_bytes_of(entry.value))
+                for part in parts(entry.value):
+                    digest.update(_bytes_of(part))
         return digest.hexdigest()
 
     def load(self, key: str) -> Reference | None:
@@ -120,7 +121,10 @@ class SavedReferences:
     def save(self, key: str, reference: Reference) -> None:
         """Keep a reference, if there is room; a disk that is full or read-only keeps none."""
         values = (entry.value for entry in reference.recorded.values() if entry.value is not None)
-        if REFERENCES.folder() is None or sum(value.nbytes for value in values) > REFERENCES.most_bytes // 2:
+        if (
+            REFERENCES.folder() is None
+            or sum(part.nbytes for value in values for part in parts(value)) > REFERENCES.most_bytes // 2
+        ):
             return
         file = io.BytesIO()
         recorded = {name: (entry.kind, entry.value, entry.changed) for name, entry in reference.recorded.items()}

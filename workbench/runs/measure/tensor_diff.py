@@ -153,11 +153,11 @@ def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -
     """Largest absolute difference of two elements; infinite where one has no counterpart."""
     if ours is None and theirs is None:
         return 0.0
-    if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+    if ours is None or theirs is None or not _same_form(ours, theirs):
         return math.inf
-    if ours.numel() == 0:
+    one, other = wide(parts(ours)[-1]), wide(parts(theirs)[-1])
+    if one.numel() == 0:
         return 0.0
-    one, other = wide(ours), wide(theirs)
     # Infinities and NaN must be in the same places in both.
     same = (one == other) | (one.isnan() & other.isnan())
     difference = torch.where(same, 0.0, (one - other).abs())
@@ -165,14 +165,25 @@ def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -
 
 
 def same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
-    """Return whether two tensors have the same shape, data type and bits: signed zeros differ, equal NaNs do not."""
+    """Return whether two tensors have the same form and bits: signed zeros differ, equal NaNs do not."""
     if ours is None or theirs is None:
         return ours is theirs
-    return (
-        ours.shape == theirs.shape
-        and ours.dtype == theirs.dtype
-        and bool(torch.equal(_as_bytes(ours), _as_bytes(theirs)))
-    )
+    return _same_form(ours, theirs) and bool(torch.equal(_as_bytes(parts(ours)[-1]), _as_bytes(parts(theirs)[-1])))
+
+
+def parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the tensors that hold a tensor's data: itself, or each index of a sparse one, once, and the elements."""
+    if not tensor.is_sparse:
+        return (tensor,)
+    each = tensor.coalesce()
+    return each.indices(), each.values()
+
+
+def _same_form(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Return whether two tensors have the same shape and data type and, where one is sparse, the same indices."""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype or ours.layout != theirs.layout:
+        return False
+    return all(map(torch.equal, parts(ours)[:-1], parts(theirs)[:-1]))
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -188,6 +199,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 def size_of(tensor: torch.Tensor | None) -> float:
     """Largest finite magnitude."""
-    if tensor is None or tensor.numel() == 0:
+    held = None if tensor is None else parts(tensor)[-1]
+    if held is None or held.numel() == 0:
         return 0.0
-    return float(torch.nan_to_num(wide(tensor).abs(), nan=0.0, posinf=0.0).max())
+    return float(torch.nan_to_num(wide(held).abs(), nan=0.0, posinf=0.0).max())
