@@ -462,7 +462,7 @@ def test_a_detached_leaf_may_be_written() -> None:
     assert workbench.open(program, *given, device="cpu").plan.proof.proven
 
 
-@pytest.mark.parametrize("capture", ["auto", "dynamo"])
+@pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter"])
 def test_checkpoint_sequential_is_refused_with_what_to_call(capture: str) -> None:
     layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(4)))
 
@@ -471,5 +471,16 @@ def test_checkpoint_sequential_is_refused_with_what_to_call(capture: str) -> Non
         return made.sum()
 
     said = r"test_refusals.py:\d+ \(.*checkpoint\(part, x, use_reentrant=False\) for each part"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(program, torch.randn(2, 4, requires_grad=True), device="cpu", capture=capture)
+
+
+@pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter"])
+def test_a_reentrant_checkpoint_is_refused_with_what_to_call(capture: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
+        return made.sum()
+
+    said = r"test_refusals.py:\d+ \(.*checkpoint\(function, x, use_reentrant=False\)"
     with pytest.raises(ProgramError, match=said):
         workbench.open(program, torch.randn(2, 4, requires_grad=True), device="cpu", capture=capture)

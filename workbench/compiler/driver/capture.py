@@ -531,7 +531,7 @@ def _captured(
     except (WorkbenchError, LayerMismatch, KeyboardInterrupt):
         raise
     except BaseException as error:  # the program's own code may raise any error, and exit
-        reason = what(error)
+        reason = (interpreter_checks.told_reentrant(error) if way == "interpreter" else "") or what(error)
         advice = remedy(reason)
         message = f"{advice} ({reason})" if advice else reason
         where = _own_line(error) if way == "interpreter" else ""

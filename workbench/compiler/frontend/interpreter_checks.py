@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -61,6 +62,20 @@ def policies_refused() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=r"torch\.checkpoint: context_fn")
         yield
+
+
+def told_reentrant(error: BaseException) -> str:
+    """Return the reason for an error of Thunder at a reentrant checkpoint; empty for any other error.
+
+    Thunder's interpreter refuses `torch.utils.checkpoint` with ``use_reentrant=True`` by raising a string, which Python
+    refuses in turn.
+    """
+    if "exceptions must derive from BaseException" not in str(error):
+        return ""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    if "checkpoint" not in f"{last.filename} {last.line}":
+        return ""
+    return f"Thunder has no torch.utils.checkpoint with use_reentrant=True, called in {last.name}"
 
 
 def _drawn_outside() -> Any:

@@ -124,8 +124,8 @@ _CAUSES = (
     (r"builtin operator `(print|input|open)`", "take it out of the program, or open it in parts: capture='parts'"),
     (
         r"checkpoint_sequential",
-        "Dynamo does not follow checkpoint_sequential: call torch.utils.checkpoint.checkpoint(part, x, "
-        "use_reentrant=False) for each part of the sequence",
+        "call torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False) for each part of the sequence, in place "
+        "of checkpoint_sequential",
     ),
     (
         r"use_reentrant=True",
