@@ -1,12 +1,15 @@
-"""`flex_attention`: attention where it has no mask and score function, a part that PyTorch runs where it has both."""
+"""`flex_attention` is written as what it computes, and a part that PyTorch runs where that is not possible."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
+from torch.utils.checkpoint import checkpoint
 
 import workbench
 from workbench.errors import ProgramError
@@ -46,27 +49,123 @@ def test_without_a_mask_or_a_score_function_it_is_attention_with_eager_pytorchs_
     torch.testing.assert_close(found, known)
 
 
-@pytest.mark.parametrize("options", [{"score_mod": near}, {"return_aux": AuxRequest(lse=True)}], ids=["scored", "sums"])
-def test_without_a_mask_it_is_refused_by_line_with_what_to_do(options: dict[str, Any]) -> None:
-    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-        return flex_attention(q * 2, k, v, **options)
-
-    with pytest.raises(ProgramError, match=r"test_flex_attention\.py:\d+ .*block_mask=create_block_mask") as refused:
-        workbench.open(program, *given(), device="cpu", executor="torch")
-    assert "torch.vmap" not in str(refused.value)
+SLOPES, DOCUMENTS = torch.tensor([0.5, 0.25]), torch.tensor([[0] * 8 + [1] * 8])
+BIAS, BY = torch.linspace(-1, 1, 62).reshape(2, 31).requires_grad_(), torch.tensor(2.0, requires_grad=True)
 
 
-@pytest.mark.slow
+def sloped(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return 20 * torch.tanh((score - SLOPES[head] * (query - key)) / 20)
+
+
+def learned(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return score * BY + BIAS[head, query - key]
+
+
+def late(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return torch.where((query >= key) & (query > 3), score, -float("inf"))
+
+
+def same_document(batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return (query >= key) & (DOCUMENTS[batch, query] == DOCUMENTS[batch, key])
+
+
+def late_queries(batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return (query >= key) & (query > 3)
+
+
+def of(mask: Any) -> Any:
+    return create_block_mask(mask, 1, None, 16, 16, device="cpu")
+
+
+def gradients(program: Callable[..., Any], *more: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    arguments = given()
+    return torch.autograd.grad(program(*arguments).sum(), (*arguments, *more))
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("options", [{}, {"score_mod": near}, {"scale": 0.5}], ids=["plain", "scored", "scaled"])
-def test_a_call_with_a_mask_is_a_part_with_eager_pytorchs_gradients(options: dict[str, Any]) -> None:
-    mask = create_block_mask(causal, None, None, 16, 16, device="cpu")
-
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"score_mod": near},
+        {"score_mod": near, "scale": 0.5},
+        {"score_mod": near, "enable_gqa": True},
+        {"score_mod": sloped},
+        {"score_mod": late},
+        {"block_mask": of(causal)},
+        {"block_mask": of(same_document), "score_mod": near},
+        {"block_mask": of(late_queries)},
+    ],
+    ids=["near", "scaled", "grouped", "sloped", "late", "causal", "documents", "late queries"],
+)
+def test_masks_and_score_functions_are_written_as_operators_with_eager_pytorchs_gradients(
+    options: dict[str, Any],
+) -> None:
     def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return flex_attention(q * 2, k, v, block_mask=mask, **options).sin()
+        if options.get("enable_gqa"):
+            k, v = k[:, :1], v[:, :1]
+        return flex_attention(q * 2, k, v, **options).sin()
 
     bench = workbench.open(program, *given(), device="cpu", executor="torch")
+    assert bench.plan.proof.proven
+    (correction,) = bench.plan.corrections
+    assert any("flex_attention(q * 2" in line for line in correction.lines)
+    compiled = bench.config.jit(program)
+    torch.testing.assert_close(compiled(*given()), program(*given()))
+    torch.testing.assert_close(gradients(compiled), gradients(program))
+
+
+def test_what_a_score_function_reads_has_a_gradient() -> None:
+    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return flex_attention(q, k, v, score_mod=learned)
+
+    def by_hand(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        at = torch.arange(16)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(8) * BY + BIAS[:, at[:, None] - at]
+        return scores.softmax(-1) @ v
+
+    bench = workbench.open(program, *given(), device="cpu", executor="torch")
+    torch.testing.assert_close(gradients(bench.config.jit(program), BIAS, BY), gradients(by_hand, BIAS, BY))
+
+
+def test_a_checkpointed_call_is_written_as_operators() -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        return flex_attention(q * 2, k, v, score_mod=near)
+
+    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        return checkpoint(attend, q, k, v, use_reentrant=False)
+
+    bench = workbench.open(program, *given(), device="cpu", executor="torch")
+    assert [found.name for found in bench.plan.corrections] == ["flex_attention"]
+    torch.testing.assert_close(gradients(bench.config.jit(program)), gradients(attend))
+
+
+def test_layers_with_different_score_functions_differ() -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self, score: Any) -> None:
+            super().__init__()
+            self.score, self.linear = score, torch.nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x + flex_attention(self.linear(x), x, x, score_mod=self.score)
+
+    module, x = torch.nn.Sequential(*map(Layer, (near, sloped, near))), given()[0]
+    bench = workbench.open(module, x, device="cpu", executor="torch")
+    torch.testing.assert_close(bench.config.jit(module)(x), module(x))
+
+
+def mean(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return score - score.mean()
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("options", [{"score_mod": mean}, {"return_aux": AuxRequest(lse=True)}], ids=["mean", "sums"])
+def test_a_call_that_cannot_be_written_is_a_part_with_eager_pytorchs_gradients(options: dict[str, Any]) -> None:
+    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        made = flex_attention(q * 2, k, v, **options)
+        return made.sin() if isinstance(made, torch.Tensor) else made[0].sin() + made[1].lse.unsqueeze(-1)
+
+    with pytest.raises(ProgramError, match=r"test_flex_attention\.py:\d+ .*as parts: open it with capture='auto'"):
+        workbench.open(program, *given(), device="cpu", executor="torch", capture="dynamo")
+    bench = workbench.open(program, *given(), device="cpu", executor="torch")
     assert len(bench.parts) == 3
-    arguments = given()
-    known, found = (torch.autograd.grad(f(*arguments).sum(), arguments) for f in (program, bench.config.jit(program)))
-    torch.testing.assert_close(found, known)
+    torch.testing.assert_close(gradients(bench.config.jit(program)), gradients(program))

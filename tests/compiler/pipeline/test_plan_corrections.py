@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import workbench
@@ -100,6 +101,7 @@ TOUCHED: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "writes that nothing reads": (writes_for_nothing, (real(3),)),
     "operators": (lambda x: x.clamp(0, 1).sum(), (real(3),)),
     "decompositions": (lambda x: torch.flip(x, (0,)).sum(), (real(3),)),
+    "flex_attention": (lambda x: flex_attention(x, x, x).sum(), (real(2, 2, 4, 8),)),
     "random operators": (lambda x: functional.alpha_dropout(x, 0.5, True).sum(), (real(3),)),
     "checkpointed draws": (drops_again, (real(3),)),
     "draws in fusions": (adds_noise, (real(4, 6), real(6, 6), real())),
@@ -117,6 +119,7 @@ NEIGHBOURS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "writes that nothing reads": (writes_all, (real(3),)),
     "operators": (lambda x: functional.scaled_dot_product_attention(x, x, x).sum(), (real(2, 2, 4, 8),)),
     "decompositions": (lambda x: x.clone().sum(), (real(3),)),
+    "flex_attention": (lambda x: functional.scaled_dot_product_attention(x, x, x).sum(), (real(2, 2, 4, 8),)),
     "random operators": (lambda x: functional.alpha_dropout(x, 0.5, False).sum(), (real(3),)),
     "checkpointed draws": (computes_again, (real(3),)),
     "draws in fusions": (lambda x: (x @ x).sin().sum(), (real(3, 3),)),

@@ -34,7 +34,7 @@ from workbench.compiler.frontend.dynamo_session import (
 )
 from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of
 from workbench.compiler.frontend.module_reuse import ReuseCounts, traced_once
-from workbench.compiler.frontend.plain_flex_attention import written_plainly
+from workbench.compiler.frontend.plain_flex_attention import without_vmap
 from workbench.compiler.frontend.sharded_graphs import ShardedModule, handed_back, handed_on, module_of
 from workbench.compiler.frontend.source_frames import Frame, frames_of
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, remedy
@@ -438,7 +438,7 @@ def whole_of(
     ProgramError
         If ranks share a program that returns or keeps a parameter, of which each rank has only a part.
     """
-    written_plainly(graph)
+    without_vmap(graph)
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")
     names = [known.get(id(value), node.name) for node, value in zip(placeholders, inputs, strict=True)]

@@ -25,6 +25,7 @@ from torch import fx
 
 from workbench.compiler.fastpath.call_memo import Place
 from workbench.compiler.frontend.differentiability import lost_conjugate, without_gradient
+from workbench.compiler.frontend.plain_flex_attention import attended
 from workbench.compiler.frontend.selective_checkpoints import saved_nodes
 from workbench.compiler.frontend.source_frames import Frame, place_of
 from workbench.compiler.frontend.trace_errors import ASSERTED, DRAWS_AGAIN, FLEXIBLE, remedy
@@ -80,7 +81,7 @@ from workbench.compiler.lowering.foreach import FOREACH
 from workbench.compiler.lowering.functionalize import applied, written_out_of_place
 from workbench.compiler.lowering.overrides import LOWERED, kind_of, number_of, power
 from workbench.compiler.lowering.zero_dim_tensors import spread
-from workbench.compiler.trace.corrections import ALIASES, OPERATORS, UNREAD, is_thunders_own, mark
+from workbench.compiler.trace.corrections import ALIASES, FLEX_ATTENTION, OPERATORS, UNREAD, is_thunders_own, mark
 from workbench.compiler.trace.stable_ids import read_line, told_line, told_place
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import (
@@ -452,6 +453,11 @@ class _Tracer(fx.Interpreter):
             return None
         if target is torch.ops.higher_order.tag_activation_checkpoint:
             return self._checkpointed(*args, **kwargs)
+        if target is torch.ops.higher_order.flex_attention:
+            begun = len(self._recorded())
+            made = attended(self.call_function, self.running, *args, **kwargs)
+            mark(self._recorded(begun), FLEX_ATTENTION)
+            return made
         if target is torch.ops.higher_order.autograd_function_apply:
             return applied(self._differentiated_by_hand(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)

@@ -24,7 +24,7 @@ from workbench.compiler.frontend.dynamo import Compiler, DynamoCompiled, cut_off
 from workbench.compiler.frontend.dynamo_session import compiled_by, no_collections, settings
 from workbench.compiler.frontend.fake_step import StepRecorder
 from workbench.compiler.frontend.fx_to_thunder import constants_of, name_of, refused
-from workbench.compiler.frontend.plain_flex_attention import written_plainly
+from workbench.compiler.frontend.plain_flex_attention import without_vmap
 from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
@@ -117,7 +117,7 @@ class GraphSplitter:
         runner : callable
             Returns a function that runs a piece.
         """
-        written_plainly(graph)
+        without_vmap(graph)
         key, behind = self._key(graph), reason_of(graph)
         found = refused(graph, inputs)
         numbers = _numbered(graph, found)

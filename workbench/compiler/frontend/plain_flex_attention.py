@@ -1,48 +1,131 @@
-"""Replace `flex_attention` without a mask or score function by scaled dot product attention in Dynamo's graph.
+"""Write `flex_attention` as the operators that it computes, whose gradients Thunder knows.
 
-There PyTorch builds a mask of one block with `torch.vmap`. Thunder cannot trace that, and only the attention reads it.
+Without a block mask, PyTorch builds a mask of one block with `torch.vmap` in Dynamo's graph. Thunder cannot trace that,
+and only the attention reads it.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch.nn import functional
 
+from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
+from workbench.compiler.lowering.decompositions import known_as, wide_of
+
 _FILE = "nn/attention/flex_attention.py"
 _ONE_BLOCK = 1 << 30
 _BEGINS, _ENDS = "_vmap_increment_nesting", "_vmap_decrement_nesting"
 
+_BY_ELEMENT = frozenset((
+    "abs", "add", "and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bool", "ceil", "clamp", "clip",
+    "cos", "div", "eq", "exp", "exp2", "expm1", "float", "floor", "floor_divide", "floordiv", "ge", "gt", "int",
+    "invert", "le", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "long", "lt",
+    "maximum", "minimum", "mod", "mul", "ne", "neg", "or_", "pow", "reciprocal", "relu", "remainder", "rsqrt",
+    "sigmoid", "sin", "sqrt", "square", "sub", "tanh", "to", "truediv", "where", "xor",
+))  # fmt: skip
+"""Operators of a score or mask function that compute each element alone, whatever the shape of what they are given."""
 
-def written_plainly(graph: fx.GraphModule) -> None:
-    """Replace each `flex_attention` that only computes scaled dot product attention.
+
+def without_vmap(graph: fx.GraphModule) -> None:
+    """Erase the `torch.vmap` for a mask of one block: its counts and indices by key equal those by query.
 
     Parameters
     ----------
     graph : GraphModule
         Changed in place.
     """
-    found = [node for node in graph.graph.nodes if _is_plain(graph, node)]
-    for node in found:
-        query, key, value = node.args[:3]
-        results, before = list(node.users), _mask_of(node)
-        heads = [each.meta["example_value"].shape[1] for each in (query, key)]
-        with graph.graph.inserting_before(node):
-            plain = graph.graph.call_function(
-                functional.scaled_dot_product_attention,
-                (query, key, value),
-                {"scale": node.args[5], "enable_gqa": heads[0] != heads[1]},
-            )
-        for result in results:
-            plain.meta = dict(result.meta)
-            result.replace_all_uses_with(plain)
-        for each in (*results, node, *before):
-            if not each.users:
-                graph.graph.erase_node(each)
-    if found:
-        graph.recompile()
+    for region in graph.modules():
+        if not isinstance(region, fx.GraphModule):
+            continue
+        found = [n for n in region.graph.find_nodes(op="call_function", target=_attention()) if _is_own(n)]
+        for node in found:
+            blocks: Any = node.args[4]
+            made = _mask_of(node)
+            node.update_arg(4, (*blocks[:6], *blocks[2:4], *blocks[8:]))
+            for each in made:
+                if not each.users and each not in (blocks[2], blocks[3]):
+                    region.graph.erase_node(each)
+        if found:
+            region.recompile()
+
+
+def attended(
+    call: Callable[..., Any],
+    node: fx.Node,
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    score: Any,
+    blocks: Sequence[Any],
+    scale: float,
+    _: Any,
+    scored: Sequence[TensorProxy] = (),
+    masked: Sequence[TensorProxy] = (),
+) -> tuple[TensorProxy, None, None]:
+    """Record what a call of `flex_attention` computes.
+
+    Parameters
+    ----------
+    call : callable
+        Records a call of a PyTorch function, given with its arguments and keyword arguments.
+    node : Node
+        The call.
+    query, key, value, score, blocks, scale, _, scored, masked
+        Its arguments. `score` and the last of `blocks` are partial functions of their graphs, which record them, and
+        the last two are the tensors that they read besides the score and its indices.
+
+    Returns
+    -------
+    tuple
+        The first of its results, and None for the sums.
+
+    Raises
+    ------
+    NotImplementedError
+        If another result is read, or the functions do not compute each element alone.
+    """
+    # A checkpointed region takes the other results out, even if nothing reads them.
+    if any(user.users and not (_name(user) == "getitem" and user.args[1] == 0) for user in node.users):
+        raise NotImplementedError("the sums of flex_attention are read, too")
+    if torch.is_autocast_enabled(query.device.type) and not _is_plain(score, blocks):
+        raise NotImplementedError("flex_attention with functions computes in other data types under autocast")
+    if _is_plain(score, blocks):
+        grouped = query.shape[1] != key.shape[1]
+        operands = {"scale": scale, "enable_gqa": grouped}
+        return call(functional.scaled_dot_product_attention, (query, key, value), operands), None, None
+    masks = not _masks_nothing(blocks)
+    for function in (score, blocks[-1]) if masks else (score,):
+        _refuse_others(function.args[0].graph)
+    kind = to_torch_dtype(query.dtype)
+    wide, where = wide_of(kind), known_as(torch.where)
+    key, value = (_spread(each, query) for each in (key, value))
+    scores = known_as(torch.matmul)(query.to(wide), key.to(wide).transpose(-2, -1)) * scale
+    at = [_index(scores, dim) for dim in range(4)]
+    made = score(scores, *at, *map(_with_dimensions, scored))
+    if masks:
+        made = where(blocks[-1](*at, *map(_with_dimensions, masked)), made, -math.inf)
+    if tuple(made.shape) != tuple(scores.shape):
+        made = made.expand(*scores.shape)
+    # A query without a key has the result zero: its softmax would be NaN, and so would its gradients.
+    alone = known_as(torch.all)(made == -math.inf, -1, keepdim=True)
+    shares = known_as(torch.softmax)(where(alone, 0.0, made), -1).to(kind)
+    return where(alone, 0.0, known_as(torch.matmul)(shares, value)), None, None
+
+
+def _attention() -> Any:
+    return torch.ops.higher_order.flex_attention
+
+
+def _is_own(node: fx.Node) -> bool:
+    """Return whether PyTorch made the mask: the blocks of the user's `create_block_mask` are inputs of the graph."""
+    blocks: Any = node.args[4]
+    counted = blocks[2]
+    return isinstance(counted, fx.Node) and counted.target is torch.ones and blocks[-3:-1] == (_ONE_BLOCK, _ONE_BLOCK)
 
 
 def _mask_of(attention: fx.Node) -> list[fx.Node]:
@@ -58,33 +141,69 @@ def _mask_of(attention: fx.Node) -> list[fx.Node]:
 
 
 def _name(node: fx.Node) -> str:
-    return str(getattr(node.target, "__name__", ""))
+    return str(getattr(node.target, "__name__", node.target))
 
 
-def _is_plain(graph: fx.GraphModule, node: fx.Node) -> bool:
-    if node.target is not torch.ops.higher_order.flex_attention:
-        return False
-    args: Any = node.args
-    _, _, _, score, blocks, _, _, *beside = args
-    counted, mask = blocks[2], blocks[-1]
-    # The blocks of a mask from the user's `create_block_mask` are inputs of the graph.
-    own = isinstance(counted, fx.Node) and counted.target is torch.ones and blocks[-3:-1] == (_ONE_BLOCK, _ONE_BLOCK)
-    first = all(_name(user) == "getitem" and user.args[1] == 0 for user in node.users)
-    return own and first and not any(beside) and _gives_score(graph, score) and _masks_nothing(graph, mask)
+def _is_plain(score: Any, blocks: Sequence[Any]) -> bool:
+    given, placeholders = _output(score)
+    return given is placeholders[0] and _masks_nothing(blocks)
 
 
-def _output(graph: fx.GraphModule, node: Any) -> tuple[fx.Node, list[fx.Node]]:
-    inside = getattr(graph, str(node.target)).graph
-    (output,) = inside.find_nodes(op="output")
-    given = output.args[0]
-    return given[0] if isinstance(given, tuple | list) else given, inside.find_nodes(op="placeholder")
-
-
-def _gives_score(graph: fx.GraphModule, node: Any) -> bool:
-    given, placeholders = _output(graph, node)
-    return given is placeholders[0]
-
-
-def _masks_nothing(graph: fx.GraphModule, node: Any) -> bool:
-    given, _ = _output(graph, node)
+def _masks_nothing(blocks: Sequence[Any]) -> bool:
+    given, _ = _output(blocks[-1])
     return given.target == "new_ones" and given.kwargs.get("dtype") is torch.bool
+
+
+def _output(function: Any) -> tuple[fx.Node, list[fx.Node]]:
+    graph: fx.Graph = function.args[0].graph
+    (output,) = graph.find_nodes(op="output")
+    given: Any = output.args[0]
+    return given[0] if isinstance(given, tuple | list) else given, graph.find_nodes(op="placeholder")
+
+
+def _refuse_others(graph: fx.Graph) -> None:
+    """Refuse a function unless it may take tensors with dimensions for the numbers that it is written for."""
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        numbers = all(_dimensions(each) == 0 for each in node.all_input_nodes)
+        plain = numbers and _name(node).removeprefix("__").removesuffix("__") in _BY_ELEMENT
+        if not (plain or _reads_element(node)) or _dimensions(node):
+            raise NotImplementedError(f"Thunder does not know flex_attention with {_name(node)} of its elements")
+
+
+def _reads_element(node: fx.Node) -> bool:
+    """Return whether a node reads one element of a tensor, by an index for each of its dimensions."""
+    if _name(node) != "getitem":
+        return False
+    read, index = node.args
+    indices = index if isinstance(index, tuple) else (index,)
+    whole = isinstance(read, fx.Node) and read.op == "placeholder" and len(indices) == _dimensions(read)
+    return whole and all(isinstance(each, fx.Node) and _dimensions(each) == 0 for each in indices)
+
+
+def _dimensions(node: fx.Node) -> int:
+    value = node.meta.get("example_value")
+    return value.ndim if isinstance(value, torch.Tensor) else -1
+
+
+def _index(scores: TensorProxy, dim: int) -> Any:
+    shape = [1] * 4
+    shape[dim] = int(scores.shape[dim])
+    return known_as(torch.arange)(0, scores.shape[dim], device=scores.device).reshape(*shape)
+
+
+def _with_dimensions(tensor: TensorProxy) -> Any:
+    """Give a number dimensions, so that it has the weight of a score where data types meet."""
+    return tensor if tensor.ndim else tensor.reshape(1, 1, 1, 1)
+
+
+def _spread(tensor: TensorProxy, query: TensorProxy) -> Any:
+    """Repeat keys or values for each batch and head of the queries."""
+    batches, heads, *shape = tensor.shape
+    groups = query.shape[1] // heads
+    if batches != query.shape[0]:
+        tensor = tensor.expand(query.shape[0], heads, *shape)
+    if groups == 1:
+        return tensor
+    return tensor.unsqueeze(2).expand(query.shape[0], heads, groups, *shape).reshape(query.shape[0], -1, *shape)

@@ -25,8 +25,8 @@ DECIDES = "a number that is read from a tensor decides what is done"
 DRAWS_AGAIN = "Thunder draws other numbers for its gradient than for itself"
 """Text of the reason for an operator with random numbers that Thunder reruns for its gradient."""
 
-FLEXIBLE = "where flex_attention makes a mask of its own"
-"""Text for the mask that PyTorch's `flex_attention` makes if it gets none."""
+FLEXIBLE = "in flex_attention"
+"""Text for PyTorch's `flex_attention`, and the mask that it makes if it gets none."""
 
 ASSERTED = "asserted by the program"
 """Text for a check of values in the user's code, which PyTorch adds, too."""
@@ -233,9 +233,9 @@ _CAUSES = (
     ),
     (
         FLEXIBLE,
-        "give flex_attention the mask that it makes, made before the program: block_mask=create_block_mask("
-        "lambda b, h, q, k: q >= 0, None, None, queries, keys, device=...); PyTorch runs the attention then, and the "
-        "program comes in as parts. Without a score_mod, torch.nn.functional.scaled_dot_product_attention is the same",
+        "PyTorch runs this attention where the program comes in as parts: open it with capture='auto'. Where only its "
+        "result is read, and its functions compute each element alone, as score + (q - k) does, it is written as the "
+        "operators that it computes",
     ),
     (
         r"_functorch\.predispatch",

@@ -48,6 +48,7 @@ OPERATORS, DECOMPOSITIONS, RANDOM = "operators", "decompositions", "random opera
 STALE, ALIASES, UNREAD = "overwritten memory", "writes by another name", "writes that nothing reads"
 COMPLEX_PRODUCT, COMPLEX_VIEW, COMPLEX_PAD = "complex products", "complex views", "complex slices"
 ZEROS, ARGMIN, EINSUM = "zeros without dimensions", "argmin", "order of einsum"
+FLEX_ATTENTION = "flex_attention"
 
 KINDS: Mapping[str, tuple[str, str]] = {
     COMPLEX_PRODUCT: (
@@ -77,6 +78,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
     DECOMPOSITIONS: (
         "does not know an operator, or cannot differentiate it",
         "writes it with operators that it can differentiate",
+    ),
+    FLEX_ATTENTION: (
+        "does not know `flex_attention`, nor the `torch.vmap` by which PyTorch makes its mask",
+        "writes it as the operators that it computes",
     ),
     RANDOM: (
         "does not know a random operator, or runs it again for its gradient, with other numbers",
