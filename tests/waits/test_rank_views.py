@@ -53,6 +53,18 @@ def test_the_inspector_shows_the_effect_on_the_simulated_step(planned: wb.Workbe
     assert "step, simulated on H100" in [figure["name"] for figure in option["figures"]]
 
 
+def test_the_inspector_names_the_setting_that_a_collective_follows(planned: wb.Workbench) -> None:
+    plan = planned.plan_under(QUICKER)
+    notes = {
+        site.id: site_content([site], {}, {})["sites"][0]["note"] for site in plan.sites if site.id.startswith("waits:")
+    }
+    assert {note for id, note in notes.items() if id.endswith("!wait")} == {"Currently late, set by waits.wait."}
+    assert {note for id, note in notes.items() if not id.endswith("!wait")} == {
+        "Currently in_flight(2), set by waits.issue.",
+        "Currently earliest, set by waits.gradients.",
+    }
+
+
 def test_the_timeline_shows_three_simulated_lanes_in_order(planned: wb.Workbench) -> None:
     plan = planned.plan
     assert plan.overlap is not None
@@ -220,7 +232,9 @@ def test_the_best_order_is_searched_for_and_can_be_undone(app: App, planned: wb.
     assert after is not None
     assert after.simulation.step_s < before.simulation.step_s
     assert planned.choices["waits.wait"] == "late"
-    assert f"no order takes less than {human_seconds(after.lower_bound_s)}" in str(message(app)["text"])
+    step, bound = (human_seconds(s) for s in (after.simulation.step_s, after.lower_bound_s))
+    reached = "the lower bound" if step == bound else f"lower bound {bound}"
+    assert f" → {step}, {reached}; at most " in str(message(app)["text"])
     planned.undo()
     assert planned.choices == {}
 
@@ -229,9 +243,9 @@ def test_the_best_order_is_searched_for_and_can_be_undone(app: App, planned: wb.
     ("limit", "said"),
     [
         ("0.001", "no order keeps 1048 bytes in flight; the least that one needs is"),
-        ("-3", "'-3' is no limit: give a number of MiB greater than 0"),
-        ("much", "'much' is no limit"),
-        ("inf", "'inf' is no limit"),
+        ("-3", "enter a number of MiB above 0, or nothing for no limit; given '-3'"),
+        ("much", "given 'much'"),
+        ("inf", "given 'inf'"),
     ],
 )
 def test_an_impossible_limit_is_reported(app: App, planned: wb.Workbench, limit: str, said: str) -> None:

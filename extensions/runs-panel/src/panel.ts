@@ -138,7 +138,7 @@ class Row {
     const remaining = run.fusions - run.fusions_done;
     this.left.textContent = run.fusions ? `${run.fusions_done} of ${run.fusions} fusions compiled${remaining && run.fusion ? `, now ${run.fusion}` : ""}` : "";
     this.left.title = run.fusion;
-    this.memory.textContent = run.memory_bytes ? `process ${humanBytes(run.memory_bytes)}, most ${humanBytes(run.most_bytes)}` : "";
+    this.memory.textContent = run.memory_bytes ? `${humanBytes(run.memory_bytes)} (max ${humanBytes(run.most_bytes)})` : "";
     this.tick();
     this.draw(run.samples);
   }

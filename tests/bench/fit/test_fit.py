@@ -32,6 +32,7 @@ from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.session.fit_request import STORAGES, size_bytes
 from workbench.errors import ChoiceError, PlanError
+from workbench.summary import human_bytes
 from workbench.ui.controls.help import OPTIONS
 from workbench.ui.controls.inspector import site_content
 
@@ -258,7 +259,12 @@ def test_why_gives_the_gain_of_each_choice(tall: Workbench) -> None:
         others = {id: option for id, option in found.choices.items() if id != step.id}
         then = tall.plan_under({**others, **({step.id: step.option} if step.option != SAVE else {})})
         assert then.peak_bytes - found.peak_bytes == step.peak_bytes
-        assert str(step).startswith(f"{step.id}={step.option}: peak {'−' if lower else '+'}")
+        assert re.fullmatch(r"Save .+ more" if lower else "Give back .+", step.label)
+        assert step.effect.startswith(f"{step.id}={step.option}, step {'+' if lower else '−'}")
+        assert repr(found).count(str(step)) == 1
+    assert repr(found).startswith(f"Peak {human_bytes(found.before_peak_bytes)} → {human_bytes(found.peak_bytes)} (")
+    assert "), optimal within 0." in found.lines[1]
+    assert "; each further KiB costs" in found.lines[1]
     assert json.loads(json.dumps(found.to_json()))["looser"]["id"] == found.looser.id  # type: ignore[union-attr]
 
 
@@ -537,7 +543,7 @@ def test_a_curve_can_be_cancelled(tall: Workbench) -> None:
 def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
     found = bench.fit("1 GiB")
     assert found.choices == {} == bench.choices
-    assert repr(found).startswith("fits as it is: peak ")
+    assert repr(found).startswith("Nothing to change: peak ")
 
 
 def test_an_unreachable_limit_is_refused_with_the_least_peak(bench: Workbench) -> None:
@@ -666,7 +672,7 @@ def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., t
     assert found["choices"]
     status, out = invoke(*mlp, "--step", str(steps[0]))
     assert status == 0
-    assert out.startswith("peak ")
+    assert out.startswith("Peak ")
     assert "gelu" in out
 
 

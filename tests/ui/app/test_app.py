@@ -59,14 +59,14 @@ def test_a_click_on_an_arc_chooses_and_shows_the_change(app, bench):
     assert "delta" not in figure(app, "saved")
     # The earlier message about the choice is no longer true.
     told = app.controls.content["message"]["text"]
-    assert told.startswith(f"Undone: {site.label} set to {site.choice}: predicted peak")
+    assert told.startswith(f"Undid: {site.label} set to {site.choice}: predicted peak")
     app._on_message({"type": "redo"})
-    assert app.controls.content["message"]["text"].startswith(f"Done again: {site.label} set to recompute: ")
+    assert app.controls.content["message"]["text"].startswith(f"Redid: {site.label} set to recompute: ")
     app._on_message({"type": "undo"})
     pair = [found for found in bench.sites("saved") if found.values and "recompute" not in found.illegal][:2]
     bench.choose({found.id: "recompute" for found in pair})
     app._on_message({"type": "undo"})
-    assert app.controls.content["message"]["text"].startswith("Undone, 2 choices: predicted peak ")
+    assert app.controls.content["message"]["text"].startswith("Undid 2 choices: predicted peak ")
 
 
 def test_the_inspector_shows_the_effect_of_each_option(app, bench):

@@ -327,7 +327,7 @@ def test_a_button_shows_views_and_their_number(mount):
             model.set("data", data);
         }"""
     )
-    assert button.inner_text() == "Show views (7)"
+    assert button.inner_text() == "Show view operations (7)"
     button.click()
     assert messages(page) == [{"type": "views", "shown": True}]
 

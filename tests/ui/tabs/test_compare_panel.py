@@ -79,7 +79,7 @@ def test_missing_plans_are_reported(mlp_bench: Workbench, tmp_path: Path) -> Non
         fresh.write(str(tmp_path / "page.html"))
     key = fresh.keep()
     fresh.forget(key)
-    with pytest.raises(RunError, match="kept no longer"):
+    with pytest.raises(RunError, match="was removed"):
         fresh.compare(["now", key], [])
 
 

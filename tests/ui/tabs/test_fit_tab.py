@@ -53,7 +53,7 @@ def test_a_stated_peak_is_met_and_explained(bench: wb.Workbench) -> None:
     limit = (content["least_bytes"] + content["stock_bytes"]) // 2
     tab.panel._handle_custom_msg({"type": "fit", "peak": str(limit)}, [])
     assert bench.plan.peak_bytes <= limit
-    assert said[0].startswith("peak ")
+    assert said[0].startswith("Peak ")
     shown = tab.panel.content["fit"]
     assert {row["id"]: row["option"] for row in shown["rows"]} == bench.choices
     assert all(row["reason"] for row in shown["rows"])

@@ -314,9 +314,9 @@ FIT = {
     "state": "working", "done": 3, "count": 24, "error": "", "least_bytes": 3 << 30, "stock_bytes": 5 << 30,
     "peak_bytes": 5 << 30,
     "fit": {
-        "lines": ["peak 4 GiB of 4 GiB asked for", "next, tighter: b"],
+        "lines": ["Peak 5 GiB → 4 GiB (limit 4 GiB)"],
         "rows": [{"id": "saved:a", "option": "offload", "source": "m.py:3", "bytes": "1 GiB", "reason": "free"}],
-        "steps": [{"name": "tighter", "text": "saved:b=offload", "choices": {"saved:b": "offload"}}],
+        "steps": [{"label": "Save 1 MiB more", "effect": "saved:b=offload", "choices": {"saved:b": "offload"}}],
     },
 }  # fmt: skip
 
@@ -326,7 +326,7 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     field, slider = page.get_by_label("Peak at most", exact=True), page.get_by_role("slider")
     assert field.input_value() == "5 GiB"
     assert "Curve: 3 of 24 limits" in page.locator(".wb-fit").inner_text()
-    assert "next, tighter" not in page.locator(".wb-fit").inner_text()
+    assert "Save 1 MiB more: saved:b=offload" in page.locator(".wb-fit").inner_text()
     slider.focus()
     page.keyboard.press("Home")
     assert field.input_value() == "3 GiB"
@@ -334,7 +334,7 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Cancel the curve").click()
     page.locator(".wb-link").click()
-    page.get_by_role("button", name="Take the tighter step").click()
+    page.get_by_role("button", name="Save 1 MiB more: choose").click()
     assert page.evaluate("window.messages") == [
         {"type": "fit", "peak": "3 GiB"},
         {"type": "fit", "peak": "4 GiB"},

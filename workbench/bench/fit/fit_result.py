@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,10 @@ _STEPS = ("looser", "tighter")
 _OWN = ("why", "bound", *_STEPS)
 
 
-def best_of(beside: Mapping[str, str]) -> str:
-    """Return the qualifier of a gap: another order of statements may allow a better plan."""
-    return " of storages alone" if beside else ""
+def optimal_within(gap: float, beside: Mapping[str, str]) -> str:
+    """Return the gap in words, rounded up; another order or other cuts than `beside` may allow a better plan."""
+    among = " for this order and these cuts" if beside else ""
+    return f"optimal within {max(1, math.ceil(1e3 * gap)) / 10:.1f} %{among}"
 
 
 def moved_in_words(beside: Mapping[str, str]) -> str:
@@ -85,8 +87,21 @@ class NextChoice:
     step_s: float
 
     def __str__(self) -> str:
-        peak, step = human_bytes(self.peak_bytes, signed=True), human_seconds(abs(self.step_s))
-        return f"{self.id}={self.option}: peak {peak}, step {'+' if self.step_s >= 0 else '−'}{step}"
+        return f"{self.label}: {self.effect}"
+
+    @property
+    def label(self) -> str:
+        """What it does to the peak, in words."""
+        if not self.peak_bytes:
+            return "Keep the peak"
+        size = human_bytes(abs(self.peak_bytes))
+        return f"Give back {size}" if self.peak_bytes > 0 else f"Save {size} more"
+
+    @property
+    def effect(self) -> str:
+        """The choice, and what it does to the step, in words."""
+        step = human_seconds(abs(self.step_s))
+        return f"{self.id}={self.option}, step {'+' if self.step_s >= 0 else '−'}{step}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,18 +188,19 @@ class Fit:
             "predicted": True,
         }
 
-    def __repr__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """The result in words, without the next steps."""
         if not self.choices:
-            return f"fits as it is: peak {human_bytes(self.peak_bytes)} of {human_bytes(self.limit_bytes)}"
+            return [f"Nothing to change: peak {human_bytes(self.peak_bytes)}, limit {human_bytes(self.limit_bytes)}"]
         counts = {o: sum(c.option == o for c in self.why) for o in (RECOMPUTE, OFFLOAD, SAVE)}
         made = ", ".join(f"{count} to {option}" for option, count in counts.items() if count) or "all saved"
-        at = f", at {self.binding}" if self.binding else ""
+        at = f"; the peak is at {self.binding}" if self.binding else ""
         lines = [
-            f"peak {human_bytes(self.peak_bytes)} of {human_bytes(self.limit_bytes)} asked for{at} (before: "
-            f"{human_bytes(self.before_peak_bytes)}); saved {human_bytes(self.saved_bytes)}",
-            f"{made}: {human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} ({self.machine}'s "
-            f"rates), at most {self.gap:.1%} of the step above the best{best_of(self.beside)}"
-            + (f"; each further GiB costs {human_seconds(self.s_per_gib)}" if self.s_per_gib > 0 else ""),
+            f"Peak {human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)} (limit "
+            f"{human_bytes(self.limit_bytes)}), saved {human_bytes(self.saved_bytes)}{at}",
+            f"{made}: +{human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} ({self.machine}'s "
+            f"rates), {optimal_within(self.gap, self.beside)}{self._further}",
         ]
         if self.beside:
             without = human_bytes(self.beside_peak_bytes, signed=True)
@@ -196,5 +212,19 @@ class Fit:
             lines.append(f"compute waits {now} of a step for collectives or the host (before: {before}; simulated)")
         if self.held:
             lines.append(f"held at the peak: {'; '.join(self.held)}")
-        lines += [f"next, {name}: {step}" for name in _STEPS if (step := getattr(self, name)) is not None]
-        return "\n".join(lines)
+        return lines
+
+    @property
+    def _further(self) -> str:
+        """Price of a lower peak, in words."""
+        if self.s_per_gib <= 0:
+            return ""
+        unit, size = next(
+            (unit, 1 << shift)
+            for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0))
+            if self.peak_bytes >= 1 << shift or not shift
+        )
+        return f"; each further {unit} costs {human_seconds(self.bound.s_per_byte * size)}"
+
+    def __repr__(self) -> str:
+        return "\n".join((*self.lines, *(str(step) for step in (self.looser, self.tighter) if step is not None)))

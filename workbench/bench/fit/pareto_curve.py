@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 from workbench.bench.fit.cancellable_task import Background
-from workbench.bench.fit.fit_result import Fit, best_of, moved_in_words
+from workbench.bench.fit.fit_result import Fit, moved_in_words, optimal_within
 from workbench.bench.fit.fit_with_cuts import FitterWithCuts
 from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.fit_request import STORAGES, checked_peak, peak_bytes, points_of, uses
@@ -68,7 +68,7 @@ class CurvePoint:
     def __str__(self) -> str:
         return (
             f"peak {human_bytes(self.peak_bytes)}, step {human_seconds(self.step_s)}: {self.recomputed} recomputed, "
-            f"{self.offloaded} offloaded{self.moved}; at most {self.gap:.1%} from the best{best_of(self.beside)}"
+            f"{self.offloaded} offloaded{self.moved}; {optimal_within(self.gap, self.beside)}"
         )
 
     @property

@@ -152,7 +152,7 @@ class ChoiceQueue:
         ]
         if sites:
             change = diff_of(before, after, bench.machine)
-            self._say(words_of_step("Undone" if back else "Done again", sites, change, bench.machine.name))
+            self._say(words_of_step("Undid" if back else "Redid", sites, change, bench.machine.name))
 
     def _apart(self, named: _Named) -> str:
         """Report that a choice for one layer split it from identical layers, or joined it to them."""

@@ -114,9 +114,12 @@ def site_content(
 
 
 def _note(site: Site) -> str:
-    if site.outcome and site.outcome != site.choice:
-        return f"Set: {site.choice}. In effect: {site.outcome}."
-    return ""
+    if not site.outcome or site.outcome == site.choice:
+        return ""
+    if site.choice == "policy":
+        of_issue = "gradients" if "just_in_time" in site.illegal else "issue"
+        return f"Currently {site.outcome}, set by waits.{'wait' if site.id.endswith('!wait') else of_issue}."
+    return f"Set: {site.choice}. In effect: {site.outcome}."
 
 
 def _option(

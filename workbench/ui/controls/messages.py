@@ -52,7 +52,7 @@ def limit_bytes_of(text: str) -> int | None:
     except (ValueError, OverflowError):
         limit = 0
     if limit < 1:
-        raise ChoiceError(f"{text!r} is no limit: give a number of MiB greater than 0, or nothing for no limit")
+        raise ChoiceError(f"enter a number of MiB above 0, or nothing for no limit; given {text!r}")
     return limit
 
 
@@ -60,10 +60,11 @@ def words_of_search(found: Search) -> str:
     """Describe the result of a search in one line."""
     best = found.best
     chosen = ", ".join(f"{id}: {option}" for id, option in found.best.choices.items() if id.startswith("waits."))
+    now, then, bound = (human_seconds(s) for s in (found.now.step_s, best.step_s, found.lower_bound_s))
+    reached = "the lower bound" if then == bound else f"lower bound {bound}"
     return (
-        f"Best of {len(found.tried)} orders, simulated on {found.machine.name}: {chosen}. A step takes "
-        f"{human_seconds(best.step_s)}, before {human_seconds(found.now.step_s)}; no order takes less than "
-        f"{human_seconds(found.lower_bound_s)}. {human_bytes(best.in_flight_peak_bytes)} of what is read in flight."
+        f"Best of {len(found.tried)} orders, simulated on {found.machine.name}: step {now} → {then}, {reached}; "
+        f"at most {human_bytes(best.in_flight_peak_bytes)} in flight. Chosen: {chosen}."
     )
 
 
@@ -80,7 +81,7 @@ def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str
     """Describe the effect of an undo or redo in one line."""
     if len(sites) == 1:
         return f"{word}: {words_of_change(short_label(sites[0]), sites[0].choice, 1, '', diff, machine)}"
-    return f"{word}, {len(sites)} choices: {_changes(len(sites), diff, machine)}."
+    return f"{word} {len(sites)} choices: {_changes(len(sites), diff, machine)}."
 
 
 def _changes(count: int, diff: PlanDiff, machine: str) -> str:

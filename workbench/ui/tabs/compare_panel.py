@@ -94,7 +94,7 @@ class ComparePanel:
         if key == STOCK:
             return self._bench.stock_plan
         if key not in self._kept:
-            raise RunError(f"the plan {key} is kept no longer: tick another")
+            raise RunError(f"the plan {key} was removed: tick another")
         return self._bench.plan_with(self._kept[key])
 
     def _measured(self, name: str, run: Run) -> ColumnState:

@@ -14,7 +14,7 @@ from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter
 from bokeh.plotting import figure
 
 from workbench.analysis.memory.peak_by_statement import OFFLOAD
-from workbench.bench.fit.fit_result import best_of
+from workbench.bench.fit.fit_result import optimal_within
 from workbench.bench.session.fit_request import CUTS, USING, WAITS, used_on
 from workbench.errors import WorkbenchError
 from workbench.summary import human_bytes, human_seconds
@@ -164,7 +164,7 @@ class FitTab:
             return
         self._fit = fit = found(curve)
         self._bench.choose_found(fit.choices)
-        self._say(repr(fit).splitlines()[0])
+        self._say(fit.lines[0])
         self._show()
 
     def _show(self) -> None:
@@ -203,7 +203,7 @@ class FitTab:
 def fit_content(fit: Fit) -> dict[str, Any]:
     """Return the panel's data for a fit: lines, and a row per choice."""
     return {
-        "lines": repr(fit).splitlines(),
+        "lines": fit.lines,
         "rows": [
             {
                 "id": chosen.id,
@@ -215,8 +215,8 @@ def fit_content(fit: Fit) -> dict[str, Any]:
             for chosen in fit.why
         ],
         "steps": [
-            {"name": name, "text": str(step), "choices": {step.id: step.option}}
-            for name, step in (("looser", fit.looser), ("tighter", fit.tighter))
+            {"label": step.label, "effect": step.effect, "choices": {step.id: step.option}}
+            for step in (fit.looser, fit.tighter)
             if step is not None
         ],
     }
@@ -316,8 +316,8 @@ def _points(points: Sequence[CurvePoint]) -> dict[str, list[Any]]:
         "y": [1e3 * point.step_s for point in points],
         "label": [_figures(point.peak_bytes, point.step_s) for point in points],
         "why": [
-            f"{point.recomputed} recomputed, {point.offloaded} offloaded{point.moved}; at most {point.gap:.2%} from "
-            f"the best{best_of(point.beside)}"
+            f"{point.recomputed} recomputed, {point.offloaded} offloaded{point.moved}; "
+            f"{optimal_within(point.gap, point.beside)}"
             for point in points
         ],
     }

@@ -164,13 +164,13 @@ function render({ model, el }) {
         again.setAttribute("aria-label", "working" === state ? "Cancel the curve" : find);
         said.textContent = "working" === state ? `Curve: ${done} of ${count} limits` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
         why.replaceChildren(...found ? [
-            ...found.lines.filter((line)=>!line.startsWith("next, ")).map((line)=>h("div", {
+            ...found.lines.map((line)=>h("div", {
                     class: "wb-line-of"
                 }, line)),
             ...found.steps.map((step)=>h("div", {
                     class: "wb-row wb-step"
-                }, h("span", {}, `Next, ${step.name}: ${step.text}`), h("button", {
-                    "aria-label": `Take the ${step.name} step`,
+                }, h("span", {}, `${step.label}: ${step.effect}`), h("button", {
+                    "aria-label": `${step.label}: choose`,
                     title: "Chosen by hand from then on",
                     onclick: ()=>model.send({
                             type: "choose_all",

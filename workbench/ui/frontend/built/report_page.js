@@ -1851,7 +1851,7 @@ class View {
             hidden: 0
         };
         this.viewsButton.hidden = 0 === count || this.state.readOnly;
-        this.viewsButton.textContent = hidden ? `Show views (${hidden})` : `Hide views (${count})`;
+        this.viewsButton.textContent = hidden ? `Show view operations (${hidden})` : `Hide view operations (${count})`;
     }
     redraw() {
         if (this.pending) return;

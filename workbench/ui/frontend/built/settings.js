@@ -80,7 +80,7 @@ function render({ model, el }) {
                     value: name,
                     selected: name === row.choice,
                     disabled: Boolean(reason)
-                }, name === row.default ? `${name} (stock)` : name))), row.range && !blocked && h("input", {
+                }, name === row.default ? `${name} (default)` : name))), row.range && !blocked && h("input", {
                 type: "text",
                 placeholder: row.range,
                 "aria-label": `${row.id}: ${row.range}`,

@@ -156,7 +156,7 @@ class View {
   nameViews() {
     const { count, hidden } = this.places.scene?.views ?? { count: 0, hidden: 0 };
     this.viewsButton.hidden = count === 0 || this.state.readOnly;
-    this.viewsButton.textContent = hidden ? `Show views (${hidden})` : `Hide views (${count})`;
+    this.viewsButton.textContent = hidden ? `Show view operations (${hidden})` : `Hide view operations (${count})`;
   }
 
   redraw() {

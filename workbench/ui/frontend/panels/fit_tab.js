@@ -48,9 +48,9 @@ function render({ model, el }) {
     again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
     said.textContent = state === "working" ? `Curve: ${done} of ${count} limits` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
     why.replaceChildren(...(found ? [
-      ...found.lines.filter((line) => !line.startsWith("next, ")).map((line) => h("div", { class: "wb-line-of" }, line)),
-      ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `Next, ${step.name}: ${step.text}`),
-        h("button", { "aria-label": `Take the ${step.name} step`, title: "Chosen by hand from then on", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
+      ...found.lines.map((line) => h("div", { class: "wb-line-of" }, line)),
+      ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `${step.label}: ${step.effect}`),
+        h("button", { "aria-label": `${step.label}: choose`, title: "Chosen by hand from then on", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
       found.rows.length > 0 && scrolled("Why each is chosen", h("table", {},
         h("thead", {}, h("tr", {}, ["choice", "bytes", "why", "source"].map((name) => h("th", {}, name)))),
         h("tbody", {}, found.rows.map((row) => h("tr", { class: "wb-can", "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }) },

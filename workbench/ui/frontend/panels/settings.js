@@ -25,7 +25,7 @@ function render({ model, el }) {
         h("div", { class: "wb-setting-name" }, h("code", {}, row.id), h("div", { class: "wb-muted" }, row.label)),
         h("div", { class: "wb-setting-choice" },
           h("select", { "aria-label": row.id, disabled: blocked, onchange: choose(row.id) },
-            row.options.map(({ name, reason }) => h("option", { value: name, selected: name === row.choice, disabled: Boolean(reason) }, name === row.default ? `${name} (stock)` : name))),
+            row.options.map(({ name, reason }) => h("option", { value: name, selected: name === row.choice, disabled: Boolean(reason) }, name === row.default ? `${name} (default)` : name))),
           row.range && !blocked && h("input", { type: "text", placeholder: row.range, "aria-label": `${row.id}: ${row.range}`, title: row.range, onchange: choose(row.id) }),
           refused.length > 0 && h("div", { class: "wb-reason" }, refused[0].reason)));
     }));
