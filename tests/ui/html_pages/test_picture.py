@@ -81,7 +81,7 @@ def test_many_choices_and_figures_get_space_of_their_own():
     figures = head.y
     head.choices([[site]] * 40)
     assert any("and 28 more" in part for part in head.parts)
-    head.legend()
+    head.legend(["saved", "fusion"])
     tops = [float(y) for part in head.parts for y in re.findall(r'<text x="[\d.]+" y="([\d.]+)"', part)]
     assert max(tops) < head.y
     assert figures < head.y

@@ -92,7 +92,7 @@ def render(
     ]
     if height < layout.height:
         rest = "The rest is in the app."
-        parts.append(f'<rect y="{height - 28:g}" width="{columns.width:g}" height="28" fill="#ffffff" opacity="0.94"/>')
+        parts.append(f'<rect y="{height - 28:g}" width="{columns.width:g}" height="28" fill="#ffffff"/>')
         parts.append(text(columns.label[0], height - 14, rest, "s", MUTED))
     first = text(columns.label[0], 16, fit(title, columns.width - 24, 12), "s b", INK) if title else ""
     above = f'<g transform="translate(0 {top:g})">{"".join(head)}</g>' if head else ""
@@ -141,6 +141,11 @@ def fusion_sample() -> str:
     return f'<rect y="-6" width="28" height="12" rx="3" fill="{_FUSION}" fill-opacity="0.08" stroke="{_FUSION}"/>'
 
 
+def between_sample() -> str:
+    """Draw a sample line in the style of arcs between fusions."""
+    return f'<path d="M0 0H28" fill="none" stroke="{_FUSION}" stroke-width="1.25"/>'
+
+
 def ghost_sample() -> str:
     """Draw a sample box for a value that the forward no longer makes."""
     ink = _ARC[ArcStyle.RECOMPUTED]
@@ -177,13 +182,13 @@ def _bars(bars: collective_lanes.Bars, columns: Columns, limit: float) -> list[s
 
 
 def _heads(columns: Columns) -> list[str]:
-    middle = (columns.forward[1] + columns.backward[0]) / 2
+    left, right = columns.forward[1], columns.backward[0]
     return [
         f'<rect width="{columns.width:g}" height="{HEADER - 1:g}" fill="#ffffff"/>',
         f'<rect y="{HEADER - 1:g}" width="{columns.width:g}" height="1" fill="{_RULE}"/>',
         text(columns.label[0], HEADER / 2, "program", "s b", MUTED),
         text(columns.forward[0], HEADER / 2, "forward ↓", "s b", _INK[0]),
-        text(middle, HEADER / 2, "saved for backward", "s b m", MUTED),
+        text((left + right) / 2, HEADER / 2, "saved for backward" if right - left > 140 else "saved", "s b m", MUTED),
         text(columns.backward[0], HEADER / 2, "↑ backward", "s b", _INK[1]),
     ]
 

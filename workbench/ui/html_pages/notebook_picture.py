@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.graph import Kind
@@ -29,14 +29,15 @@ _WIDE, _NARROW, _SMALL = 6.8, 6.0, 10
 """Greatest width of a character of the two fonts, and a size at which the narrower font is as wide as the fixed one."""
 _LINE, _LEAST_CELL, _PAD = 15, 120, 12
 _GOOD, _BAD = "#1a6b3c", "#b3261e"
-_LEGEND = (
-    (svg.arc_sample(ArcStyle.SAVED), "saved for the backward"),
-    (svg.arc_sample(ArcStyle.RECOMPUTED), "recomputed in the backward"),
-    (svg.arc_sample(ArcStyle.OFFLOADED), "on the CPU meanwhile"),
-    (svg.fusion_sample(), "fusion"),
-    (svg.ghost_sample(), "not made in the forward any more"),
-)
-_OF_COLLECTIVES = (svg.bar_sample(), "collective, from where it is issued to where it is waited for (filled)")
+_LEGEND = {
+    "saved": (svg.arc_sample(ArcStyle.SAVED), "saved for the backward"),
+    "recomputed": (svg.arc_sample(ArcStyle.RECOMPUTED), "recomputed in the backward"),
+    "offloaded": (svg.arc_sample(ArcStyle.OFFLOADED), "on the CPU meanwhile"),
+    "fusion": (svg.fusion_sample(), "fusion"),
+    "between": (svg.between_sample(), "between fusions"),
+    "ghost": (svg.ghost_sample(), "not made in the forward any more"),
+    "collective": (svg.bar_sample(), "collective, from where it is issued to where it is waited for (filled)"),
+}
 
 
 def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -76,7 +77,11 @@ def render(app: App) -> str:
     head.figures(app.strip.content["figures"])
     head.choices([group for group in app.graph.groups() if group[0].choice != group[0].default])
     plan, title = bench.plan, title_of_picture(bench)
-    head.legend(collectives=bool((plan.graph.statements.kind == Kind.COLLECTIVE).any()))
+    some = {
+        "between": plan.census.count > 0,
+        "collective": bool((plan.graph.statements.kind == Kind.COLLECTIVE).any()),
+    }
+    head.legend(name for name in _LEGEND if some.get(name, True))
     return svg.render(plan.graph, plan.sites, title=title, width=WIDTH, views=False, head=head.parts, room=head.y)
 
 
@@ -133,11 +138,12 @@ class Head:
             self._line(f"and {len(shown) - MOST_CHOICES} more", "s", svg.MUTED)
         self.y += 6
 
-    def legend(self, *, collectives: bool = False) -> None:
-        """Explain lines and boxes; collectives, if there are any, on a separate line."""
+    def legend(self, names: Iterable[str]) -> None:
+        """Explain lines and boxes by their names in `_LEGEND`, on as many lines as they need."""
         x = float(_PAD)
-        for sample, words in (*_LEGEND, *([_OF_COLLECTIVES] if collectives else [])):
-            if sample is _OF_COLLECTIVES[0]:
+        for sample, words in map(_LEGEND.__getitem__, names):
+            # The width of a character is generous.
+            if x + 34 + 6.2 * len(words) > self._width + _PAD:
                 x, self.y = float(_PAD), self.y + 18
             self.parts.append(f'<g transform="translate({x:g} {self.y + 8:g})">{sample}</g>')
             self.parts.append(svg.text(x + 34, self.y + 8, words, "s", svg.MUTED))
