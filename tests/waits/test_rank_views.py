@@ -65,6 +65,13 @@ def test_the_inspector_names_the_setting_that_a_collective_follows(planned: wb.W
     }
 
 
+def test_an_overlap_prints_its_figures_on_one_line(planned: wb.Workbench) -> None:
+    text = repr(planned.overlap())
+    assert text.startswith("Overlap(step_s=")
+    assert "machine=H100, ranks=" in text
+    assert len(text) < 500
+
+
 def test_the_timeline_shows_three_simulated_lanes_in_order(planned: wb.Workbench) -> None:
     plan = planned.plan
     assert plan.overlap is not None

@@ -538,6 +538,13 @@ class Overlap:
             "simulated": True,
         }
 
+    def __repr__(self) -> str:
+        """The figures, without the arrays behind them."""
+        shown = (
+            (name, f"{value:.4g}" if isinstance(value, float) else value) for name, value in self.to_json().items()
+        )
+        return f"Overlap({', '.join(f'{name}={value}' for name, value in shown)})"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverlapChange:
