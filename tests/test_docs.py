@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -162,10 +163,13 @@ def test_every_tab_and_figure_on_the_screen_has_a_word_of_the_glossary() -> None
 
 
 @pytest.mark.slow
-def test_the_picture_is_the_products_output() -> None:
-    code = "import runpy; print(runpy.run_path('docs/picture.py')['draw']())"
+def test_pictures_are_the_products_output() -> None:
+    code = "import json, runpy; print(json.dumps(runpy.run_path('docs/picture.py')['drawn']([])))"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == (ROOT / "docs" / "picture.svg").read_text().strip()
+    drawn = json.loads(told.stdout)
+    assert {name: (ROOT / "docs" / name).read_text() for name in drawn} == drawn
+    assert sorted(drawn) == sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.svg"))
+    assert max(map(len, drawn.values())) < 60_000
