@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -325,8 +326,10 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     page = mount("fit_tab", FIT)
     field, slider = page.get_by_label("Peak at most", exact=True), page.get_by_role("slider")
     assert field.input_value() == "5 GiB"
-    assert "Curve: 3 of 24 limits" in page.locator(".wb-fit").inner_text()
+    assert "Curve: 3 of 24\n" in page.locator(".wb-fit").inner_text()
     assert "Save 1 MiB more: saved:b=offload" in page.locator(".wb-fit").inner_text()
+    page.evaluate("content => model.set('content', content)", {**FIT, "done": 5})
+    assert re.search(r"Curve: 5 of 24, about \d+ s left", page.locator(".wb-fit").inner_text())
     slider.focus()
     page.keyboard.press("Home")
     assert field.input_value() == "3 GiB"

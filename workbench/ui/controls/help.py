@@ -8,7 +8,7 @@ OPTIONS = {
     ("saved", "save"): "Kept in memory from the forward until the backward has read it.",
     ("saved", "recompute"): "Not kept: the backward runs its statements again.",
     ("saved", "offload"): "Copied to the host's memory, and back before the backward reads it.",
-    ("remat", "auto"): "As the cut says: Thunder's minimum cut between fusions decides.",
+    ("remat", "auto"): "Thunder's minimum cut between fusions decides.",
     ("remat", "save"): "Written to memory by the fusion that makes it, and read by the other.",
     ("remat", "recompute"): "Not written: the fusion that reads it makes it again.",
     ("copies", "in"): "The copy runs inside a region, with what is compiled there.",
@@ -16,8 +16,8 @@ OPTIONS = {
     ("copies", "keep"): "A fence, kept: fusions end there, so that memory with two names is written in order.",
     ("copies", "drop"): "No fence: fusions reach across.",
     ("waits", "stock"): "As Thunder places it.",
-    ("waits", "earliest"): "As soon as there is what it sends.",
-    ("waits", "consumer"): "As soon as there is what it sends, in the order in which results are first read.",
+    ("waits", "earliest"): "As soon as the value it sends exists.",
+    ("waits", "consumer"): "As soon as the value it sends exists, in the order in which results are first read.",
     ("waits", "just_in_time"): "Right before its wait: fewest bytes in flight, and nothing hidden.",
     ("waits", "late"): "Waited for right before the first use.",
     ("waits", "early"): "Waited for right after the issue.",
@@ -47,8 +47,7 @@ TABS: dict[str, tuple[str, ...]] = {
     ),
     "Fit": (
         "What to save, recompute and offload so that the peak is at most what you state, in the least predicted time.",
-        "Enter a peak and press Fit, or click the curve. What was chosen, and why, is said beside "
-        "it; Undo takes it back.",
+        "Enter a peak and press Fit, or click the curve. Beside it is what was chosen, and why; Undo takes it back.",
     ),
     "Outline": (
         "The program as it was written, module by module and line by line: what each keeps, has at the peak, "
@@ -61,15 +60,15 @@ TABS: dict[str, tuple[str, ...]] = {
         "A run fills it. Point at a bar for its part and seconds.",
     ),
     "Timeline": (
-        "One step as it happened, statement by statement; with ranks also the simulated one, with its collectives.",
+        "One instrumented step, statement by statement; with ranks also the simulated one, with its collectives.",
         "ctrl + wheel zooms, dragging moves, a bar leads to its statement. Medians lists all steps with "
         "clocks; Write for Perfetto makes a file for ui.perfetto.dev.",
     ),
     "Fusions": (
         "Every fusion once, with those of the same structure together: these need to be compiled only once.",
         "A name leads to the fusion in the graph; there the inspector shows its code, and why it ends where it does. "
-        "Weigh other cuts: what more or less made again comes to in compilations, memory and time; "
-        "cancelled, it shows what was weighed until then.",
+        "Weigh other cuts: compilations, memory and time if the backward recomputes more, or less; "
+        "cancelled, it shows those weighed so far.",
     ),
     "Passes": (
         "The program after each step of its compilation, without steps that changed nothing.",
@@ -78,11 +77,11 @@ TABS: dict[str, tuple[str, ...]] = {
     ),
     "Experiments": (
         "The runs of this program that are kept on disk: measured, but for the predicted peak.",
-        "Pin one: every change in the figures is then against it. Rename, note on and delete; tick runs and "
+        "Pin a run to compare with it. Rename, delete, or write a note; tick runs and "
         "plans to put them side by side, and write that as one page.",
     ),
     "Sites": (
-        "Everything that can be chosen, with the choice, and what the plan made of it.",
+        "Everything that can be chosen, with the choice, and what is in effect.",
         "Search by layer, symbol or line; choose in the row. A name leads to its place in the graph.",
     ),
     "Settings": (

@@ -116,7 +116,7 @@ def timeline_content(
     if times.one_start_s:
         facts.append(f"one instrumented step, {human_seconds(times.one_step_s)}")
     else:
-        facts.append("this run is of before a step was kept as it happened: its medians are a table")
+        facts.append("this run has no instrumented step, only medians in the table")
     facts += [times.verdict] if same_choices else ["measured under other choices", times.verdict]
     if times.kernels:
         gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]

@@ -142,7 +142,15 @@ function render({ model, el }) {
     }, "Peak at most ", peak), fit, slider), h("div", {
         class: "wb-row"
     }, progress, said, again, each), why);
-    let shown = 0;
+    let shown = 0, from = 0, began = 0;
+    const left = (done, count)=>{
+        if (!began || done < from) [from, began] = [
+            done,
+            performance.now()
+        ];
+        const seconds = Math.ceil((performance.now() - began) / 1000 / (done - from) * (count - done));
+        return done > from && seconds > 0 ? `, about ${seconds < 100 ? `${seconds} s` : `${Math.ceil(seconds / 60)} min`} left` : "";
+    };
     const at = (share)=>{
         const { least_bytes, stock_bytes } = model.get("content");
         return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
@@ -162,7 +170,8 @@ function render({ model, el }) {
         each.disabled = "working" === state || !state;
         each.title = `Find the curve again, with a line for each of what may be chosen: ${levers.join(", ")}. Takes longer: in another order every peak is a plan's`;
         again.setAttribute("aria-label", "working" === state ? "Cancel the curve" : find);
-        said.textContent = "working" === state ? `Curve: ${done} of ${count} limits` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
+        if ("working" !== state) began = 0;
+        said.textContent = "working" === state ? `Curve: ${done} of ${count}${left(done, count)}` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
         why.replaceChildren(...found ? [
             ...found.lines.map((line)=>h("div", {
                     class: "wb-line-of"

@@ -26,7 +26,12 @@ function render({ model, el }) {
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
     h("div", { class: "wb-row" }, progress, said, again, each), why);
 
-  let shown = 0;
+  let shown = 0, from = 0, began = 0; // limits known when the curve began, and when that was
+  const left = (/** @type {number} */ done, /** @type {number} */ count) => {
+    if (!began || done < from) [from, began] = [done, performance.now()];
+    const seconds = Math.ceil((performance.now() - began) / 1000 / (done - from) * (count - done));
+    return done > from && seconds > 0 ? `, about ${seconds < 100 ? `${seconds} s` : `${Math.ceil(seconds / 60)} min`} left` : "";
+  };
   const at = (/** @type {number} */ share) => {
     const { least_bytes, stock_bytes } = model.get("content");
     return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
@@ -46,7 +51,8 @@ function render({ model, el }) {
     each.disabled = state === "working" || !state;
     each.title = `Find the curve again, with a line for each of what may be chosen: ${levers.join(", ")}. Takes longer: in another order every peak is a plan's`;
     again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
-    said.textContent = state === "working" ? `Curve: ${done} of ${count} limits` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
+    if (state !== "working") began = 0;
+    said.textContent = state === "working" ? `Curve: ${done} of ${count}${left(done, count)}` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
     why.replaceChildren(...(found ? [
       ...found.lines.map((line) => h("div", { class: "wb-line-of" }, line)),
       ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `${step.label}: ${step.effect}`),
