@@ -69,7 +69,7 @@ def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[N
 
 @contextmanager
 def _transforms_ended() -> Iterator[None]:
-    """End `torch.func` transforms that an untraceable program left open: later PyTorch code would run inside them."""
+    """End `torch.func` transforms that an untraceable program left open. Later PyTorch code would run inside them."""
     depth = _functorch_depth()
     refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
     try:
@@ -91,7 +91,7 @@ class Planned:
     stock : (StageLog, Executed) or None
         The traces without choices, and the times to make them; None before the first plan.
     prover : Prover or None
-        Prover of the stock plan.
+        Receives the stock plan's proof.
     bases : OrderedDict
         Plans that levers start from, by their choices.
     entry : CacheEntry or None
@@ -122,13 +122,13 @@ class Capture:
         Times of the first trace.
     ranks : Ranks or None
     way : {'dynamo', 'interpreter', 'parts'}
-        Front end that traced it.
+        Name of the front end that traced it.
     why : str
-        Reason for this front end.
+        Reason why this front end was used.
     few : LeverContext or None
         Context of the reduced program, if only one run of layers was left out.
     reduced : ReducedTrace or None
-        The layers left out then.
+        The layers that were left out of the reduced program.
     told : tuple of str or None
         Its `doubts`, if they were read from disk.
     kept : PlanMemo
@@ -167,7 +167,7 @@ class Capture:
 
     @property
     def stage(self) -> LeverContext:
-        """Input for the decisions of levers, with all layers; those that were left out are added at first access."""
+        """Input for the decisions of levers, with all layers; layers that were left out are added at first access."""
         return self.staged.value
 
     @property
@@ -209,7 +209,7 @@ class PartCapture:
     refusal : str
         Reason why PyTorch runs it uncompiled; empty if Thunder compiles it.
     captured : Capture or None
-        None if PyTorch runs it.
+        None if PyTorch runs the part.
     """
 
     name: str
@@ -333,7 +333,7 @@ def _what_reads(program: Program, error: BaseException) -> str:
 
 @_transforms_ended()
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
-    """Trace each of the graphs that Dynamo finds in a program with fake tensors.
+    """If the program depends on values, which fake tensors do not have, or if the program has no operators.
 
     Raises
     ------
@@ -347,9 +347,9 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
             with mode:
                 given = (function, args, kwargs)
                 function, args, kwargs = placement.placed(given, placement.torch_device(program.device))
-        # The program's prints belong to no run, and must not mix with a command's output.
+        # Keep the program's prints out of a command's output; they belong to no run.
         with redirect_stdout(sys.stderr), warnings.catch_warnings():
-            # A copy of an optimizer is stepped, which no scheduler counts.
+            # Schedulers do not count this step, because a copy of the optimizer takes it.
             warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
             found, recorded = parts.pieces_of(function, args, kwargs, mode)
     except WorkbenchError:
@@ -426,7 +426,7 @@ def _captured(
     *,
     few_layers: bool,
 ) -> Capture:
-    """Do the work of `_capture`, with repeated layers left out or not."""
+    """Compute Thunder's result without choices: if this fails, another front end is tried."""
     log = StageLog()
     kept = PlanMemo()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
@@ -551,7 +551,7 @@ _COMPILER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def _own_line(error: BaseException) -> str:
-    """Return the user's line at which Thunder's interpreter was, from the traceback; or nothing."""
+    """Return the user's line that Thunder's interpreter was executing, from the traceback; empty if unknown."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -563,7 +563,7 @@ def _own_line(error: BaseException) -> str:
 
 
 def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """Return the tensors of the program and its inputs that its trace does not take: one for each storage."""
+    """Return tensors of the program and its inputs that its trace does not receive, one for each storage."""
     given = {**held(program.args, "args").tensors, **held(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
     found: dict[str, torch.Tensor] = {}

@@ -1,4 +1,6 @@
-"""Disk cache of captured programs with their stock plans: opening one again needs no capture if nothing has changed.
+"""Disk cache of captured programs with their stock plans.
+
+If nothing has changed, opening a program again needs no capture.
 
 The key of a file depends on the program as given, the executor and all versions. The file lists the code that tracing
 visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. Thunder's traces are
@@ -94,7 +96,7 @@ class CacheEntry:
         Parameters
         ----------
         inside : callable
-            Returns the context to read it in; called only if there is a file.
+            Returns the context for reading the file; called only if there is a file.
         """
         for path in CAPTURES.kept(self.key):
             try:
@@ -173,11 +175,12 @@ def _home(package: str) -> Path:
 
 
 _LEFT_OUT = {"split", "steps", "unordered", "rows", "opening", "stages"}
-"""Fields of a plan that are not stored: they are rebuilt at the first access, or set when it is read."""
+"""Fields of a plan that are not stored. They are rebuilt at the first access, or set when the plan is read."""
 
 
 def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
-    # If all layers were expanded from a reduced program, that is stored and expanded again at the first access.
+    # If all layers were expanded from a reduced program, store the reduced program; it is expanded again at the first
+    # access.
     stage = captured.few or captured.stage
     tensors: dict[str, torch.Tensor] = {**stage.arguments}
     return {
@@ -194,7 +197,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
         },
         "reduced": captured.reduced,
         "tensors": _tensor_layouts(tensors, stage.unread),
-        # If layers were left out, `reduced` has the same program except for origins.
+        # If layers were left out, `reduced` is the same program except for origins.
         "initial": captured.initial if captured.reduced is None else None,
         "cache_info": captured._cache_info,
         "way": captured.way,
@@ -232,7 +235,7 @@ def tensors_of(written: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTenso
             table: dict[str, torch.Tensor] = {}
             for name, (number, nbytes, (shape, stride, offset), (dtype, device, wants_grad, is_leaf)) in facts.items():
                 if shared[number] == 1 and not offset and _extent(shape, stride) * dtype.itemsize == nbytes:
-                    # One operation instead of four: each takes time with fake tensors.
+                    # Set all in one operation instead of four, because each operation takes time with fake tensors.
                     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
                 else:
                     if number not in storages:
@@ -250,7 +253,7 @@ def tensors_of(written: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTenso
 
 
 def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return the number of elements from a tensor's first to its last."""
+    """Return the number of elements from a tensor's first element to its last."""
     return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
@@ -275,14 +278,14 @@ class _StatementPickler(pickle.Pickler):
             fields[STRUCTURE] = structure_of(obj)
             if obj._call_ctx is None or obj.sym._bind_postprocess is None:
                 return object.__new__, (BoundSymbol,), fields
-            # Its call context comes from its symbol.
+            # Its call context is not stored; it comes from its symbol.
             return _bound, (fields | {"_call_ctx": None},)
         if kind is Structure:
             return Structure, ()
         if kind is Symbol:
             return _symbol_of(obj)
         if isinstance(obj, Proxy):
-            # A lookup of `__setstate__` on a proxy would search for a Thunder method of that name.
+            # Define this because looking up `__setstate__` on a proxy would search for a Thunder method of that name.
             return object.__new__, (kind,), obj.__dict__ | {"history": None}, None, None, _fill
         if isinstance(obj, TagBase):
             return getattr, (kind, obj._value)
@@ -319,7 +322,7 @@ def _bound(fields: dict[str, Any]) -> Any:
 
 
 def _symbol_of(symbol: Any) -> Any:
-    """Return how to find a symbol: by its name, or by what it implements, replaces or is named in a module."""
+    """Return how to find a symbol: by its name, by the symbol that it implements or replaces, or by its module."""
     executor: Any = symbol.executor
     named: Any = getattr(symbol.module, symbol.name, None)
     if executor is not None:

@@ -42,8 +42,8 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     Warns
     -----
     ConfigWarning
-        At the first call, if the config was made with other versions or for another program. It names choices without a
-        site in this program; these are ignored.
+        At the first call, if the config was made with other versions or for another program. If the config names
+        choices without a site in this program; these are ignored.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     ConfigError
         If ``executors=`` is also given, or if ranks share the program and this process is not in their group.
     ProgramError
-        If `fn` cannot be shared among this number of ranks.
+        If `fn` cannot be shared among the config's number of ranks.
     PlanError
         At the first call, before anything runs, if the compiled program is not proven to compute the same as `fn`.
     """
@@ -63,7 +63,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if shared is None:
         shared = fake_process_group.transforms_here(config, fn) if config.parallel else ()
     proofs: list[Proof] = []
-    # Shared by all graphs and by all calls that Thunder compiles again: each warning is given once.
+    # Shared by all graphs and all recompilations, so that each warning is given once.
     hooks = Hooks(config.executor, config.choices, observer, config.parallel)
     hooks.config, hooks.warn, hooks.proofs = config, True, proofs
     if isinstance(fn, torch.nn.Module):
@@ -100,7 +100,7 @@ def _compiled(
         return dynamo.jit(fn, compiler, observer, modes)
     if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not sharded_graphs.changes_device(fn, sharing):
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
-    # The interpreter gives the same site ids, and also handles a module that a rank moves to its device.
+    # The interpreter gives the same site ids, and also supports a module that a rank moves to its device.
     return _under(modes, compiler(fn))
 
 

@@ -70,14 +70,14 @@ def _from_disk(
                 transforms[1:1] = inside.enter_context(group)
             return nullcontext()
 
-        # Before reading: a file's symbols are found through their executors, which this call registers.
+        # Call this before reading, because it registers the executors through which a file's symbols are found.
         executors, transforms = hooks.executors(), hooks.transforms()
         found = entry.found(enter)
         if found is None:
             return None
 
         def stand_in() -> None:
-            """Stand in for the traced function: Thunder's state refers to a callable."""
+            """Stand in for the traced function, because Thunder's state refers to a callable."""
 
         # Transforms that share a program among ranks need the module.
         whole = found["way"] == "interpreter" or ranks is not None

@@ -1,7 +1,8 @@
 """Clocks between the statements that run, inserted into a jitted callable and removed without compiling anything.
 
 A tick is a statement printed as ``wb_tick_7 = wb_now()``: one C function, no Python frame. The time stays in a local
-variable until the trace ends, which hands over all times at once. A tick ends one statement and begins the next.
+variable until the trace ends; the trace then passes on all times at once. A tick ends one statement and starts the
+next.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ class TimedStatement:
 
 @dataclasses.dataclass(frozen=True)
 class Tick:
-    """The event that ended at a tick.
+    """The event that ends at a tick.
 
     Attributes
     ----------
     statement : int
-        Index of the statement, forward ones first; -1 for the tick at which the trace's first statement begins.
+        Index of the statement, forward statements first; -1 for the tick that starts the trace's first statement.
     frees : bool
-        Whether the deletions after the statement ended, and not the statement.
+        True if the tick ends the deletions after the statement, not the statement itself.
     """
 
     statement: int
@@ -74,16 +75,16 @@ class StatementClocks:
     """Clocks for the traces of a jitted callable that has been called.
 
     Times are appended to `times_ns` in the order of `ticks`: first those of the forward, at its end, then those of the
-    backward. If a step ticks on one side only, it has only the times of that side.
+    backward. If only one side ticks, a step has only the times of that side.
 
     Parameters
     ----------
     jitted : callable
         Result of `thunder.jit`. Only its latest specialization gets clocks.
     now : callable
-        Returns nanoseconds. Its own duration is nearly all of a tick's cost.
+        Returns nanoseconds. A tick's cost is almost only the duration of this call.
     frees : bool
-        Whether the deletions after a statement have their own tick. Without, they count with the statement, and there
+        Whether the deletions after a statement have their own tick. If not, they count with the statement, and there
         are half as many ticks.
 
     Attributes
@@ -91,12 +92,12 @@ class StatementClocks:
     statements : tuple of TimedStatement
         Statements of the plan's execution graph, without members of fusions.
     ticks : tuple of Tick
-        Forward ones first; see `ticks_of` for those of one side.
+        Forward statements first; `ticks_of` returns the ticks of one side.
     times_ns : list of int
         Times of the last step; `clear` it before each.
     addresses : dict of int to tuple of int
-        Addresses of a statement's outputs after it ran, in the last step; 0 for anything but a tensor. Only with
-        `frees`.
+        Addresses of a statement's outputs after it ran, in the last step; 0 for an output that is not a tensor. Only
+        with `frees`.
     """
 
     def __init__(self, jitted: Any, now: Callable[[], int] = time.perf_counter_ns, *, frees: bool = False) -> None:
@@ -134,7 +135,10 @@ class StatementClocks:
         return self.ticks[slice(*of[side])] if side in of else ()
 
     def complete(self, *sides: int) -> bool:
-        """Return whether the last step had all ticks of the named sides, or of all; if not, it ran other traces."""
+        """Return whether the last step had all ticks of the named sides, or of all sides.
+
+        If not, it ran other traces.
+        """
         return len(self.times_ns) == sum(len(self.ticks_of(side)) for side in sides or self.sides)
 
     def stop(self) -> None:

@@ -28,9 +28,9 @@ class StockCompiled:
     Attributes
     ----------
     way : str
-        The function that accepted it; empty before the first call.
+        The function that accepted the program; empty before the first call.
     refusals : tuple of str
-        Reasons of the functions that did not.
+        Why each of the other functions did not accept it.
     """
 
     def __init__(self, program: Callable[..., Any], ways: Sequence[str] = WAYS) -> None:

@@ -1,12 +1,12 @@
 """Faster renaming of values that are written in place. Traces do not change; see `fastpath.install`.
 
-Each write gives new names to all views of the memory. Thunder follows the names of a value from the first to the last
-for each reader: a loop that writes row by row costs the cube of its rows. Here each name stores the last and the first
-name of its chain.
+Each write gives new names to all views of the memory. To find a name, Thunder follows all names of a value from the
+first to the last, for each reader. A loop that writes row by row takes time cubic in its rows. Here each name stores
+the last and the first name of its chain.
 
-Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED: names differed between processes,
-and between layers with equal writes. Here views are named in order of their first appearance in the program, which is
-one of Thunder's possible orders.
+Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED. Names therefore differ between
+processes, and between layers with equal writes. Here views are named in order of their first appearance in the program,
+which is one of Thunder's possible orders.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
 
 
 def _of_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]:
-    """Return arguments that share memory: Thunder compares addresses, and all empty tensors have the null address."""
+    """Return arguments that share memory. Thunder compares addresses, and all empty tensors have the null address."""
     arguments, _ = tree_flatten((trace.args, trace.kwargs))
     empty = {at for at, argument in enumerate(arguments) if isinstance(argument, TensorProxy) and 0 in argument.shape}
     return [kept for group in groups if (kept := [at for at in group if at not in empty])]

@@ -15,7 +15,7 @@ from workbench.compiler.trace.bsym_memo import CLEAN, STRUCTURE, identity, struc
 from workbench.compiler.trace.dead_code import is_clean
 
 Mark = tuple[set[Any], Any, Any]
-"""Parts of a statement apart from its computation: its tags, source file and positions."""
+"""Metadata of a statement: its tags, source file and positions."""
 
 _FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
 _FIELDS = tuple(field.name for field in dataclasses.fields(BoundSymbol))
@@ -30,7 +30,7 @@ class TemplateValues(dict[Hashable, Any]):
     leaves : mapping
         Leaves of the statements; see `BsymTemplates`.
     make : callable
-        Function that makes the replacement of a value without one.
+        Makes the replacement of a value that has none.
     given : iterable of (str, Proxy), optional
         Initial replacements by name.
     """
@@ -53,14 +53,14 @@ class BsymTemplates:
     Parameters
     ----------
     check : callable
-        Function that raises an error for a leaf other than a tensor that a template cannot hold.
+        Raises an error for a leaf that is not a tensor and cannot be in a template.
 
     Attributes
     ----------
     leaves : dict
         Leaves of the statements: tensors by name, others by identity.
     marks : list of Mark
-        Marks of the statements, each once.
+        Distinct marks of the statements.
     """
 
     def __init__(self, check: Callable[[Any], None]) -> None:
@@ -90,7 +90,7 @@ class BsymTemplates:
         return at
 
     def tree(self, tree: Any) -> _Get:
-        """Return a function from values to arguments or results."""
+        """Return a function that builds arguments or results from values."""
         kind = type(tree)
         if kind is dict:
             gets = {name: self.tree(each) for name, each in tree.items()}
@@ -126,15 +126,15 @@ class BsymTemplate:
     Parameters
     ----------
     base : dict
-        Attributes that do not depend on values.
+        Attributes that are the same for all values.
     gets : tuple of (str, callable)
-        Names of the other attributes, with functions that return them.
+        Names of the other attributes, each with the function that computes it from values.
     inside : tuple of BsymTemplate
         Templates of its subsymbols.
     mark : int
         Index of its mark.
     clean : bool
-        Whether dead code elimination removes nothing inside it.
+        Whether the statement contains no dead code.
     """
 
     __slots__ = ("_base", "_clean", "_gets", "_inside", "_mark")

@@ -1,8 +1,8 @@
 """Memo of Thunder's operations: record the statements of a call once, replay them for equal arguments.
 
 A composite operation or a gradient rule is Python code that records statements. Another call with the same shapes,
-types and constants records the same statements with other names. This holds for the layers of a program, and for most
-statements in one layer. The trace keeps the statements of the first call, for that trace only, and later calls replay
+types and constants records the same statements with other names. The layers of a program, and most statements within
+one layer, are such calls. The trace keeps the statements of the first call, and later calls in the same trace replay
 them. A call with inputs or results other than tensors and constants runs each time. A call without a result also runs
 each time, for its side effect, such as `torch.set_grad_enabled`.
 """
@@ -79,7 +79,7 @@ def recorded_once(
 ) -> tuple[Any, Structure | None]:
     """Return the result of `make`, which records statements in a scope of a trace, or replay an equal call.
 
-    Return the structure of the call's statement, too, if all equal calls share one; else None.
+    Also return the structure of the call's statement if all equal calls share one; else None.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _recorded(
     known[key] = None
     if result is None or begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
         return result, None
-    # Store the current state: Thunder later tags statements and removes subsymbols.
+    # Store the current state, because Thunder later tags statements and removes subsymbols.
     recipes = BsymTemplates(_check_leaf)
     try:
         for bsym in scope[begun:]:
@@ -152,7 +152,10 @@ def _recorded(
 
 
 def _argument_key(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
-    """Return arguments as a key: tensors by their attributes except names, and by which ones are the same tensor."""
+    """Return arguments as a key.
+
+    A tensor is described by its attributes except names, and by which arguments are the same tensor.
+    """
     kind = type(tree)
     if kind is TensorProxy:
         return _tensor(tree, given, alive)
@@ -197,7 +200,9 @@ _STATE = {
     "_name", "_has_weak_name", "history", "_tags", "_shape", "_device", "_dtype", "_true_dtype", "_numel", "_ndim",
     "_requires_grad", "_grad", "_distparallel_type", "_thunder_fsdp_padding_size",
 }  # fmt: skip
-"""All attributes of a tensor proxy. Its history is the source of an input and does not affect computation."""
+"""All attributes of a tensor proxy. Ignore its history, which is the source of an input and does not affect
+computation.
+"""
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -279,14 +284,14 @@ def _plain(leaf: Any) -> bool:
 
 
 def settled() -> bool:
-    """Return whether recording does not depend on a setting for a part of a program."""
+    """Return whether recording is independent of settings that apply to only a part of a program."""
     data = compile_data.get_compile_data()
     plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
     return plain and not compile_data.using_symbolic_values()
 
 
 def repeated(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a gradient rule of Thunder: replay its statements for an equal statement."""
+    """Wrap a gradient rule of Thunder so that equal statements replay recorded ones."""
 
     def apply(*args: Any, **named: Any) -> Any:
         trace = get_tracectx()

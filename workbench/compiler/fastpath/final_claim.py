@@ -1,8 +1,8 @@
 """Memoized version of Thunder's last pass, which finds an executor for each statement.
 
-For each plan, Thunder queries its executors about each statement, traces views again, and copies all statements that it
-keeps. The outcome for a statement depends only on the statement, the free names, and the replacements of its inputs.
-It equals Thunder's own, names included.
+For each plan, Thunder queries its executors about each statement, traces views again, and copies every statement that
+it keeps. The outcome for a statement depends only on the statement, the free names, and the replacements of its inputs.
+The result equals that of Thunder's pass, names included.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _TracedStatement:
 
 
 class _ClaimWalk:
-    """One walk over a trace."""
+    """One pass over a trace."""
 
     def __init__(self, trace: TraceCtx, executors: Sequence[Any], kept: PlanMemo) -> None:
         self._trace, self._executors, self._kept = trace, executors, kept
@@ -96,7 +96,7 @@ class _ClaimWalk:
         return self._new
 
     def _executed(self, bsym: BoundSymbol) -> tuple[str, Any]:
-        """Return how a statement is executed: unchanged, by the trace of a function, or by its subsymbols."""
+        """Return how a statement is executed: unchanged, as the trace of a function, or as its subsymbols."""
         if any(isinstance(a, CollectionProxy) for a in bsym.flat_proxy_args):
             raise _UnsupportedStatementError
         if bsym.sym.python_impl is not None or bsym.sym.id == prims.PrimIDs.GET_GRAD:
@@ -128,7 +128,7 @@ class _ClaimWalk:
         names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
         if all(name == proxy.name for name, proxy in zip(names, known.made, strict=True)):
             return known
-        # Thunder would use other names in this plan.
+        # Give up, because Thunder would use other names in this plan.
         key = ("renamed", identity(bsym), tuple(names))
         return self._kept.once(key, bsym, lambda: _renamed(known, names))
 
@@ -143,7 +143,7 @@ class _ClaimWalk:
         outs, given = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
         ours = {a.name for a in bsym.flat_proxy_args}
         made = {proxy.name: proxy for proxy in _proxies(bsyms) if proxy.name not in ours}
-        # If names are consecutive and all are seen, they can be renamed.
+        # Names can be changed only if they are consecutive and all are known.
         named = len(new.names) - names == len(made) and objects == new.obj_name_ctr
         plain = all(type(proxy) in (TensorProxy, IntegerProxy) for proxy in (*outs, *given, *made.values()))
         if not (bsyms and named and plain and len(outs) == len(given)):

@@ -1,11 +1,12 @@
 """Memoized replacements for hot Thunder functions. Traces do not change.
 
-Thunder's bytecode interpreter interprets its own helpers, too (those of ``bool(x)`` and ``x in y``), and looks up each
-builtin in them with four more frames of interpreted code. This is most of the interpreted code. For each statement
-Thunder inspects the signature of the symbol, and walks nested arguments twice to search for absent dataclasses. Before
-each interpretation it looks up the source of every frame on the stack, to know the line of one. A part can be deleted
-once Thunder no longer does that: ``globals_lookup`` interprets nothing to find a builtin, ``Symbol.normalize``
-keeps signatures, ``tree_flatten`` has its types in a constant, ``InterpreterRuntimeCtx`` asks for one frame.
+Thunder's bytecode interpreter also interprets its own helpers, such as those of ``bool(x)`` and ``x in y``. It looks up
+each builtin in them with four more frames of interpreted code. This is most of the interpreted code. For each
+statement, Thunder inspects the signature of the symbol, and walks nested arguments twice to search for dataclasses that
+are not there. Before each interpretation, Thunder looks up the source of every frame on the stack, but needs the line
+of only one. A part can be deleted once Thunder has changed: ``globals_lookup`` interprets nothing to find a builtin,
+``Symbol.normalize`` keeps signatures, ``tree_flatten`` has its types in a constant, ``InterpreterRuntimeCtx`` requests
+only one frame.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplement
 """Types that Thunder never replaces by a proxy, unlike numbers and tensors."""
 
 _known: WeakKeyDictionary[Any, dict[tuple[bool, str], Any]] = WeakKeyDictionary()
-"""Values of names for each interpretation: in the interpreter's own module or not, with builtins of both."""
+"""Values of names for each interpretation, separately for the interpreter's own module and other modules; builtins
+included.
+"""
 
 
 def _load_global_once(
@@ -70,7 +73,7 @@ _of_symbols: dict[int, tuple[Any, inspect.Signature]] = {}
 """Signatures of symbols that replace others, as in PyTorch's executor; each entry keeps its symbol alive."""
 
 _MOST_SYMBOLS = 4096
-"""Size of that table at which it is cleared: each trace may make symbols of its own."""
+"""Table size at which the table is cleared, because each trace may make symbols of its own."""
 
 
 def _signature(function: Any) -> inspect.Signature:
@@ -127,7 +130,7 @@ def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], d
 
 
 def _takes_any_places(function: FunctionType) -> bool:
-    """Return whether a function accepts any positional arguments, as the separate function of each fusion does."""
+    """Return whether a function accepts any positional arguments, as the generated function of a fusion does."""
     code = function.__code__
     only_places = code.co_flags & inspect.CO_VARARGS and not code.co_argcount and not code.co_kwonlyargcount
     return bool(only_places) and not function.__dict__  # attributes may mark it as a wrapper of another
@@ -150,7 +153,7 @@ class _LazyStack:
     """Replacement of `inspect.stack` that looks up a frame's source when the frame is accessed."""
 
     def __init__(self, context: int = 1) -> None:
-        self._innermost, self._context = sys._getframe(2), context  # outside the function that dispatches
+        self._innermost, self._context = sys._getframe(2), context  # used outside of the function that dispatches
 
     def __getitem__(self, depth: int) -> inspect.FrameInfo:
         frame: FrameType | None = self._innermost
@@ -176,7 +179,7 @@ def _gather_tags(bsym: Any) -> set[Any]:
 
 
 def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """Return the handler for global lookups; it is the most frequent one, so it checks the calling thread itself."""
+    """Return the handler for global lookups. It is called most often, so it checks the calling thread itself."""
     here = patches.here
 
     def load_global(inst: Any, /, **state: Any) -> Any:
@@ -214,7 +217,7 @@ _shipped = threading.local()
 
 
 def hastened() -> contextlib.AbstractContextManager[None]:
-    """Context in which Thunder runs faster in this thread."""
+    """Context in which this thread runs Thunder faster."""
     return contextlib.nullcontext() if getattr(_shipped, "inside", 0) else _QUICK()
 
 
@@ -225,7 +228,7 @@ def is_hastened() -> bool:
 
 @contextlib.contextmanager
 def as_shipped() -> Iterator[None]:
-    """Context in which Thunder runs in this thread without `hastened`: for tests and benchmarks."""
+    """Context in which this thread runs Thunder without `hastened`, for tests and benchmarks."""
     before, _QUICK.here.value = _QUICK.here.value, None
     _shipped.inside = getattr(_shipped, "inside", 0) + 1
     try:

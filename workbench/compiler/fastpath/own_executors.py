@@ -1,7 +1,7 @@
 """Executors and gradient rules of our own statements, outside Thunder's registries.
 
-Thunder looks up an executor by name only to read a pickled symbol, and a gradient rule only in a process-wide table.
-Here both are in our own tables: `gradient_rule` replaces Thunder's lookup while we compile.
+Thunder looks up an executor by name only to read a pickled symbol. It looks up a gradient rule only in a process-wide
+table. Here both are in our own tables: `gradient_rule` replaces Thunder's lookup while we compile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def new_executor(name: str) -> Any:
 
 
 def executor_by_name(name: str) -> Any:
-    """Return one of ours, else Thunder's."""
+    """Return our executor of that name, else Thunder's."""
     return _executors[name] if name in _executors else get_executor(name)
 
 
@@ -34,7 +34,10 @@ def register_grad(symbol: Any, rule: Callable[..., Any]) -> None:
 
 
 def gradient_rule(stock: Callable[..., Any], bsym: Any, **kwargs: Any) -> Any:
-    """Return the gradient rule of a statement and its executor: an executor's own, then ours, then Thunder's."""
+    """Return the gradient rule of a statement and its executor.
+
+    Rules of executors come first, then ours, then Thunder's.
+    """
     rule, executor = stock(bsym, **kwargs)
     if executor is None:
         rule = _rules.get(bsym.sym.id, rule)

@@ -1,9 +1,9 @@
 """Faster versions of Thunder's passes over statements. Traces do not change; see `fastpath.install`.
 
-Most of their cost is repeated work. The next pass flattens a statement again that a pass copied without a change.
-Searches in lists compare the whole contents of statements. Dead code elimination copies every statement that it keeps.
-Here an unchanged statement stays the same object, a copy keeps the memo of the original, and lookups are by name. A
-part can be deleted once Thunder's own function, named in `PLACES`, does the same.
+Most of the time of Thunder's passes is repeated work. If a pass copies a statement without a change, the next pass
+flattens it again. Searches in lists compare the complete contents of statements. Dead code elimination copies every
+statement that it keeps. Here an unchanged statement stays the same object, a copy keeps the memo of the original, and
+lookups use names. A part can be deleted once Thunder's own function, named in `PLACES`, does the same.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _OF_OUTPUTS = (
     "_var_output",
     MADE,
 )
-"""Cached attributes of a statement, by their source."""
+"""Memo attributes of a statement, by the attribute that they are computed from."""
 
 _OF_ALL = ("_hash", NAMES, SHARED, STRUCTURE)
 
@@ -129,7 +129,7 @@ def _swapped_of(
     skip_output: bool,
     skip_subsymbols: bool,
 ) -> Any:
-    """Swap proxies as in `_swapped`, with the names of the swapped values if there are few."""
+    """Swap proxies as `_swapped` does; also pass the names of the swapped values if there are few."""
     if names is not None and _has_none_of(self, names):
         return self
     if not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
@@ -144,7 +144,7 @@ def _swapped_of(
     )
     made = symbols.swapped(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
     if self.__dict__.get(CLEAN) is self.subsymbols:
-        # Other names do not remove the effect of a subsymbol.
+        # Renaming does not remove the effect of a subsymbol.
         made.__dict__[CLEAN] = made.subsymbols
     if not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
@@ -152,11 +152,11 @@ def _swapped_of(
 
 
 _FEW = 8
-"""Largest number of swapped values for which a statement is first searched for all names at once."""
+"""Largest number of swapped values for which all names are first searched in a statement at once."""
 
 
 def _has_none_of(bsym: Any, names: Set[str]) -> bool:
-    """Return whether a statement contains neither these values, at any depth, nor a collection that may hold them."""
+    """Return whether a statement contains none of these values, at any depth, and no collection that may hold them."""
     return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).once("collections", lambda: _collects(bsym))
 
 
@@ -187,7 +187,7 @@ def _like(a: Any, b: Any) -> bool:
 
 
 def _concerns(bsym: Any, swap_map: Mapping[Any, Any], inputs: bool, output: bool, subsymbols: bool) -> bool:
-    """Return whether a swap that skips `inputs`, `output` or `subsymbols` changes a statement or its collections."""
+    """Return whether a swap that skips `inputs`, `output` or `subsymbols` changes a statement or a collection in it."""
     if not inputs and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_inputs(bsym)):
         return True
     if not output and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_outputs(bsym)):
@@ -247,7 +247,7 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
         needed_proxies.update(map(variableify, wanted.values()))
     left = []
     for bsym in reversed(bsyms):
-        # Look up the maker of a name first: most statements need no tag lookup.
+        # Look up the maker of a name first, because most statements need no tag lookup.
         for name in made_names(bsym):
             if name in needed and _is(makers[name], bsym):
                 break
@@ -268,7 +268,10 @@ def _is(maker: Any, bsym: Any) -> bool:
 
 
 def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
-    """Return statements with outputs, each number from its first maker only; keep statements without repeats."""
+    """Return statements with outputs.
+
+    A number is an output only of the first statement that makes it; statements without repeats stay unchanged.
+    """
     seen: set[str] = set()
     left = []
     for bsym in bsyms:
@@ -279,14 +282,14 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
                 again.append(out.name in seen)
                 seen.add(out.name)
         if len(again) == len(outs) and all(again):
-            # Drop a statement without outputs, or without new outputs.
+            # Drop a statement that has no outputs, or no new outputs.
             continue
         left.append(_without_numbers_given(bsym, again) if any(again) else bsym)
     return left
 
 
 def _without_numbers_given(bsym: Any, again: Sequence[bool]) -> Any:
-    """Return a statement with the repeated numbers among its outputs replaced by their values, in order."""
+    """Return a statement in which repeated numbers among the outputs are replaced by their values, in order."""
     given = iter(again)
     output = tree_map(lambda x: x.value if isinstance(x, NumberProxy) and next(given) else x, bsym.output)
     return bsym.from_bsym(output=output)
@@ -361,7 +364,7 @@ _LOOKS = code_within(jit, "apply_transforms_and_build_cache_entry")
 
 
 def _claim(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """Claim a trace by executors; return the trace itself if Thunder would only search the result for waits.
+    """Let executors claim a trace. If Thunder would only search the result for waits, return the trace itself.
 
     Thunder claims every trace twice, and keeps the first result only if there are waits to sort.
     """

@@ -117,7 +117,7 @@ def swapped(
 ) -> Any:
     """Return a statement with swapped values, without flattening if its arguments are not deeply nested.
 
-    `inside` swaps the values in its subsymbols.
+    `inside` swaps the values in subsymbols.
     """
     changes: dict[str, Any] = {}
     try:
@@ -206,7 +206,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _copied(result: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result of a composite, copied if it is one of its arguments."""
+    """Return the result of a composite; copy it if it is also an argument."""
     given = flatten((args, kwargs))[0]
     made, spec = flatten(result)
     for at, each in enumerate(made):
@@ -250,7 +250,7 @@ def _inferred(
         return _stock_properties(
             like, shape, device, dtype, requires_grad, grad, distparallel_type, thunder_fsdp_padding_size
         )
-    # Use identities: data types and devices also equal others with another spelling.
+    # Compare by identity, because data types and devices also equal others with another spelling.
     key = (tuple(lengths), identity(given[1]), identity(given[2]), given[3], given[4])
     found = _properties.get(key)
     if found is None:

@@ -1,7 +1,7 @@
 """Faster sorting of waits. Traces do not change; see `fastpath.install`.
 
-Thunder selects the preferred one of all ready statements, and evaluates each of them at every step: in a distributed
-program, hundreds of collectives for each of thousands of statements. Here the ready statements are in a heap.
+At every step, Thunder evaluates all ready statements to select the preferred one. A distributed program has thousands
+of steps, with hundreds of ready collectives at each. Here the ready statements are in a heap.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sort_waits(execution_trace: Any) -> Any:
 
 
 def _sorted(start: list[Any], liking: Callable[[Any], int]) -> list[Any]:
-    """Sort as `toposort_bsym_dag` from the top, which takes the first of the best."""
+    """Sort as `toposort_bsym_dag` does from the top, which takes the first of the preferred statements."""
     count = itertools.count()
     heap = [(liking(node.bsym), next(count), node) for node in start]
     heapq.heapify(heap)

@@ -1,4 +1,7 @@
-"""Check if Thunder can differentiate a statement; used for programs that it refuses, to find the ops to cut out."""
+"""Check whether Thunder can differentiate a statement.
+
+This finds the operators to cut out of programs that Thunder refuses.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from workbench.interop.torch_private import tree_iter
 def without_gradient(bsym: BoundSymbol) -> str:
     """Return why Thunder cannot differentiate a statement of the current trace; empty if it can.
 
-    Its gradient rule runs in a scope of the trace that is thrown away.
+    The gradient rule runs in a scope of the trace that is discarded.
     """
     if is_constant_for_vjp(bsym):
         return ""
@@ -51,8 +54,8 @@ def without_gradient(bsym: BoundSymbol) -> str:
 def lost_conjugate(bsym: BoundSymbol) -> str:
     """Return why Thunder's gradient of a statement of complex numbers is wrong; empty if it is right.
 
-    PyTorch's gradient is that of the conjugate. Thunder applies the rules of real numbers. These give the same only if
-    the computation is linear with real factors, or if Thunder leaves the gradient to PyTorch.
+    PyTorch's gradient is the conjugate. Thunder applies the rules of real numbers. Both are equal only if the
+    computation is linear with real factors, or if Thunder leaves the gradient to PyTorch.
     """
     found: str = structure_of(bsym).once("lost conjugate", lambda: _lost_conjugate(bsym))
     return found
@@ -123,10 +126,10 @@ def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:
 
 
 def cut_off_whole_numbers(trace: TraceCtx) -> None:
-    """Stop gradients at statements that compute a program's results of integer or boolean type.
+    """Stop gradients at statements that compute results of integer or boolean type.
 
-    Thunder's rule for a cast gives a gradient of zeros, and so a backward for a program with no other results; autograd
-    never asks for it.
+    For a cast, Thunder's rule gives a gradient of zeros. A program with only such results would get a backward that
+    autograd never calls.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Programs captured by Dynamo: a program as one graph, and a callable that compiles such graphs when it is called.
 
-Planning and running both use `torch.compile` with a backend of this module, so that both get the same graph. Code
-around the graph, such as a dataclass for the outputs or a counter on a module, is left to Dynamo.
+Planning and running both use `torch.compile` with a backend of this module, so that both get the same graph. Dynamo
+handles code around the graph, such as a dataclass for the outputs or a counter on a module.
 """
 
 from __future__ import annotations
@@ -73,15 +73,17 @@ class WholeGraph:
     ----------
     graph : GraphModule
     inputs : tuple of Tensor
-        Arguments of the function: parameters, buffers and the tensors of the call, then the constants of the graph.
+        Arguments of the function: parameters, buffers and the tensors of the call, followed by the constants of the
+        graph.
     function : callable
-        Argument for `thunder.jit`. If ranks share the program, it is a module with the parameters and buffers.
+        Argument for `thunder.jit`. If ranks share the program, the function is a module with the parameters and
+        buffers.
     taken : tuple of int
-        Numbers of the graph's own inputs that the function takes.
+        Indices of the graph's own inputs that the function takes.
     codes : tuple of CodeType
         Code objects that Dynamo traced.
     written : ReuseCounts
-        Modules that were not traced because equal ones were.
+        Modules that were not traced because an equal module was.
     beside : tuple of Tensor
         Inputs that the program returns unchanged, outside of the graph.
     """
@@ -144,7 +146,7 @@ def whole_graph(
             except TorchDynamoException as again:
                 raise NotOneGraphError(_why(again)) from again
         except Exception as error:
-            # For one of its own assertions, Dynamo gives only the line of the program.
+            # For a failed assertion of Dynamo, the error has only the line of the program.
             if "\nfrom user code:" not in str(error):
                 raise
             line = traceback.extract_tb(error.__traceback__)[-1].line
@@ -161,7 +163,7 @@ class DynamoCompiled:
     ----------
     program : callable or torch.nn.Module
     compiler : callable
-        Makes a `thunder.jit` of a function; called for each graph.
+        Makes a `thunder.jit` of a function; called once for each graph.
     observer : optional
         Receives the time that Dynamo took, as the stage ``capture``.
     modes : mapping of str to str, optional
@@ -217,7 +219,7 @@ class DynamoCompiled:
                 self._given = ((), {})
 
     def _always_anew(self) -> str:
-        """Return a message that too many calls were each captured separately, and how the last one differed."""
+        """Return the message for too many separately captured calls, with the change in the last one."""
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
             f"the program was captured anew in {self._limit} calls, each of which differed from those before{where}: "
@@ -226,10 +228,10 @@ class DynamoCompiled:
         )
 
     def _last_change(self) -> str:
-        """Return how the last captured call differed from earlier ones, and on which line; empty if unknown."""
+        """Return the difference between the last captured call and earlier ones, with its line; empty if unknown."""
         known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
         last, number = "", -1
-        # A call has one reason for each existing graph, newest first.
+        # A new capture has one reason for each existing graph, newest graph first.
         for reason in reversed(next(known, [])):
             numbered = re.match(r"\d+/(\d+): ", reason)
             if numbered is None or int(numbered[1]) <= number:
@@ -251,7 +253,7 @@ class DynamoCompiled:
 
     @property
     def _last(self) -> Any:
-        # Thunder calls getattr with a default, which applies to a missing attribute.
+        # Raise AttributeError, because Thunder calls getattr with a default for a missing attribute.
         if self._jitted is None:
             raise AttributeError("nothing is compiled before the first call")
         return self._jitted
@@ -274,7 +276,8 @@ class CompiledModule(torch.nn.Module):
 
     def __init__(self, module: torch.nn.Module, compiled: DynamoCompiled) -> None:
         super().__init__()
-        # The same dictionaries: an entry registered, moved or loaded here is also one there, under the same name.
+        # Share the original's dictionaries: entries that are registered, moved or loaded in one module also change in
+        # the other.
         self.__dict__.update(_parameters=module._parameters, _buffers=module._buffers, _modules=module._modules)
         self.__dict__.update(_original=module, _compiled=compiled, _again=None)
 
@@ -289,11 +292,12 @@ class CompiledModule(torch.nn.Module):
             self._original.training = mode
 
     def made_by(self, again: Callable[[torch.nn.Module], Any]) -> None:
-        """Set the function that makes such a module from another, for copies and for transfer to other processes."""
+        """Set the function that makes such a module from another one, to copy it or send it to other processes."""
         self.__dict__["_again"] = again
 
     def __reduce__(self) -> tuple[Callable[[torch.nn.Module], Any], tuple[torch.nn.Module]]:
-        # Pickled as a copy of the original that compiles when called: compiled code is bound to this module's tensors.
+        # Pickle a copy of the original that compiles when called, because compiled code is bound to this module's
+        # tensors.
         again = self.__dict__["_again"]
         if again is None:
             raise WorkbenchError(
@@ -330,9 +334,9 @@ class CompiledModule(torch.nn.Module):
 
 
 def cut_off(graph: fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs a graph and detaches the outputs that need no gradient in eager PyTorch.
+    """Return a function that runs a graph, then detaches the outputs that need no gradient in eager PyTorch.
 
-    Thunder returns all outputs of a program from one autograd function, so that all of them require gradients.
+    Thunder returns all outputs of a program from one autograd function, which makes all of them require gradients.
     """
     (output,) = graph.graph.find_nodes(op="output")
     given = output.args[0] if isinstance(output.args[0], tuple | list) else output.args
@@ -406,8 +410,8 @@ def as_given(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
 def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
     """Call a program; if a Hugging Face model has to install hooks first, install them and call again.
 
-    Such a model installs hooks in its first call that collects hidden states or attentions, under a lock that Dynamo
-    cannot trace.
+    Such a model installs hooks in its first call that collects hidden states or attentions. It does so under a lock,
+    which Dynamo cannot trace.
     """
     try:
         return call()
@@ -431,12 +435,14 @@ def whole_of(
     shared: bool = False,
     written: ReuseCounts | None = None,
 ) -> WholeGraph:
-    """Return a captured graph in a form for `thunder.jit`; if ranks share the program, call this during the capture.
+    """Return a captured graph in a form for `thunder.jit`.
+
+    If ranks share the program, call this function during the capture.
 
     Raises
     ------
     ProgramError
-        If ranks share a program that returns or keeps a parameter, of which each rank has only a part.
+        If ranks share the program and it returns or keeps a parameter, of which each rank has only a part.
     """
     without_vmap(graph)
     known = _names_of(program, args, kwargs)
@@ -460,7 +466,7 @@ def whole_of(
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:
-    """Return the names of a program's tensors in Thunder's interpreter, by `id`."""
+    """Return the names that Thunder's interpreter gives to a program's tensors, by `id`."""
     names: dict[int, str] = {}
     if isinstance(program, torch.nn.Module):
         for table in (program.named_parameters(), program.named_buffers()):
@@ -475,14 +481,20 @@ def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def _why(error: BaseException, intro: str = "Dynamo gives no whole graph: ", internal: str = "") -> str:
-    """Return Dynamo's reason in one line, after the line of the user's code; `internal` if it gives no reason."""
+    """Return Dynamo's reason in one line, after the line of the user's code.
+
+    Return `internal` if there is no reason.
+    """
     message = str(error)
     words = message.partition("\nfrom user code:")[0].strip() or internal or type(error).__name__
     return in_one_line(words, frames_of(message), intro)
 
 
 def failed_operator(error: BaseException) -> str:
-    """Return the operator that refuses its arguments whatever their values, after the line of user code; else empty."""
+    """Return the operator that refuses its arguments whatever their values, after the line of user code.
+
+    Empty if none does.
+    """
     message = str(error)
     if not isinstance(error, TorchDynamoException) or "failed to run FX node with fake tensors" not in message:
         return ""
@@ -500,11 +512,11 @@ def reason_of(graph: fx.GraphModule) -> str:
 
 
 def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
-    """Return Dynamo's message as one line: the user's line, a remedy if known, and Dynamo's own words."""
+    """Return Dynamo's message as one line: the user's line, a remedy if known, and Dynamo's text."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
     raises = lines[0] == "Observed exception"
-    # For an error of the program itself, Dynamo's explanation only says that there is one.
+    # For an error of the program itself, Dynamo's explanation says only that there is an error.
     explained = parts.get("Explanation") or parts.get("Developer debug context", "")
     own_error = _own_error(parts) if raises else _known_error(lines[0], explained)
     raises = bool(own_error) or raises
@@ -544,19 +556,19 @@ def _failed(reason: str, detail: str) -> str:
 
 
 def _operator(target: str) -> str:
-    """Return the name of an operator in user code, from Python's representation."""
+    """Return the name that user code uses for an operator, from Python's representation."""
     return re.sub(r"^<(?:built-in )?\w+ (\S+).*>$", r"\1", target)
 
 
 def _known_error(reason: str, detail: str) -> str:
-    """Return an error of the program that Dynamo takes for its own, in Python's words; else empty."""
+    """Return an error of the program that Dynamo mistakes for an internal error, as Python prints it; empty if none."""
     if reason == "failed to find name in frame builtins" and (name := re.search(r"`(\w+)`", detail)):
         return f"NameError: name '{name[1]}' is not defined"
     return reason if reason.startswith("AttributeError: 'Tensor' object has no attribute") else ""
 
 
 def _own_error(parts: Mapping[str, str]) -> str:
-    """Return an error of the program in Python's words, from Dynamo's message to developers."""
+    """Return an error of the program as Python prints it, from Dynamo's message for developers."""
     context = parts.get("Developer debug context", "")
     found = re.fullmatch(r"raised exception (\w+)\(\[(.*)\]\)", context)
     if found is None:

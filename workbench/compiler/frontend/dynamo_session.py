@@ -1,7 +1,7 @@
 """Compile with Dynamo under the PyTorch settings that the workbench needs.
 
-Setting and restoring them takes longer than all other Python code in a call of a compiled program. They are therefore
-set while Dynamo compiles. A call that fits compiled code sets only the flags that its guards check.
+Setting and restoring these settings takes longer than all other Python code in a call of a compiled program. Therefore
+they are set only while Dynamo compiles. A call that matches compiled code sets only the flags that its guards check.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from workbench.interop.torch_private import dynamo_config, eval_frame
 from workbench.programs.modes import restored
 
 RECOMPILE_LIMIT = 64
-"""Number of kinds of calls to a program that are captured: shapes, modes, train or eval. PyTorch's limit is 8."""
+"""Largest number of kinds of calls that are captured per program; calls differ in shapes, modes, and train or eval.
+PyTorch's limit is 8.
+"""
 
 
 _NUMBERS = itertools.count(1)
@@ -47,15 +49,16 @@ def compiled_by(
     whole : bool, optional
         Whether the program must be one graph.
     around : callable, optional
-        Context in which Dynamo compiles; calls that fit compiled code do not enter it.
+        Context in which Dynamo compiles; calls that match compiled code do not enter it.
     """
 
-    # A new function for each compilation: Dynamo attaches compiled code to code objects. On the original code object it
-    # would count against the limit of every other compilation of this program, and outlive this one.
+    # Make a new function for each compilation, because Dynamo attaches compiled code to code objects. Compiled code on
+    # the original code object would count against the limit of every other compilation of this program, and would
+    # outlive this one.
     def call(*args: Any, **kwargs: Any) -> Any:
         return program(*args, **kwargs)
 
-    # Dynamo looks some data up by equal code: a constant that nothing reads makes each code object unique.
+    # An unused constant makes each code object unique, because Dynamo looks some data up by equal code.
     constants = (*call.__code__.co_consts, next(_NUMBERS))
     code = call.__code__.replace(co_filename="<workbench>", co_name="call", co_consts=constants)
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
@@ -67,9 +70,9 @@ def compiled_by(
 
 
 def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], converts: Any) -> Callable[..., Any]:
-    """Return Dynamo's callback for frames without fitting compiled code, wrapped in a context."""
+    """Return Dynamo's callback for frames without matching compiled code, wrapped in a context."""
 
-    # Dynamo identifies the backend by attributes of the wrapped callback.
+    # Copy its attributes, by which Dynamo identifies the backend of a callback.
     @functools.wraps(converts, updated=("__dict__",))
     def converted(*args: Any, **kwargs: Any) -> Any:
         with around():
@@ -82,14 +85,14 @@ def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], conve
 def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
     """Let Dynamo compile for one program, with its limit; record the code objects that it compiles.
 
-    Wait until no other thread plans, or holds process-wide modes for another program.
+    Wait until no other thread is planning or has set process-wide modes for another program.
     """
     with compiled_alone(), restored({}), settings(limit), record_compiled(codes):
         yield
 
 
 class _ErrorLog(logging.Filter):
-    """Collects errors that PyTorch logs and also raises, so that the user sees each error once."""
+    """Collects errors that PyTorch both logs and raises, so that the user sees each error once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not record.exc_info
@@ -101,7 +104,7 @@ _FAKES = logging.getLogger("torch._subclasses.fake_tensor")
 
 @contextlib.contextmanager
 def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
-    """Let Dynamo compile a program up to `limit` times; with nested limits the highest applies."""
+    """Let Dynamo compile a program up to `limit` times; of nested limits, the highest applies."""
     with _ours(), without_value_checks.traced():
         _keep_to(_limits.append, limit)
         try:
@@ -127,9 +130,9 @@ def _ours() -> Iterator[None]:
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
     _FAKES.addFilter(_raised)
     try:
-        # Each is one operator, which is decomposed when a graph is traced.
+        # Keep each as one operator, which is decomposed when a graph is traced.
         dynamo_config.allow_rnn = True
-        # Log calls of a program are not part of its computation.
+        # Ignore a program's log calls, which are not part of its computation.
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
@@ -146,7 +149,7 @@ def _ours() -> Iterator[None]:
 def layers_read_through() -> Iterator[None]:
     """Decompose PyTorch's transformer layers into operators; Dynamo's guards check the flag in each call, too.
 
-    In eval() without gradients, each layer would be one operator, which Thunder does not know.
+    In eval mode without gradients, each layer would be one operator, which Thunder does not know.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -167,9 +170,9 @@ _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ign
 
 @together
 def no_collections() -> Iterator[None]:
-    """Prevent Dynamo's garbage collection after each compilation.
+    """Prevent garbage collection by Dynamo after each compilation.
 
-    It would walk all traces made so far, including those of programs opened earlier. This took up to a third of the
+    It would visit all traces made so far, including those of programs opened earlier. This took up to a third of the
     time to open a small program.
     """
     before = dynamo_config.run_gc_after_compile
@@ -182,5 +185,5 @@ def no_collections() -> Iterator[None]:
 
 @functools.lru_cache(8)
 def _methods_of(*attributes: tuple[str, Any]) -> frozenset[Any]:
-    """Return the public methods among a class's attributes. Libraries add some to loggers when they are imported."""
+    """Return the public methods among a class's attributes. Libraries add methods to loggers when they are imported."""
     return frozenset(method for name, method in attributes if callable(method) and not name.startswith("_"))

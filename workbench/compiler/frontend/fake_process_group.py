@@ -17,7 +17,9 @@ from workbench.errors import Advice, ConfigError, DeviceError, ProgramError, sho
 from workbench.interop.torch_private import FakeStore
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
-"""Parameters sharded, gathered for use once or again in the backward; parameters replicated; pairs of linears split."""
+"""Parameters sharded and gathered once; sharded and gathered again in the backward; replicated; pairs of linear layers
+split.
+"""
 
 ZERO3: Parallel = "fsdp_zero3"
 SHARDED: tuple[Parallel, ...] = ("fsdp", ZERO3)
@@ -50,7 +52,7 @@ class Ranks:
 def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks | None:
     """Check the requested sharing; return None for one process without sharing.
 
-    Any number of ranks can share a parameter: Thunder pads its first dimension to a multiple.
+    Any number of ranks can share a parameter, because Thunder pads its first dimension to a multiple.
 
     Raises
     ------
@@ -97,12 +99,12 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
     device : torch.device
         Device of this rank, with its index.
     group : torch.distributed.ProcessGroup
-        Has `ranks.count` members; a fake group if the other ranks do not exist.
+        Has `ranks.count` members; a fake group if there are no other ranks.
     """
     if ranks.parallel == "tensor":
         return (tensor_parallel.TensorParallel(device, group),)
     if ranks.parallel in SHARDED:
-        # For ZeRO-3, the lever `saved` gathers parameters again: Thunder no longer reads its own flag for that.
+        # For ZeRO-3, the lever `saved` gathers parameters again, because Thunder no longer reads its own flag for that.
         return (FSDPTransform(device=device, process_group=group),)
     # Thunder's default bucket size; no code reads it any more.
     return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)

@@ -1,8 +1,10 @@
-"""Replay of a step in several parts on fake tensors, to find the tensors alive between parts and their lifetimes.
+"""Replay of a step in several parts on fake tensors.
 
-Each part that Thunder compiles is one autograd function here. It saves nothing for its backward: the part's plan counts
-its saved tensors. All code between the parts is the program's own, so that Python, autograd and optimizers hold tensors
-exactly as long as in a run.
+It finds the tensors that are alive between parts, and their lifetimes.
+
+Each part that Thunder compiles is one autograd function here. It saves nothing for its backward, because the part's
+plan counts its saved tensors. All code between the parts is the program's own. Python, autograd and optimizers
+therefore hold tensors exactly as long as in a run.
 """
 
 from __future__ import annotations
@@ -86,9 +88,9 @@ class StepRecorder:
         ----------
         part : str
         function : callable
-            Computes the outputs, on fake tensors.
+            Computes the outputs on fake tensors.
         given : sequence
-            Its arguments, then the tensors that it holds.
+            The part's arguments, then the tensors that it holds.
         """
         with self.mode, torch.no_grad():
             made = function()
@@ -125,8 +127,8 @@ class StepRecorder:
         takes_steps : bool
             Whether the program calls backward itself.
         """
-        # Under a mode that intercepts operators, Dynamo would give up on the user's functions permanently. Tensors made
-        # between parts are therefore recorded when a part receives one.
+        # Do not use a mode that intercepts operators: Dynamo would then never again compile the user's functions.
+        # Tensors that are made between parts are therefore recorded when a part receives one.
         outputs = call()
         for tensor in _tensors(outputs):
             self.note(tensor)
@@ -135,7 +137,7 @@ class StepRecorder:
         self.stop()
 
     def _differentiate(self, outputs: Any) -> None:
-        """Differentiate as a run does: a single scalar is the loss; other outputs get copied cotangents."""
+        """Differentiate as a run does: a single scalar is the loss; otherwise outputs get copied cotangents."""
         floating = [output for output in _tensors(outputs) if output.is_floating_point() or output.is_complex()]
         wanted = [output for output in floating if output.requires_grad]
         if not wanted:

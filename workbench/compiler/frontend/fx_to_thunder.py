@@ -1,9 +1,9 @@
 """Convert an FX graph to a Thunder trace of Thunder's own operators, without Thunder's bytecode interpreter.
 
-`function_of` returns a function for `thunder.jit`. Thunder interprets a stand-in with a single statement: this gives
-the checks of all arguments and the structure of all results. The computation between them comes from the graph. All
-later steps, such as gradients, executors and transforms, are Thunder's own. A program that is only planned is never
-called: its stand-in needs no checks and is not interpreted.
+`function_of` returns a function for `thunder.jit`. Thunder interprets a stand-in with a single statement. This gives
+the checks of all arguments and the structure of all results. The graph supplies the computation between them. All later
+steps, such as gradients, executors and transforms, are Thunder's own. A program that is only planned is never called,
+so its stand-in needs no checks and is not interpreted.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class RefusedNodeError(ProgramError):
     Attributes
     ----------
     node : Node
-        Node of the traced graph, not of a region inside it.
+        Node of the traced graph that contains it, even if it is in a region inside that graph.
     """
 
     def __init__(self, message: str, node: fx.Node) -> None:
@@ -177,12 +177,12 @@ def stand_in(
     Parameters
     ----------
     graph : GraphModule
-        The statement has as many results as this graph.
+        The statement has the same number of results as this graph.
     name : str
     arguments : sequence of str
         Arguments of the function.
     lines : sequence of str
-        Its lines before the statement.
+        Lines of code before the statement.
     given : sequence of str
         Arguments of the statement: those of the graph, then those of `constants_of`, then those that it ignores.
     """
@@ -231,7 +231,7 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
-    """Return the nodes of a graph that Thunder cannot trace, each with the reason; nothing runs.
+    """Return the nodes of a graph that Thunder cannot trace, each with the reason. No node runs.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
 
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    # Thunder would also make proxies of gradients, all with one name.
+    # Drop gradients, because Thunder would also make proxies of them, all with one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
     with patch_context.installed(), default_dtype_device.default_settings():
@@ -267,7 +267,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
-    """Build the interpreter's traces for a stand-in with tensor arguments only, without the checks of its prologue."""
+    """Build the interpreter's traces of a stand-in with only tensor arguments, without the prologue's checks."""
     if not all(type(tensor) in _PLAIN and not (tensor.is_leaf and tensor.grad is not None) for tensor in arguments):
         return None
     prologue, computation, epilogue = TraceCtx(function), TraceCtx(), TraceCtx()
@@ -278,7 +278,7 @@ def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceRe
         for proxy in taken:
             prims.unpack_trivial(proxy, name=proxy.name)
         prims.python_return((taken[0], ()))
-    # Names that the interpreter assigns before it knows those of the function.
+    # Reserve the names that the interpreter assigns before it knows the function's names.
     computation.names.update(f"t_{at}" for at in range(len(arguments)))
     names = inspect.signature(function).parameters
     with tracectx(computation):
@@ -297,9 +297,9 @@ def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceRe
 
 
 def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
-    """Return the traces of the stand-in, with the graph's computation instead of its own."""
+    """Return the traces of the stand-in, with its computation replaced by that of the graph."""
     traced: TraceCtx = from_trace(stood_in.computation_trace)
-    # A copy: `from_trace` shares the set, which also has the names of the stand-in's values.
+    # Copy the set: `from_trace` shares it, and it also has the names of the stand-in's values.
     traced.names = set(stood_in.computation_trace.names)
     given: Sequence[Proxy] = ()
     for bsym in stood_in.computation_trace.bound_symbols:
@@ -332,7 +332,7 @@ class _Tracer(fx.Interpreter):
     def __init__(self, source: GraphSource, arguments: Sequence[Proxy]) -> None:
         super().__init__(source.graph, garbage_collect_values=False)
         self.source = source
-        # Otherwise FX appends its own text to every message.
+        # Without this, FX appends its own text to every message.
         self.extra_traceback = False
         placeholders = len(source.graph.graph.find_nodes(op="placeholder"))
         self.inputs = list(arguments[:placeholders])
@@ -360,15 +360,15 @@ class _Tracer(fx.Interpreter):
         return self._run(n, *self._place(n))
 
     def _recorded(self, begun: int = 0) -> list[BoundSymbol]:
-        """Return the statements of the innermost scope, from position `begun` on."""
+        """Return the statements of the innermost scope from position `begun` on."""
         trace = get_tracectx()
         assert trace is not None
         return trace.scopes[-1][begun:]
 
     def _name_apart(self, output: fx.Node) -> None:
-        """Give a value that is returned twice, as in ``return loss, loss.float()``, two names.
+        """Give two names to a value that is returned twice, as in ``return loss, loss.float()``.
 
-        Under one name, Thunder asks for the gradient of its first position, and autograd has only that of the last.
+        With one name, Thunder would use the gradient of the first position, but autograd has only that of the last.
         """
         seen = set()
         for returned in dict.fromkeys(output.all_input_nodes):
@@ -405,7 +405,7 @@ class _Tracer(fx.Interpreter):
                         raise NotImplementedError(DRAWS_AGAIN)
                 return _with_dimensions(made)
             except RefusedNodeError as error:
-                error.node = n  # if a region is refused, the node that contains it is too
+                error.node = n  # if a region is refused, the node that contains it is refused, too
                 raise
             except ProgramError:
                 raise
@@ -413,16 +413,16 @@ class _Tracer(fx.Interpreter):
                 _refuse(frame, n, error)
 
     def _shared(self, n: fx.Node) -> AliasWrite | None:
-        """Return the write that a node is about to do, if Thunder would miss its effect on later statements."""
+        """Return the write that a node is about to do, if Thunder would miss how it affects later statements."""
         shared = self.aliases.shared(n)
         if shared is not None:
             for view in shared.views:
-                # A gradient may read the overwritten value, and no other name refers to this copy.
+                # A gradient may read the overwritten value, and this copy has no other name.
                 self.env[view] = thunder_functions[torch.clone](self.env[view])
         return shared
 
     def _write_again(self, n: fx.Node, shared: AliasWrite) -> Any:
-        """Write a changed view into its base, and take this view and all others from the base again."""
+        """Write a changed view into its base, then take this view and all others from the base again."""
         for view, whole in shared.steps:
             into, made = self.env[whole], self.env[view]
             if is_part(view):
@@ -462,7 +462,7 @@ class _Tracer(fx.Interpreter):
             return applied(self._differentiated_by_hand(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
-            # The first is where PyTorch's own warnings point to, the second the tensor for a result.
+            # The first is the place that PyTorch's warnings point to; the second is the tensor for a result.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
             args, kwargs = cast(target, args, kwargs)
@@ -492,7 +492,7 @@ class _Tracer(fx.Interpreter):
     def _differentiated_by_hand(self) -> fx.Graph:
         """Return the forward of a `torch.autograd.Function`.
 
-        Refuse the whole program if PyTorch's version of the function would also have wrong gradients.
+        Refuse the whole program if PyTorch's version of the function would have wrong gradients, too.
         """
         forward, backward = self.running.args[:2]
         assert isinstance(forward, fx.Node)
@@ -512,13 +512,14 @@ class _Tracer(fx.Interpreter):
         function = getattr(torch.Tensor, target, None)
         known = LOWERED.get(function) or thunder_functions.get(function)
         method = None if function in LOWERED else getattr(owner, target, None)
-        # Thunder's own method is one statement, without a fence between its computation and its write.
+        # Thunder's own method is one statement, with no fence between its computation and its write.
         whole = target in _WITHOUT_GRADIENTS and not self.differentiated
         plain = "" if function in LOWERED or whole else out_of_place_name(target)
         if plain and getattr(torch.Tensor, plain) in LOWERED:
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
-            # An op that Thunder takes from PyTorch unchanged may read the overwritten value for its gradient.
+            # An operator that Thunder takes over unchanged from PyTorch may read the overwritten value for its
+            # gradient.
             kept = thunder_functions[torch.clone](owner)
             return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
         if known is None and method is None:
@@ -529,7 +530,7 @@ class _Tracer(fx.Interpreter):
         return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
 
     def _call(self, target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of a PyTorch function, and mark it unless it is Thunder's own."""
+        """Call the replacement of a PyTorch function, and mark the result unless the replacement is Thunder's own."""
         begun = len(self._recorded())
         made = known(*args, **kwargs)
         recorded = self._recorded(begun)
@@ -542,7 +543,7 @@ class _Tracer(fx.Interpreter):
         if isinstance(value, torch.Tensor):
             return self.constants[id(value)]
         if isinstance(value, fx.GraphModule):
-            # A nested region, such as a checkpointed one, takes the values that it reads as arguments.
+            # A nested region, such as a checkpointed one, receives the values that it reads as arguments.
             return functools.partial(self._region, value)
         return value
 
@@ -571,7 +572,7 @@ class _Tracer(fx.Interpreter):
 
 
 class _UnsupportedNodes(_Tracer):
-    """Continues after nodes that cannot be traced or differentiated, and records them."""
+    """Records nodes that cannot be traced or differentiated, and continues after them."""
 
     def __init__(
         self, source: GraphSource, arguments: Sequence[Proxy], found: dict[fx.Node, str], differentiated: bool
@@ -603,7 +604,7 @@ class _UnsupportedNodes(_Tracer):
 
 
 def _with_dimensions(made: Any) -> Any:
-    """Give results with dimensions a strong data type: Thunder leaves it weak if the value was a scalar before."""
+    """Give results with dimensions a strong data type. Thunder leaves it weak if the value was a scalar before."""
     for leaf in tree_iter(made):
         if isinstance(leaf, TensorProxy) and leaf.ndim:
             leaf._true_dtype = dtypes.to_strong_dtype(leaf._true_dtype)
@@ -647,7 +648,7 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
 
 def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
     behind = node
-    while not frame.line and behind.op != "output":  # Dynamo inserted it, for a node that follows
+    while not frame.line and behind.op != "output":  # Dynamo inserted it for a later node
         behind = behind.next
         frame = place_of(behind, {})[1]
     where = told_place(frame.file, frame.line)
@@ -663,7 +664,7 @@ def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
 
 
 def name_of(target: Any) -> str:
-    """Return the name of a graph's operator in user code."""
+    """Return the name that user code uses for a graph's operator."""
     if isinstance(target, str):
         return f"torch.Tensor.{target}"
     if isinstance(target, OpOverload | OpOverloadPacket):
@@ -673,7 +674,7 @@ def name_of(target: Any) -> str:
 
 
 def _changes_pytorch(target: Any) -> bool:
-    """Return whether a function begins or ends a transform such as `torch.vmap` for all operators in between."""
+    """Return whether a function begins or ends a transform, such as `torch.vmap`, of all operators in between."""
     return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
 
 

@@ -1,6 +1,6 @@
 """Programs of several graphs: cut each graph from Dynamo into pieces at operators that Thunder does not know.
 
-The key of a piece does not depend on shapes or line numbers: a plan and a config replayed later agree on it.
+The key of a piece does not depend on shapes or line numbers, so a plan and a later replay of its config agree on it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ _OPENS, _CLOSES = "_enter_autocast", "_exit_autocast"
 _SETS_GRAD = "_set_grad_enabled"
 
 LIMIT = 1 << 20
-"""Limit for compilations of one function. Dynamo attaches compiled code of a broken program to the user's functions,
-where every program ever opened counts. A low limit would end in a program that runs uncompiled without a message."""
+"""Largest number of compilations of one function. Dynamo attaches compiled code of a broken program to the user's
+functions, so every program that was ever opened counts. With a low limit, a program would run uncompiled without a
+message.
+"""
 
 type Run = Callable[..., Any]
 
@@ -69,15 +71,15 @@ class Piece:
     ----------
     graph : GraphModule
     key : str
-        Key of the stretch; independent of its shapes and lines.
+        Key of the piece; independent of its shapes and lines.
     refusal : str
-        Reason why Thunder refuses it; empty if it does not.
+        Reason why Thunder refuses the piece; empty if it does not.
     cut : str
-        Reason why the program is cut after it; empty for the last piece.
+        Reason why the program is cut after the piece; empty for the last one.
     source : str
         Lines of the user's code, from the first to the last.
     grad : bool
-        Whether gradients are recorded while it runs: not in an optimizer's step.
+        Whether gradients are recorded while it runs; False in an optimizer's step.
     """
 
     graph: fx.GraphModule
@@ -124,12 +126,12 @@ class GraphSplitter:
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
             return _cut_off(graph, runner(whole))
-        # Keep program order: a piece may write, or draw, a value that others see without an edge between them.
+        # Keep program order: a piece may write or draw a value that others see without an edge between them.
         split = split_module(graph, graph, numbers.__getitem__, keep_original_order=True)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
         refusals = {f"submod_{numbers[node]}": reason for node, reason in reversed(found.items())}
         for at, name in enumerate(names):
-            # In a graph, a piece is followed by one of the other kind.
+            # In a graph, pieces of the two kinds alternate.
             cut = behind if name == names[-1] else refusals.get(names[at + 1], "")
             inner = getattr(split, name)
             own = f"{key}.{at + 1}"
@@ -141,7 +143,7 @@ class GraphSplitter:
         nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
-        # Equal statements in two places of a function are two parts, numbered in the order in which they appeared.
+        # Equal statements in two places of a function are two parts, numbered in order of appearance.
         place = "\n".join(f"{frame.file}:{frame.line}" for _, frame in places)
         seen = self._seen.setdefault(told, [])
         if place not in seen:
@@ -170,7 +172,7 @@ def pieces_of(
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
     """Return the pieces that a call of a program runs, in order of their first run, and the tensors alive between them.
 
-    The tensors are by keys of pieces; if they are unknown, the reason takes their place.
+    The tensors are listed by keys of pieces; if they are unknown, the reason is returned instead.
 
     Parameters
     ----------
@@ -212,7 +214,7 @@ def _pieces_of(
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         return cutter.cut(graph, inputs, runner)
 
-    # Tensors that the program creates between its graphs are real.
+    # Tensors that the program creates between its graphs are not fake.
     optimizers = held(program).optimizers
     for optimizer in optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
@@ -265,11 +267,11 @@ def _gone_through(
 
 
 def _cut_off(graph: fx.GraphModule, run: Run) -> Run:
-    """Return a function that runs a graph and detaches inputs that no gradient of its results flows to.
+    """Return a function that runs a graph and detaches inputs that receive no gradient from its results.
 
-    Such inputs may belong to a graph after its backward, such as the loss of the previous micro-batch. Thunder links
-    all inputs to the results, so that the next backward would go through that graph, too. The same holds for results
-    without a gradient, such as a sum of detached losses.
+    Such an input may belong to a graph whose backward has already run, such as the loss of the previous micro-batch.
+    Thunder links all inputs to the results, so the next backward would also go through that graph. Results without a
+    gradient, such as a sum of detached losses, have the same problem.
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     results = output.args[0]
@@ -310,7 +312,7 @@ class CompiledParts(DynamoCompiled):
     ----------
     program : callable or torch.nn.Module
     compiler_of : callable
-        Returns the compiler of a piece, or None if PyTorch runs it uncompiled; and whether the piece was planned. If an
+        Returns the compiler of a piece, or None if PyTorch runs it uncompiled, and whether the piece was planned. If an
         unplanned piece cannot be compiled, it runs uncompiled.
     observer : optional
         Receives the time that Dynamo took, as the stage ``capture``.
@@ -356,7 +358,7 @@ class CompiledParts(DynamoCompiled):
         number, owner = len(self._runs), ref(self)
         self._runs.append(self._run_of(piece))
 
-        # Dynamo keeps this function as long as the user's function lives: it must not keep other objects alive.
+        # Dynamo keeps this function as long as the user's function lives, so it must not keep other objects alive.
         def run(*given: Any) -> Any:
             known = owner()
             assert known is not None, "who asked for the compilation is gone"
@@ -391,7 +393,7 @@ class CompiledParts(DynamoCompiled):
         run = cut_off(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
         if isinstance(output.args[0], tuple | list):
             return run
-        # A piece of a graph that was cut returns a single value without a tuple.
+        # If a graph was cut, a piece returns a single value without a tuple.
         return lambda *values: run(*values)[0]
 
 
@@ -424,7 +426,7 @@ def _numbered(graph: fx.GraphModule, found: Mapping[fx.Node, str]) -> dict[fx.No
     number, last = 0, None
     for node, inside in _regions(graph):
         if node.target is operator.getitem and isinstance(node.args[0], fx.Node) and node.args[0] in numbers:
-            # An operator that unpacks another's results stays in its piece.
+            # An operator that unpacks another operator's results stays in that operator's piece.
             numbers[node] = numbers[node.args[0]]
             continue
         taken = node not in found
@@ -438,7 +440,7 @@ def _numbered(graph: fx.GraphModule, found: Mapping[fx.Node, str]) -> dict[fx.No
 
 
 def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
-    """Yield the operators of a graph, each with whether a PyTorch mode that begins in the graph is active there."""
+    """Yield the operators of a graph; with each, whether a PyTorch mode that begins in the graph is active there."""
     outside, grad, depth = torch.is_grad_enabled(), torch.is_grad_enabled(), 0
     for node in graph.graph.nodes:
         if node.op not in _OPERATORS:

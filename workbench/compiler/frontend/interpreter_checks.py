@@ -42,7 +42,9 @@ from workbench.errors import PlanError, ProgramError
 
 @contextlib.contextmanager
 def nothing_drawn() -> Iterator[None]:
-    """Refuse a program that draws random numbers outside of PyTorch: the first number would be used in all calls.
+    """Refuse a program that draws random numbers outside of PyTorch.
+
+    All calls would use the numbers of the first call.
 
     Raises
     ------
@@ -181,7 +183,7 @@ def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]
 
 
 def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None) -> None:
-    """Refuse a `torch.autograd.Function` if its backward reads values that its forward hides from autograd.
+    """Refuse a `torch.autograd.Function` whose backward reads values that its forward hides from autograd.
 
     Parameters
     ----------
@@ -208,7 +210,9 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
 
 
 def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
-    """Refuse a program with a backward that reads none of its arguments: Thunder's fails an assertion in the call.
+    """Refuse a program whose backward reads none of its arguments.
+
+    Thunder's backward fails an assertion when it is called.
 
     Parameters
     ----------
@@ -231,7 +235,7 @@ def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
 
 
 def _refuse_decisions(trace: TraceCtx) -> None:
-    """Refuse Python decisions based on a number in a tensor: Thunder takes an unknown value for False."""
+    """Refuse Python decisions that depend on a number in a tensor, because Thunder treats an unknown value as False."""
     for bsym in trace.bound_symbols:
         numbers = [proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, NumberProxy) and proxy.value is None]
         if numbers and any(isinstance(out, NumberProxy) and out.value is not None for out in bsym.flat_proxy_outs):
@@ -254,7 +258,10 @@ def _smooths(bsym: BoundSymbol) -> bool:
 
 
 def _sums(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is a summed classification loss: Thunder's backward gets a weight of another type."""
+    """Return whether a statement is a summed classification loss.
+
+    For such a loss, Thunder's backward gets a weight of another type.
+    """
     if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
         return False
     return bool(bsym.kwargs.get("reduction", bsym.args[6] if len(bsym.args) > 6 else "mean") == "sum")
@@ -272,7 +279,7 @@ def _pads(bsym: BoundSymbol) -> bool:
 
 
 def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
-    """Refuse values that are written under `no_grad` and read later for a gradient."""
+    """Refuse values that are written under `no_grad` and later read for a gradient."""
     differentiated = set(map(id, through))
     first_names: dict[str, str] = {}
     unseen: dict[str, BoundSymbol] = {}
@@ -291,7 +298,7 @@ def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
 
 
 def _refuse_statistics(trace: TraceCtx) -> None:
-    """Refuse a norm with views as running statistics, in a program that has a gradient."""
+    """Refuse a norm whose running statistics are views, in a program that has a gradient."""
     if not torch.is_grad_enabled() or not any(getattr(arg, "requires_grad", False) for arg in trace.args):
         return
     views: set[str] = set()
@@ -313,7 +320,7 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
     Parameters
     ----------
     trace : TraceCtx
-        The trace as interpreted.
+        Yield statements that a gradient flows through, each with the names of those of its values that have a gradient.
     """
     told = set()
     for bsym, names in _differentiated(trace):
@@ -333,7 +340,7 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
 def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
     """Yield statements that a gradient flows through, with the names of their values that have one.
 
-    Thunder's computed values do not record this themselves before the program is differentiated.
+    Before the program is differentiated, Thunder's computed values do not record this themselves.
     """
     if not torch.is_grad_enabled():
         return
@@ -348,7 +355,7 @@ def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
         if bsym.sym.id is prims.PrimIDs.RETURN:
             wanted = names.intersection(arg.name for arg in bsym.flat_proxy_args)
             continue
-        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # later reads of an in-place result use its first name
+        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # later reads use the first name
             first = bsym.flat_proxy_args[0].name
             written.update((out.name, written.get(first, first)) for out in bsym.flat_proxy_outs)
         if _flows(bsym, names):
@@ -364,7 +371,7 @@ def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
 
 
 def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
-    """Return whether a gradient flows through a statement or its subsymbols; add its outputs to the names."""
+    """Return whether a gradient flows through a statement or its subsymbols; if so, add its outputs to the names."""
     given = any(arg.name in names for arg in bsym.flat_proxy_args)
     if not given or bsym.sym.id in _WITHOUT_GRADIENT or is_constant_for_vjp(bsym):
         return False

@@ -1,4 +1,4 @@
-"""Equality of two modules of a program: Dynamo reads nothing that differs when it traces their calls."""
+"""Equality of two modules of a program: Dynamo reads no difference between them when it traces their calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ModuleCall:
     Attributes
     ----------
     state : tuple
-        Modes, modules around it, and lines that call it.
+        Modes, the modules that contain it, and the lines that call it.
     given : tuple
         Arguments: constants by value, tensors by shape and by identity among the arguments.
     tensors : tuple of Node
@@ -57,7 +57,7 @@ def reads(read: str, name: str) -> bool:
 
 
 def differing(one: torch.nn.Module, other: torch.nn.Module) -> frozenset[str]:
-    """Return the attributes that differ between two modules, or between modules inside.
+    """Return the attributes that differ between two modules or their submodules.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def differing(one: torch.nn.Module, other: torch.nn.Module) -> frozenset[str]:
 
 
 def _shown(tensor: torch.Tensor | None) -> str:
-    """Return the traits of a tensor that differ most often, in words."""
+    """Return the properties of a tensor that differ most often, as text."""
     if tensor is None:
         return "None"
     strides = f" with strides {tensor.stride()}" if tensor.layout is torch.strided else ""
@@ -147,7 +147,8 @@ def traits_of(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, FakeTensor):
         return (id(tensor),)
     if any(isinstance(size, torch.SymInt) for size in tensor.shape):
-        # A symbolic size may have many values: equality with another is unknown, and a comparison would add a guard.
+        # A symbolic size may have many values. Its equality with another size is unknown, and a comparison would add a
+        # guard.
         return (id(tensor),)
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return (
@@ -162,7 +163,7 @@ def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     Raises
     ------
     LayerMismatch
-        If it takes anything but tensors and constants, or is inside an operator that takes functions.
+        If an argument is neither a tensor nor a constant, or if the call is inside an operator that takes functions.
     """
     if var.source is None or len(tx.output.tracers) > 1 or _len_torch_function_stack():
         raise LayerMismatch("it is called inside of an operator that takes functions")
@@ -189,12 +190,12 @@ def name_of(var: Any) -> str:
 
 
 def described(item: Any, tensors: dict[fx.Node, Any], known: Mapping[fx.Node, Any] | None = None) -> tuple[Any, ...]:
-    """Return a value of Dynamo's as data; add its nodes to `tensors`, or check that they are among those `known`.
+    """Return one of Dynamo's values as data; add its nodes to `tensors`, or check that they are among those `known`.
 
     Raises
     ------
     LayerMismatch
-        If it is no tensor, constant or tuple.
+        If the value is not a tensor, constant or tuple.
     """
     if type(item) is LazyVariableTracker:
         if not item.is_realized():

@@ -1,9 +1,10 @@
-"""Reuse of repeated modules: Dynamo traces two modules of a kind; if they agree, the nodes of the others are copied.
+"""Reuse of repeated modules: Dynamo traces two modules of a kind; if they agree, the others are copied.
 
-A layer's nodes are copied if tracing reads no difference. It has the same class and submodules, tensors of the same
-shapes and equal arguments, and the same line calls it in the same modes. Attributes may differ from layer to layer,
-such as a layer's number, if Dynamo guarded none of them; it guards every attribute that it reads. A layer is traced
-normally if it changes Python state outside of it, or returns anything but tensors and constants.
+A layer's nodes are copied if tracing reads no difference between the layers. The layers must have the same class,
+submodules and tensor shapes, and equal arguments; the same line must call them in the same modes. Attributes may differ
+from layer to layer, such as a layer's number, if Dynamo guards none of them. Dynamo guards every attribute that it
+reads. A layer is traced normally if it changes Python state outside of the layer, or returns anything but tensors and
+constants.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from workbench.compiler.interop import dynamo_patches
 from workbench.compiler.layers.partition import LayerMismatch
 
 AT_LEAST = 3
-"""Least number of modules of a kind, so that one is left to copy after two were traced."""
+"""Least number of modules of a kind, so that at least one is left to copy after two are traced."""
 
 
 @dataclasses.dataclass
@@ -43,7 +44,7 @@ class ReuseCounts:
     modules : Counter of str
         Modules with nodes copied from a traced one, by class.
     reasons : dict of str to str
-        Why Dynamo traced a module in place of copying the nodes of another one of its class, by the module's name.
+        By a module's name, the reason why Dynamo traced it instead of copying the nodes of another module of its class.
     """
 
     modules: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -57,7 +58,7 @@ class ReuseCounts:
 def traced_once(program: Any) -> Iterator[ReuseCounts]:
     """Let Dynamo trace only two modules of each kind that a program repeats.
 
-    The result is for planning only: guards on modules that were not traced are missing. Remove this when
+    Use the result only for planning, because guards on modules that were not traced are missing. Remove this when
     `torch.compiler.nested_compile_region` recognizes an equal module without tracing it.
 
     Parameters
@@ -91,7 +92,7 @@ def _filled(cell: Any) -> bool:
 
 
 def _repeated(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
-    """Return modules with enough others of their class to make copying worthwhile, and their submodules, by `id`."""
+    """Return modules with enough others of the same class to make copying worthwhile, and their submodules, by `id`."""
     found: dict[int, torch.nn.Module] = {}
     for parent in modules:
         children = [child for child in parent.children() if child._modules]
@@ -101,7 +102,7 @@ def _repeated(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
 
 
 class _ModuleKind:
-    """Samples of modules that are called the same way; if they disagree, nothing is copied from them."""
+    """Samples of modules that are called in the same way; if the samples disagree, nothing is copied from them."""
 
     def __init__(self, sample: TracedModule) -> None:
         self.sample = sample
@@ -122,7 +123,7 @@ class _ReuseWatcher:
     def __init__(self, repeated: Mapping[int, torch.nn.Module], written: ReuseCounts) -> None:
         self._repeated = repeated
         self._known: set[int] = set()
-        """Ids of modules that were called. A second call gets names that begin with those of the first."""
+        """Ids of modules that were called. The names of a second call begin with those of the first."""
         self._sampled: GraphBefore | None = None
         self._output: Any = None
         self._written = written
@@ -176,7 +177,7 @@ class _ReuseWatcher:
         return result
 
     def changed(self, item: Any) -> None:
-        """Record that Dynamo notes a change of one of its variables."""
+        """Record that Dynamo registers a change of one of its variables."""
         before = self._sampled
         if before is not None and (isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others):
             before.alone = False
@@ -192,7 +193,10 @@ class _ReuseWatcher:
             self._sampled.names.append((next(iter(reversed(node.graph.nodes))), node, name))
 
     def _kind_of(self, module: torch.nn.Module, made: ModuleCall) -> _ModuleKind | None:
-        """Return the kind that a module belongs to; None, with the reason noted, if it begins one of its own."""
+        """Return the kind that a module belongs to.
+
+        If the module begins a new kind, record the reason and return None.
+        """
         reason = ""
         for kind in self._kinds:
             sample = kind.sample
@@ -229,5 +233,5 @@ _SELF = re.compile(r"^L\['\w+'\]\.?|^G\['\w+'\]\.?")
 
 
 def _path_of(name: str) -> str:
-    """Return a module's path in the program, of Dynamo's name for it."""
+    """Return a module's path in the program, from Dynamo's name for it."""
     return _SELF.sub("", name) or name

@@ -49,20 +49,20 @@ class TracedModule:
     nodes : tuple of Node
         Nodes recorded for its call.
     names : mapping of Node to list of (Node, str)
-        For each node, names that Dynamo then gave to nodes, from variables of the user's code.
+        For each node, the names that Dynamo took from variables of the user's code and gave to later nodes.
     outside : mapping of Node to tuple
-        Further values that the nodes read: ``("argument", at)``, ``("tensor", path)`` for the module's own, or
-        ``("fixed",)`` for an input of the graph that belongs to another.
+        Other values that the nodes read: ``("argument", at)``; ``("tensor", path)`` for a tensor of the module;
+        ``("fixed",)`` for a graph input that belongs to another module.
     inputs : mapping of str to Node
-        Its tensors that became inputs of the graph in this call, by path, in order.
+        Its tensors that became graph inputs in this call, by path, in order.
     given : tuple
-        Its result, in the form of `ModuleCall.given`.
+        Its result, in the same form as `ModuleCall.given`.
     calls : mapping of str to int
         Number of calls of each submodule, by its name after this module's.
     read : str
-        Dynamo's names of everything it guarded in the module, without the module's own name, one a line.
+        Dynamo's names of all objects that it guarded in the module, one per line, without the module's own name.
     written : tuple
-        The nodes with names and modules replaced by placeholders that are equal for all modules of the kind.
+        The nodes, with placeholders for names and modules. They are equal for all modules of the kind.
     """
 
     module: torch.nn.Module
@@ -92,10 +92,10 @@ class GraphBefore:
         self.inputs = len(tx.output.placeholders)
         self.calls = dict(tx.num_calls)
         self.alone = True
-        """False if the trace changed state that others see, or read changed state."""
+        """False if the trace changed state that other code sees, or read changed state."""
         self.hooks = len(tx.output.side_effects.tensor_hooks)
         self.names: list[tuple[fx.Node, fx.Node, str]] = []
-        """Names given to nodes since then: the last node at that time, the node and the name."""
+        """Names given to nodes since then: the last node at that time, then the node and its name."""
         self.set_on_others: dict[int, Any] = {}
         for item, values in tx.output.side_effects.store_attr_mutations.items():
             if isinstance(item.mutation_type, EXISTING):
@@ -109,7 +109,7 @@ def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: 
     Raises
     ------
     LayerMismatch
-        If the like of it cannot be written.
+        If the module cannot be copied.
     """
     if not before.alone or len(tx.output.side_effects.tensor_hooks) != before.hooks:
         raise LayerMismatch("it changes what Python sees outside of it, or registers a hook")
@@ -124,7 +124,7 @@ def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: 
         raise LayerMismatch("it holds more than calls of functions")
     memory = {_storage_of(node) for node in made.tensors}
     if any(_in_place(node) and _storage_of(node.args[0]) in memory for node in nodes):
-        # What Dynamo knows of the argument may have changed.
+        # Dynamo's data about the argument may have changed.
         raise LayerMismatch("it writes an argument in place")
     own: dict[int, str] = {}
     for at, tensor in own_tensors(var.value).items():
@@ -192,7 +192,7 @@ def _tensor_of(node: fx.Node) -> Any:
 
 
 def _copied_node(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
-    """Return a node in a form that is equal for all modules of its kind."""
+    """Return a node in a form that is the same for all modules of its kind."""
 
     def place(read: fx.Node) -> Any:
         return ("node", numbers[read]) if read in numbers else sample.outside[read]
@@ -263,9 +263,9 @@ def _copied_module_entry(
 
 
 def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: str) -> fx.Node:
-    """Return the graph input for a tensor of a module, found the same way as for the traced module.
+    """Return the graph input for a tensor of a module, in the way in which it was found for the traced module.
 
-    The same path from the module leads to it, without Dynamo's variables for the modules in between: these variables
+    Follow the same path from the module, without making Dynamo's variables for the modules in between: these variables
     and their guards take most of the time to create an input.
     """
     module, _, name = path.rpartition(".")
@@ -273,14 +273,15 @@ def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: st
     tensor = getattr(var.value.get_submodule(module), name)
     fake = _fake_as(node.meta["example_value"], tensor, tx.fake_mode)
     own: fx.Node = VariableBuilder(tx, source)(tensor).as_proxy().node
-    del fake  # PyTorch does not keep it alive up to here
+    del fake  # PyTorch does not keep it alive until here
     return own
 
 
 def _fake_as(known: Any, tensor: torch.Tensor, mode: Any) -> Any:
-    """Make the fake tensor for a tensor after the fake tensor of an equal one, if that contains all the information.
+    """Make the fake tensor of a tensor from that of an equal tensor, if the latter contains all the information.
 
-    Otherwise Dynamo makes it: it first builds a description of the tensor, half of the time to create an input.
+    Otherwise Dynamo makes the fake tensor. It first builds a description of the tensor, which takes half of the time to
+    create an input.
     """
     converter = mode.fake_tensor_converter
     describer = converter.meta_converter.describer
@@ -325,7 +326,7 @@ def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
         if type(var) is LazyVariableTracker:
             var = var.realize()
         if isinstance(var, UnspecializedNNModuleVariable) and not name.isidentifier():
-            # Dynamo does this for a module in a container, which has an index instead of a name.
+            # Dynamo does this for a module in a container, because such a module has an index instead of a name.
             var.set_nn_module_stack_source(var.source)
     node: fx.Node = var.as_proxy().node
     return node

@@ -136,7 +136,7 @@ def _mask_of(attention: fx.Node) -> list[fx.Node]:
         node = node.prev
     begun = sum(_name(node) == _BEGINS for node in found)
     ends = [node for node in found if _name(node) == _ENDS]
-    # An end without a beginning in these nodes ends a `torch.vmap` of the user.
+    # An end without a beginning among these nodes ends a `torch.vmap` of the user.
     return [node for node in found if node not in ends[begun:]]
 
 

@@ -1,7 +1,7 @@
 """Selective checkpointing: apply the policy of `create_selective_checkpoint_contexts` to the nodes of a region.
 
 A policy decides on each ATen operator, but a Dynamo graph contains `torch` operators. The region runs once on fake
-tensors, operator by operator. The policy gets the calls in eager PyTorch's order: some policies count.
+tensors, operator by operator. The policy gets the calls in eager PyTorch's order, because some policies count calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE
 
 
 class _PolicyMode(TorchDispatchMode):
-    """Calls a policy for each operator, and collects the memory of the results that it saves."""
+    """Calls a policy for each operator, and collects the memory of results that the policy saves."""
 
     def __init__(self, policy: Callable[..., Any]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _PolicyMode(TorchDispatchMode):
 
 
 class _PolicyInterpreter(fx.Interpreter):
-    """Runs a region, and finds the nodes with results in memory that a policy saves."""
+    """Runs a region, and finds the nodes whose results are in memory that a policy saves."""
 
     def __init__(self, region: fx.GraphModule, asking: _PolicyMode) -> None:
         super().__init__(region, garbage_collect_values=False)
@@ -64,7 +64,7 @@ class _PolicyInterpreter(fx.Interpreter):
 
 
 def saved_nodes(region: fx.GraphModule) -> frozenset[fx.Node]:
-    """Return the nodes of a checkpointed region with results that its policy saves; empty without a policy.
+    """Return the nodes of a checkpointed region whose results its policy saves; empty without a policy.
 
     Parameters
     ----------

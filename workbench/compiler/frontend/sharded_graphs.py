@@ -1,8 +1,9 @@
 """Graphs of a module that ranks share: Dynamo traces the unsharded module; Thunder compiles one rank's shards.
 
 When ``thunder.jit`` gets a module, Thunder's transforms distribute its parameters among ranks once. In each trace they
-insert collectives, found by the paths under which the trace's prologue reads parameters. Each graph therefore becomes a
-module of its own for ``thunder.jit``: it reads the same parameters by the same paths, and has the shards of the rank.
+insert collectives. They find the places by the paths under which the trace's prologue reads parameters. Each graph
+therefore becomes a separate module for ``thunder.jit``, which reads the same parameters by the same paths and has the
+shards of the rank.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ShardedModule:
 
 
 def changes_device(module: torch.nn.Module, transforms: Sequence[Transform]) -> bool:
-    """Return whether transforms would move tensors of a module to another device, without Dynamo's knowledge."""
+    """Return whether transforms would move tensors of a module to another device, which Dynamo would not notice."""
     places = [transform.device for transform in transforms if getattr(transform, "device", None) is not None]
     held = (*module.parameters(), *module.buffers())
     return any(tensor.device != place for place in places for tensor in held)
@@ -80,13 +81,13 @@ def module_of(
     arguments = unique_names((*(names[at] for at in taken), *(f"constant{i}" for i in range(constants))))
     by_place = dict(zip(taken, arguments, strict=False))
     given = [found[0] if found else by_place[at] for at, found in enumerate(read)]
-    # Thunder's transforms look up every name of a parameter with several names.
+    # Thunder's transforms look up all names of a parameter that has several.
     further = [name for found in read for name in found[1:]]
     forward = stand_in(
         graph, "forward", (_SELF, *arguments), reader.lines, (*given, *arguments[len(taken) :], *further)
     )
     made: torch.nn.Module = type("Graph", (torch.nn.Module,), {"forward": forward})()
-    # The program's own dictionaries, without its hooks: the graph contains these.
+    # Share the program's own dictionaries, but not its hooks, because the graph contains the hooks.
     vars(made).update((name, vars(program)[name]) for name in ("_parameters", "_buffers", "_modules"))
     vars(made).update((name, vars(program)[name]) for name in LEFT_ON_MODULE if name in vars(program))
     trace_as(made, GraphSource(graph, paths))
@@ -94,9 +95,9 @@ def module_of(
 
 
 def handed_on(program: torch.nn.Module) -> str:
-    """Return the name of a parameter that the call being captured returns or keeps unchanged; empty if none.
+    """Return the name of a parameter that the captured call returns or keeps unchanged; empty if none.
 
-    Dynamo returns it outside of the graph: the caller would get the unsharded one.
+    Dynamo returns it outside of the graph, so the caller would get the unsharded parameter.
     """
     translator = InstructionTranslator.current_tx()
     effects = translator.output.side_effects
@@ -107,7 +108,7 @@ def handed_on(program: torch.nn.Module) -> str:
 
 
 def handed_back() -> list[torch.Tensor]:
-    """Return the inputs that the call being captured returns unchanged: Dynamo returns them outside of the graph."""
+    """Return the inputs that the captured call returns unchanged: Dynamo returns them outside of the graph."""
     return _inputs_in(InstructionTranslator.current_tx().stack)
 
 
@@ -129,7 +130,7 @@ _SELF = "_workbench_self"
 
 
 class _TensorPaths:
-    """Python expressions for the tensors of a module, in the form that Thunder uses for parameters and buffers."""
+    """Python expressions for the tensors of a module, as Thunder writes them for parameters and buffers."""
 
     def __init__(self, program: torch.nn.Module) -> None:
         self.lines: list[str] = []
@@ -144,7 +145,7 @@ class _TensorPaths:
                 self._paths.setdefault(id(tensor), []).append((table, path))
 
     def expressions(self, tensor: Any) -> list[str]:
-        """Return an expression for each name of a tensor; empty if it is neither parameter nor buffer."""
+        """Return an expression for each name of a tensor; empty if the tensor is neither a parameter nor a buffer."""
         found = []
         for table, path in self._paths.get(id(tensor), ()):
             module, _, name = path.rpartition(".")
@@ -161,11 +162,11 @@ class _TensorPaths:
 
 
 class _ShardedTransform(Transform):
-    """A transform that has shared a module, applied to one of its graphs."""
+    """Wraps a transform that has shared a module, to apply it to one of the module's graphs."""
 
     def __init__(self, transform: Transform, shared: Any) -> None:
         self._transform = transform
-        # Not the module itself: it refers to the code compiled with this transform.
+        # Do not store the module itself, because it refers to the code compiled with this transform.
         self._own = {name: vars(shared)[name] for name in ("_overrides_parameters", "_overrides_buffers")}
         self._flags = {name: value for name, value in vars(shared._lc_cd).items() if name in _FLAGS}
 
@@ -184,9 +185,9 @@ class _ShardedTransform(Transform):
 
 
 class _Buffers(MutableMapping[str, torch.Tensor]):
-    """The buffers of a module by path; a buffer that the program replaces is replaced here, too.
+    """The buffers of a module by path; if the program replaces a buffer, it is replaced here, too.
 
-    Thunder's modules keep their own buffers; Dynamo reads and sets those of the program.
+    Thunder's modules keep their own buffers, but Dynamo reads and sets those of the program.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:

@@ -39,7 +39,7 @@ def frames_of(text: str) -> list[Frame]:
     return [dataclasses.replace(frame, function=_RESUMED.sub(r"\1", frame.function)) for frame in found]
 
 
-@functools.lru_cache(maxsize=1 << 10)  # the layers of a model have their stacks in common
+@functools.lru_cache(maxsize=1 << 10)  # the layers of a model share most of their stacks
 def _own_frame(text: str) -> Frame:
     """Return the innermost frame of a stack in the user's code."""
     own = [frame for frame in frames_of(text) if not source_file.is_library(frame.file)]

@@ -1,7 +1,7 @@
-"""Tensor parallelism: split pairs of linears over the ranks, the first by its outputs, the second by its inputs.
+"""Tensor parallelism: split pairs of linear layers over the ranks, the first by its outputs, the second by its inputs.
 
-Thunder's transforms do the splitting. Between the two linears each rank has a part of the hidden features. Ops there
-must not combine several features. Thunder does not check that; this module does.
+Thunder's transforms do the splitting. Between the two layers, each rank has only a part of the hidden features.
+Operators between the two must not combine several features. Thunder does not check that; this module does.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ type Pair = tuple[str, str]
 """Names of two linears: the first split by outputs, the second by inputs."""
 
 _APART = frozenset(getattr(prims.PrimIDs, name) for name in ELEMENTWISE)
-"""Ops that process each element separately."""
+"""Operators that process each element separately."""
 
 
 def pairs_of(module: torch.nn.Module) -> list[Pair]:
-    """Find consecutive linears of one module; the second takes as many features as the first returns."""
+    """Find consecutive linear layers of one module, of which the second takes as many features as the first returns."""
     found: list[Pair] = []
     for prefix, part in module.named_modules():
         waiting = ""
@@ -96,7 +96,7 @@ class TensorParallel(Transform):
             )
         )
         for part in self.parts:
-            # Thunder uses the rank's GPU, whatever the device.
+            # Set this because Thunder uses the rank's GPU, whatever the device.
             part.device = self.device
             part.transform_module(model)
 
@@ -108,7 +108,7 @@ class TensorParallel(Transform):
         Raises
         ------
         ProgramError
-            If something between the linears of a pair needs all features.
+            If an operator between the two layers of a pair needs all features.
         """
         for pair in self.pairs:
             if reason := _why_not_between(computation_trace, *pair):
@@ -132,7 +132,7 @@ class TensorParallel(Transform):
 
 
 def _why_not_between(trace: TraceCtx, first: str, second: str) -> str:
-    """Return why the ops between two linears need all features; empty if they do not."""
+    """Return why the operators between two linear layers need all features; empty if they do not."""
     weights = [f"t_{name.replace('.', '_')}_weight" for name in (first, second)]
     uses = [[b for b in trace.bound_symbols if is_statement(b) and _reads(b, weight)] for weight in weights]
     for name, found in zip((first, second), uses, strict=True):
@@ -159,7 +159,7 @@ def _reads(bsym: BoundSymbol, name: str) -> bool:
 
 
 def _why_not_apart(bsym: BoundSymbol, split: set[str]) -> str:
-    """Return why a statement cannot work on a part of the features at a time."""
+    """Return why a statement cannot process only a part of the features; empty if it can."""
     for arg in bsym.flat_proxy_args:
         if isinstance(arg, TensorProxy) and arg.name not in split and arg.ndim:
             return f"takes {arg.name} too, which every rank has whole"
@@ -195,7 +195,7 @@ def _with_origins(trace: TraceCtx, before: TraceCtx) -> TraceCtx:
                 bias = bsym.sym.id is collectives.PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT and len(origin.args) > 2
                 bias = bias and origin.args[2] is not None
             elif bias and bsym.sym.name == "add":
-                # A bias is added once, after the sum over ranks, and not by each rank.
+                # Add a bias once, after the sum over ranks, instead of on each rank.
                 bias = False
             else:
                 origin = waiting.pop(0)

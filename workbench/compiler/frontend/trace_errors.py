@@ -14,13 +14,13 @@ RAISES = "the program raises an error of its own"
 """Beginning of the reason for a program that raises an error while it is traced."""
 
 FAILS = "fails on what it is given"
-"""Part of the reason for an operator that PyTorch refuses to compute for any values."""
+"""Part of the reason for an operator that PyTorch refuses to compute, whatever the values."""
 
 UNREAD = "nothing is read of the gradients that are given to the backward of the torch.autograd.Function"
 """Text of the reason for a `torch.autograd.Function` with gradients independent of its incoming gradients."""
 
 DECIDES = "a number that is read from a tensor decides what is done"
-"""Text of the reason for a decision on a tensor's number, which Thunder would trace without that number."""
+"""Text of the reason for a decision on a number in a tensor, whose value Thunder would not know."""
 
 DRAWS_AGAIN = "Thunder draws other numbers for its gradient than for itself"
 """Text of the reason for an operator with random numbers that Thunder reruns for its gradient."""
@@ -29,7 +29,7 @@ FLEXIBLE = "in flex_attention"
 """Text for PyTorch's `flex_attention`, and the mask that it makes if it gets none."""
 
 ASSERTED = "asserted by the program"
-"""Text for a check of values in the user's code, which PyTorch adds, too."""
+"""Text for a check of values in the user's code, or for such a check that PyTorch adds."""
 
 _CAUSES = (
     (
@@ -284,13 +284,13 @@ _IN_PARTS = re.compile(
 
 
 def is_final(message: str, takes_steps: bool) -> bool:
-    """Return whether a program with this trace error cannot be captured in parts either, and needs a change.
+    """Return whether a program with this trace error cannot be captured in parts either, so that it needs a change.
 
     Parameters
     ----------
     message : str
     takes_steps : bool
-        Whether the program holds an optimizer: a whole training step is captured in parts.
+        Whether the program holds an optimizer, because a whole training step is captured in parts.
     """
     if takes_steps and re.search(_STEPS, message):
         return False
@@ -298,5 +298,5 @@ def is_final(message: str, takes_steps: bool) -> bool:
 
 
 def remedy(message: str) -> str:
-    """Return a remedy for a program that cannot be traced, by the tracer's message; empty if unknown."""
+    """Return a remedy for a program that cannot be traced, given the tracer's message; empty if unknown."""
     return next((advice for pattern, advice in _CAUSES if re.search(pattern, message)), "")

@@ -1,7 +1,7 @@
 """Cache of the nvFuser definitions that this process has compiled.
 
-A run compiles its program several times: with its choices, as unmodified Thunder for comparison, and as variants that
-are timed with it. nvFuser takes most of the compile time, most definitions are equal, and nvFuser has no cache itself.
+A run compiles its program several times: with its choices, as unmodified Thunder for comparison, and as timed variants.
+nvFuser takes most of the compile time, most definitions are equal, and nvFuser has no cache itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _CachedDefinition:
 class Definitions:
     """Definitions made inside of `kept` and `shared`, by their computation and inputs.
 
-    Definitions that leave out a `set` of Thunder's are not shared, and so not cached.
+    Definitions that leave out one of Thunder's sets are not shared, so they are not cached.
     """
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Definitions:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Define and compile as usual inside this context, and keep the definitions."""
+        """In this context, define and compile as usual, and keep the definitions."""
 
         def created(create: Callable[..., Any], *asked: Any) -> Any:
             made = create(*asked)
             if not inplace_copies.any_left_out():
-                # The key is computed at the first lookup: compile time may be measured now.
+                # The key is computed at the first lookup, because compile time may be measured now.
                 self._new.append(_CachedDefinition(made, asked))
             return made
 
@@ -51,10 +51,10 @@ class Definitions:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Reuse a kept definition, already compiled, for an equal one inside this context.
+        """In this context, reuse the compiled kept definition for an equal one.
 
-        Each is still defined as usual, and counts as equal only if nvFuser also prints it the same: a wrong key must
-        not let a run be compared with itself.
+        Each definition is still made as usual, and counts as equal only if nvFuser also prints the same text. Otherwise
+        a wrong key could compare a run with itself.
         """
 
         def created(create: Callable[..., Any], *asked: Any) -> Any:
@@ -72,5 +72,5 @@ class Definitions:
 
 
 def _key(members: Sequence[Any], descriptors: Hashable, inputs: Sequence[Any], outputs: Sequence[Any]) -> Hashable:
-    """Return the key of the arguments of Thunder's ``create_fd``. Descriptors hold strides and contiguity."""
+    """Return the key of the arguments of Thunder's ``create_fd``. Descriptors contain strides and contiguity."""
     return structure_key(members, inputs, outputs), descriptors

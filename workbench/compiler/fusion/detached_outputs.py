@@ -10,11 +10,11 @@ DETACH = "torch.detach"
 
 
 def kept_apart(trace: TraceCtx) -> frozenset[str]:
-    """Find results of `detach`, and views without gradients, that no region of torch.compile may make.
+    """Find results of `detach`, and views without gradients, that no region of torch.compile may compute.
 
     If a region returns a value and its detached version, ``return loss, loss.detach()``, Inductor returns one tensor
-    for both. Autograd uses only the last position of a tensor that is returned twice: the loss would have no gradient,
-    like the detached value. This function can go when Inductor's code returns two tensors.
+    for both. Autograd uses only the last position of a tensor that is returned twice. The loss would therefore have no
+    gradient, like the detached value. This function can go when Inductor's code returns two tensors.
 
     Parameters
     ----------
@@ -24,8 +24,7 @@ def kept_apart(trace: TraceCtx) -> frozenset[str]:
     Returns
     -------
     frozenset of str
-        Names of the `detach` results and views that cut off some, but not all, of the returned values that share
-        memory.
+        Names of `detach` results and views that cut off some, but not all, of the returned values in one memory.
     """
     owner: dict[str, str] = {}
     passed: dict[str, frozenset[str]] = {}

@@ -1,6 +1,6 @@
 """Controlled fusion executors: nvFuser, and torch.compile with regions like nvFuser's, both with our cuts.
 
-Both are copies; Thunder's registered executors stay unchanged. They keep the partitioned trace of the last pass, and
+Both are copies of Thunder's executors, which stay unchanged. They keep the partitioned trace of the last pass, and
 report the time of each of its parts.
 """
 
@@ -61,9 +61,10 @@ UNFUSED = frozenset(
         prims.PrimIDs.EMBEDDING_BACKWARD,
     }
 )
-"""Ops that no region contains, besides matmuls and random ops; nvFuser fuses none of them."""
+"""Operators that no region contains, apart from matmuls and random operators; nvFuser fuses none of them."""
 DIFFERENTIATED = frozenset(op for op, how in torch_executor.implmap.items() if how.grad_transform is not None)
-"""Ops with a gradient rule of Thunder's PyTorch executor, which applies if no earlier executor claims them.
+"""Operators with a gradient rule of Thunder's PyTorch executor; the rule applies if no earlier executor claims the
+operator.
 
 Primitives among them, such as ``adaptive_avg_pool2d``, have no other rule.
 """
@@ -73,15 +74,15 @@ class Observer(Protocol):
     """Receiver of the compiler's progress."""
 
     def stage(self, name: str, seconds: float) -> None:
-        """Report the end of a compilation stage, and its wall time in seconds."""
+        """Report that a compilation stage has ended, and its wall time in seconds."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Report that compilation of a fusion begins: its number, and the number of fusions."""
+        """Report that compilation of a fusion begins, with the fusion's number and the number of fusions."""
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Report that a fusion is compiled and has run once: seconds by part, and whether a disk cache had it."""
+        """Report that a fusion is compiled and has run once, with seconds by part, and whether a disk cache had it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +98,7 @@ class FusionOptions:
     set_policy : str
         When nvFuser inserts a `set` before it aliases an input: see `workbench.compiler.trace.inplace_copies`.
     set_policies : mapping of str to str
-        The same for single copies, by the name of the copy's output.
+        The same for single copies, by the name of a copy's output.
     """
 
     remat: RematOptions = dataclasses.field(default_factory=RematOptions)
@@ -119,7 +120,7 @@ class Compilation:
     """State that the fusions of one compilation share at their first call.
 
     A function may be compiled again, for other shapes or gradients, before all fusions of its first compilation have
-    run, such as those of its backward. Each compilation keeps its own state.
+    run. Fusions of its backward may be among these. Each compilation keeps its own state.
 
     Attributes
     ----------
@@ -128,10 +129,10 @@ class Compilation:
     shared : dict
         Compiled fusions, by structure.
     begun, count : int
-        Fusions compiled so far, and fusions in all.
+        Number of fusions compiled so far, and number of all fusions.
     lock : threading.RLock
-        Held while a fusion is defined, compiled and run for the first time: if several threads call a program first
-        at the same time, each fusion still compiles once.
+        Held while a fusion is defined, compiled and run for the first time. If several threads make the first call of a
+        program at the same time, each fusion is still compiled once.
     """
 
     def __init__(self, observer: Observer | None = None) -> None:
@@ -160,10 +161,10 @@ class ExecutorState:
     unfused : frozenset of str
         Names of outputs of statements to keep out of fusions.
     kept : PlanMemo or None
-        Facts about fusions from earlier plans of the program; None for a program that will run, which has fusions of
-        its own.
+        Data about fusions from earlier plans of the program; None for a program that will run, because it has fusions
+        of its own.
     keeping : bool
-        Whether `kept` is in use now, for reads and writes.
+        Whether `kept` is used now, for reads and writes.
     """
 
     def __init__(self, configure: Configure, observer: Observer | None = None, kept: PlanMemo | None = None) -> None:
@@ -224,7 +225,7 @@ class LazyRegion:
         """Run the region; compile it first if needed."""
         if self.compiled is None:
             with self.compilation.lock:
-                # Another thread may have compiled it in the meantime.
+                # Another thread may have compiled it while this one waited for the lock.
                 if self.compiled is None:
                     return self._first(*args)
         return self.compiled(*args)
@@ -245,7 +246,7 @@ class LazyRegion:
             try:
                 return compiled(*args)
             finally:
-                # Its first call compiles it: other threads wait for that.
+                # The first call compiles it, so other threads wait.
                 self.compiled = compilation.shared[key] = compiled
 
 
@@ -304,9 +305,9 @@ class RegionExecutor(TorchCompileExecutor):
     ----------
     control : ExecutorState
     further : iterable of str
-        Ids of ops that regions contain besides those of Thunder's PyTorch executor.
+        Ids of operators that regions contain, in addition to those of Thunder's PyTorch executor.
     past_others : bool
-        Whether a statement outside of regions ends a region only if that needs its result; see `neighbours`.
+        Whether a statement outside of regions ends a region only if it needs the region's result; see `neighbours`.
     """
 
     def __init__(self, control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False) -> None:
@@ -317,7 +318,7 @@ class RegionExecutor(TorchCompileExecutor):
         self._apart: frozenset[str] = frozenset()
 
     def can_execute(self, bsym: BoundSymbol) -> bool:
-        """Return whether regions may hold an op. Its claim before differentiation sets the gradient rule."""
+        """Return whether regions may hold an op. The claim before differentiation sets the gradient rule."""
         return super().can_execute(bsym) and not (bsym.sym.is_prim and bsym.sym.id in DIFFERENTIATED)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
@@ -331,8 +332,8 @@ class RegionExecutor(TorchCompileExecutor):
     def _can_fuse(self, bsym: BoundSymbol) -> bool:
         return bool(
             super().can_fuse(bsym)
-            # Inside a fusion, dead code elimination drops a statement without subsymbols that is not a primitive, such
-            # as the zeros of a missing gradient: it takes it for an identity.
+            # Inside a fusion, dead code elimination drops a statement that has no subsymbols and is not a primitive,
+            # such as the zeros of a missing gradient, because it counts as an identity.
             and (bsym.subsymbols or bsym.sym.is_prim)
             and not contains(bsym, prims.OpTags.MATMUL_OP)
             and not contains(bsym, prims.OpTags.RANDOM_OP)
@@ -353,7 +354,7 @@ class RegionExecutor(TorchCompileExecutor):
             symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
             given = inplace_copies.kept_outputs(outputs, region.bound_symbols)
             lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
-            # Later copies share it, and so does the same region under another number after a choice.
+            # Later copies share it. So does the same region if a choice gives it another number.
             lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
             return lazy.bsym
 
@@ -396,7 +397,7 @@ class RegionExecutor(TorchCompileExecutor):
         return fused(made_one(groups, is_region, self._held(apart))) if self.past_others else apart
 
     def _held(self, partitioned: TraceCtx) -> list[set[str]]:
-        """Return the names of the values in memory that each statement reads or writes after the cuts."""
+        """Return, for each statement, the names of the values in memory that it reads or writes after the cuts."""
         cut = _partitioned(self.control, partitioned, self.control.configure(partitioned), RematReport())
         return [{each.name for each in (*b.flat_proxy_args, *b.flat_proxy_outs)} for b in cut.bound_symbols]
 
@@ -404,15 +405,15 @@ class RegionExecutor(TorchCompileExecutor):
 def _partitioned(
     control: ExecutorState, partitioned: TraceCtx, options: FusionOptions, report: RematReport
 ) -> TraceCtx:
-    """Return the partitioned trace after its cuts."""
+    """Return the partitioned trace after cutting."""
     return _define_once(rematerialize(partitioned, options.remat, report, control.regions.once))
 
 
 def _callable_again(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
     """Return the trace with each fusion rebuilt from its present members.
 
-    Thunder's `update_fusion_call_ctx` does the same, but creates a class for each fusion. These classes take an eighth
-    of the time to replan the residual chain.
+    Thunder's `update_fusion_call_ctx` does the same, but creates a class for each fusion. Creating these classes takes
+    an eighth of the time to replan the residual chain.
     """
     done = from_trace(trace)
     for bsym in trace.bound_symbols:
@@ -431,10 +432,10 @@ def _made_again(bsym: BoundSymbol) -> BoundSymbol:
 
 
 def _define_once(trace: TraceCtx) -> TraceCtx:
-    """Define each name once, and let each fusion take it once.
+    """Let only one statement define each name, and let each fusion take a name only once.
 
-    If a consumer recomputes a statement with several outputs, it computes all of them, including outputs that are
-    handed over or that an earlier fusion has computed. A variable that two producers hand over appears twice.
+    A consumer that recomputes a statement with several outputs computes all of them, including outputs that are passed
+    to it or that an earlier fusion has computed. A variable that two producers pass on appears twice.
     """
     done = from_trace(trace)
     made: set[str] = set()
@@ -466,7 +467,7 @@ def region_executor(
     control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False
 ) -> FusionExecutor:
     """Return a torch.compile executor under `control`; for the other parameters see `RegionExecutor`."""
-    # As for nvFuser below: cached fusions refer to the executor that made them.
+    # As for nvFuser below, cached fusions refer to the executor that made them.
     make = partial(RegionExecutor, control, further, past_others=past_others)
     executor: RegionExecutor = make() if control.kept is None else control.kept.once("torchcompile", None, make)
     executor.control = control
@@ -474,7 +475,7 @@ def region_executor(
 
 
 def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
-    """Make an nvFuser fusion define itself with our `set` policy, once per structure if shared, and time it."""
+    """Make an nvFuser fusion use our `set` policy, share its definition if asked to, and time it."""
     wrapper = bsym._call_ctx[bsym.sym.name]
     build = wrapper.get_fd
 
@@ -503,7 +504,7 @@ def _timed(definition: Any, compilation: Compilation, name: str, defined_s: floa
 
     def first(*args: Any, **kwargs: Any) -> Any:
         with compilation.lock:
-            # Another thread may have executed it in the meantime.
+            # Another thread may have executed it while this one waited for the lock.
             if definition.execute is first:
                 definition.execute = execute
                 with FirstCall(compilation, name, defined_s):
@@ -517,7 +518,7 @@ def _timed(definition: Any, compilation: Compilation, name: str, defined_s: floa
 def _region(
     inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol], structure: Structure | None = None
 ) -> Any:
-    """Return the region that Thunder makes a fusion of, with its structure if known."""
+    """Return the region for which Thunder makes a fusion, with its structure if known."""
     named = [[variableify(proxy) for proxy in proxies] for proxies in (inputs, outputs)]
     return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms, structure=structure)
 
@@ -537,10 +538,10 @@ def _nvfuser_executor() -> Any:
         """nvFuser with our cuts between fusions."""
 
         def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
-            """Return whether nvFuser takes the gradient of a statement.
+            """Return whether nvFuser supplies the gradient of a statement.
 
-            Thunder also lets nvFuser take it if nvFuser's implementation refuses the arguments but can fuse the
-            decomposition. Its `cross_entropy` then fails on sums, and leaves out the weights of a mean.
+            Thunder also lets nvFuser supply it if nvFuser's implementation refuses the arguments but can fuse the
+            decomposition. In that case `cross_entropy` fails on sums, and leaves out the weights of a mean.
             """
             if self.get_grad_transform(bsym.sym) is not None:
                 return bool(self.can_execute(bsym))

@@ -1,4 +1,4 @@
-"""Values that cross from fusion to fusion in a partitioned trace, and those that presets save."""
+"""Values that cross between fusions in a partitioned trace, and pins that cut a chain of them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Crossing:
 
 
 def tagged(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is or contains a reduction, random op or matmul: it is not recomputed."""
+    """Return whether a statement is, or contains, a reduction, random operator or matmul; these are not recomputed."""
     return tagged_by_thunder(bsym) or draws_inside(bsym)
 
 
 def tagged_by_thunder(bsym: BoundSymbol) -> bool:
-    """Return whether Thunder's tags forbid to recompute a statement: `randn` and `randint` lack the tag."""
+    """Return whether Thunder's tags forbid recomputing a statement. `randn` and `randint` lack the tag."""
     if not (_NEVER_RECOMPUTED.isdisjoint(bsym.sym.tags or ()) and _NEVER_RECOMPUTED.isdisjoint(bsym.tags)):
         return True
     return any(map(tagged_by_thunder, bsym.subsymbols))
@@ -98,7 +98,7 @@ class _FusionMembers:
         return f"tagged: {maker.sym.name} {_TAGGED}" if tagged(maker) else ""
 
     def needed(self, name: str) -> tuple[str, ...]:
-        """Return the names of all values that a value depends on inside of the fusion, with the fusion's inputs."""
+        """Return the names of all values on which a value depends inside of the fusion, with the fusion's inputs."""
         if name not in self._needed:
             queue, seen = [name], {name: None}
             while queue:
@@ -124,12 +124,12 @@ def _inside(fusion: BoundSymbol) -> _FusionMembers:
 
 
 def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:
-    """Return pins that save a variable wherever k recomputed ones would depend on each other.
+    """Return pins that save the last variable of each dependent chain of k variables.
 
     Parameters
     ----------
     k : int
-        Longest chain of recomputed variables; its last variable is saved. At least 1.
+        Longest chain of dependent variables; its last variable is saved. At least 1.
     candidates : sequence of Crossing
         Result of `crossings`.
     """

@@ -1,7 +1,9 @@
-"""Memoized versions of nvFuser's passes over a partitioned trace, with the results of Thunder's own; see `Regions`.
+"""Memoized versions of nvFuser's passes over a partitioned trace.
 
-Thunder processes every statement of every fusion for each plan. If a choice leaves a fusion unchanged, it has the
-statements, arguments and outputs that it had in an earlier plan, and gets the result of that plan.
+The results equal those of Thunder's own passes; see `Regions`.
+
+Thunder processes every statement of every fusion for each plan. If a choice leaves a fusion's statements, arguments and
+outputs as they were in an earlier plan, it gets the result of that plan.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
 
 
 def own_names(trace: TraceCtx) -> TraceCtx:
-    """Return a copy of a trace; additions of later passes, such as names, do not reach the given trace."""
+    """Return a copy of a trace. Later passes that add to the copy, such as names, do not change the given trace."""
     own = from_trace(trace)
     own.names = set(trace.names)
     own.bound_symbols = list(trace.bound_symbols)
@@ -79,7 +81,7 @@ class Regions:
         Parameters
         ----------
         key : tuple
-            The pass, and all else that the result depends on.
+            The pass, and all other objects that the result depends on.
         trace : TraceCtx
         make : callable
         """
@@ -95,7 +97,7 @@ class Regions:
         return own_names(done), told
 
     def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
-        """Return the structure of a region's fusion: the same for all regions that differ only in names.
+        """Return the structure of a region's fusion. It is the same for all regions that differ only in names.
 
         Parameters
         ----------
@@ -160,7 +162,7 @@ class Regions:
     def _fusion_without_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
         here = _known_of(map(variableify, (*fusion.args, *fusion.output)), redundant)
         left, more = self._passed(fusion, "cse", here, _without_repeats)
-        # Unless this fusion outputs the replacement, another fusion may make a value of the same name.
+        # Check that this fusion outputs the replacement; otherwise another fusion may make a value of the same name.
         given = {out.name for out in left.output}
         redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
@@ -205,14 +207,14 @@ class Regions:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Parts of a region that its fusion holds.
+    """Parts of a region that its fusion contains.
 
     Attributes
     ----------
     inputs : tuple of int
         Indices of the region's inputs.
     members : tuple of (tuple of int)
-        Paths of its statements: index of a statement in the region, then of subsymbols inside of it.
+        Paths of its statements: index of a statement in the region, then of subsymbols inside of the statement.
     """
 
     inputs: tuple[int, ...]
@@ -222,7 +224,7 @@ class Parts:
     def of(
         cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
     ) -> Parts | None:
-        """Find the parts of a region in its fusion; None if the fusion has others than the region's."""
+        """Find the parts of a region in its fusion; None if the fusion also has statements from elsewhere."""
         paths: dict[int, tuple[int, ...]] = {}
 
         def enter(inside: Sequence[BoundSymbol], path: tuple[int, ...]) -> None:
@@ -238,7 +240,7 @@ class Parts:
         return cls(left, tuple([paths[identity(member)] for member in fusion.subsymbols]))
 
     def within(self, bsyms: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-        """Return the members, taken from a region of the same structure."""
+        """Return the members, taken from a region with the same structure."""
         found = []
         for first, *more in self.members:
             member = bsyms[first]
@@ -254,7 +256,7 @@ class MemoizedPasses:
     control: Any
     """The `ExecutorState` of the current plan: its `regions` have the memo."""
     all_tagged: Callable[[BoundSymbol, Any], bool]
-    """Thunder's function of the same name, which can be imported only if nvFuser is installed."""
+    """Thunder's function of the same name. It can be imported only if nvFuser is installed."""
     _apart: frozenset[str] = frozenset()
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
@@ -278,7 +280,7 @@ class MemoizedPasses:
         return self.control.regions.without_repeats(trace)
 
     def partition(self, trace: TraceCtx) -> TraceCtx:
-        """Partition into fusions as Thunder does, without its rematerialization; they are not yet callable again."""
+        """Partition into fusions as Thunder does, without its rematerialization; the fusions are not callable yet."""
         executor: Any = self
         trace = replace_uniform(trace)
         self._apart = made_by_pytorch(trace)
@@ -298,7 +300,7 @@ class MemoizedPasses:
         return dce(self.cse(self.control.regions.without_casts(fused)))
 
     def _mergeable(self, trace: TraceCtx) -> Callable[[Any, Any], bool]:
-        """Return the test whether two groups may be one fusion: sharded tensors do not mix with others."""
+        """Return the test whether two groups may be one fusion: sharded tensors and other tensors may not be in one."""
         sharded = any(type(arg) is DTensorProxy for bsym in trace.bound_symbols for arg in bsym.flat_proxy_args)
         known: dict[int, bool] = {}
 
@@ -348,11 +350,11 @@ class MemoizedPasses:
 
 
 _LEFT = "_workbench_left"
-"""Attribute of a fusion after a pass: its structure, with the objects that it was found from."""
+"""Attribute of a fusion after a pass: its structure, with the objects from which it was computed."""
 
 
 def known_structure(fusion: BoundSymbol) -> Structure | None:
-    """Return `Regions.structure` of a fusion as a pass left it; None if the fusion has changed since."""
+    """Return the `Regions.structure` that a pass stored for a fusion; None if the fusion has changed since."""
     args, output, inside, found = fusion.__dict__.get(_LEFT, (None, None, None, None))
     same = args is fusion.args and output is fusion.output and inside is fusion.subsymbols
     return found if same else None
@@ -368,7 +370,10 @@ def _whole(fusion: BoundSymbol) -> tuple[int, ...]:
 
 
 def _numbered(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[Hashable, ...]:
-    """Return a fusion's replacements with numbers for names: equal if they change fusions of one structure equally."""
+    """Return a fusion's replacements with numbers for names.
+
+    They are equal if they change fusions of one structure equally.
+    """
     if not given:
         return ()
     numbers: dict[str, int] = {}
@@ -432,7 +437,7 @@ class _Replacements(dict[Any, Any]):
 def _without_cast(
     bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
 ) -> None:
-    """Append a statement to those left, unless it casts a value back to the type that it had before other casts."""
+    """Append a statement to the rest, unless it casts a value back to the type that it had before other casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
         concerned = replaced.concerns(bsym)
@@ -456,7 +461,7 @@ def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
 
 
 class _Outside:
-    """Statements outside of fusions; their computations are compared only if they read the same values.
+    """Statements outside of fusions. Their computations are compared only if they read the same values.
 
     Parameters
     ----------
@@ -470,11 +475,11 @@ class _Outside:
         self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
 
     def left_of(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """Return the rest of a statement, as Thunder's pass does; None if it is redundant."""
+        """Return the remaining part of a statement, as Thunder's pass does; None if the statement is redundant."""
         if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
             return bsym
         made = bsym.from_bsym_swap_proxies(self._redundant, skip_output=True)
-        if draws_inside(bsym):  # Thunder merges two equal draws, except those of `uniform`
+        if draws_inside(bsym):  # Thunder merges two equal draws, except draws of `uniform`
             return made
         key = bsym.sym.name, frozenset(read_names(made))
         if key not in self._alone:
@@ -488,7 +493,7 @@ class _Outside:
 
 
 class _StatementsByComputation(dict[Any, BoundSymbol]):
-    """Statements by their computation; records the last one found."""
+    """Statements by their computation, with the last one that was found."""
 
     last: BoundSymbol | None = None
 
@@ -502,9 +507,10 @@ def _without_repeats(
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
     """Return a fusion without common subexpressions, and replacements for values that it no longer computes.
 
-    `repeats` says which earlier statement computes the same; if it is empty, this function fills it.
+    `repeats` maps a statement to an earlier one with the same computation; if `repeats` is empty, this function fills
+    it.
     """
-    # After rematerialization, this fusion may not receive the replacement of a value.
+    # After rematerialization, this fusion may not get the replacement of a value.
     here = {v: redundant[v] for v in map(variableify, fusion.args) if v in redundant}
     members, left = fusion.subsymbols, list[BoundSymbol]()
     if repeats:

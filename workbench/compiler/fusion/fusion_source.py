@@ -19,7 +19,7 @@ from workbench.errors import PlanError, nearest
 
 @dataclasses.dataclass(frozen=True)
 class FusionCode:
-    """Source of a fusion, as its compiler gets it; nothing is compiled to make it.
+    """Source of a fusion, as its compiler gets it; making it compiles nothing.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     fusion : BoundSymbol
         A fusion of a plan under nvFuser.
     policy : str, optional
-        Apply this `set` policy to every copy without a safety check. The default is the policy of the plan.
+        Apply this `set` policy to every copy, without a safety check. The default is the policy of the plan.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
 def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
     """Count the `set` nodes for copies in a fusion's definition, with those that nvFuser adds itself.
 
-    Clones, and broadcasts that change nothing, are sets too, but also appear in the same definition without copies.
+    Clones, and broadcasts that change nothing, are also sets, but the definition without copies contains them, too.
     """
     plain = [
         prims.shallow_copy.bind(member.args[0], output=member.output) if inplace_copies.is_copy(member) else member
@@ -120,7 +120,7 @@ def _math(fusion: BoundSymbol, build: Callable[[Any], Any]) -> str:
         else None
         for a in fusion.args
     )
-    # If nvFuser refuses, it prints its C++ trace and its Python trace.
+    # When nvFuser refuses a definition, it prints its C++ trace and its Python trace.
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             return str(build(descriptors).fusion.print_math())

@@ -30,12 +30,12 @@ _KEEP_PLACES = frozenset(
         *_ARITHMETIC,
     }
 )
-"""Ops that keep each element in its place if their result only repeats what they read."""
+"""Operators that keep each element in its place if their result equals what they read."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExcludedCopy:
-    """A copy that has to stay out of regions.
+    """A copy that must stay outside of regions.
 
     Attributes
     ----------
@@ -61,12 +61,12 @@ def kept_out(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
     """Find copies that Inductor would get wrong if they were in one region with the copies before them.
 
     AOTAutograd turns a region into a function without side effects, followed by one copy into each written input. If
-    Inductor finds that the copied value equals another input, it reads that input only at the copy, after another copy
-    may have written it. ``t = a.clone(); a.copy_(b); b.copy_(t)`` gives wrong results, and so does
-    ``a.copy_(b); b.copy_(c)`` if the copies are reordered. The ops that Inductor removes as identities depend on the
-    version of PyTorch (2.10: clones, casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])``,
-    empty padding). So this analysis is conservative: every value may equal what it reads, except results of ops that
-    certainly compute.
+    Inductor finds that the copied value equals another input, it reads that input only at the copy. By then another
+    copy may have overwritten it. ``t = a.clone(); a.copy_(b); b.copy_(t)`` gives wrong results. So does ``a.copy_(b);
+    b.copy_(c)`` if the copies are reordered. The operators that Inductor removes as identities depend on the version of
+    PyTorch. In 2.10 they are clones, casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])`` and
+    empty padding. So this analysis is conservative: any value may equal a value that it reads, unless its operator
+    certainly computes something new.
 
     A copy kept out ends the region, and the copies after it start another. This function can go when
     `tests/levers/test_known_wrong_results.py` finds plain ``torch.compile`` right.
@@ -76,10 +76,10 @@ def kept_out(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
 
 
 def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
-    """Return the memory that a region writes and several of its inputs are views of; empty if it has none.
+    """Return the memory that a region writes and of which several of its inputs are views; empty if there is none.
 
-    AOTAutograd replaces such inputs by one base, and rebuilds outputs as views of it. PyTorch 2.10 takes the wrong
-    views: an error if shapes differ, a wrong result if they are equal. This function can go when
+    AOTAutograd replaces such inputs by one base, and rebuilds outputs as views of it. PyTorch 2.10 uses the wrong
+    views. This gives an error if shapes differ, and a wrong result if they are equal. This function can go when
     `tests/levers/test_aliased_inputs.py` finds plain ``torch.compile`` right.
     """
     walk = _HazardWalk()
@@ -93,7 +93,7 @@ def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
 
 
 class _HazardWalk:
-    """Walk over a trace, region by region, that follows what each value may be a view of."""
+    """Pass over a trace, region by region, that tracks what each value may be a view of."""
 
     def __init__(self) -> None:
         self.memory_of: dict[str, str] = {}
@@ -124,7 +124,7 @@ class _HazardWalk:
         tensors = [a for a in bsym.flat_proxy_args if isinstance(a, TensorProxy)]
         if is_fence(bsym):
             for given, out in zip(tensors, bsym.flat_proxy_outs, strict=False):
-                # Values of one fence may be aliases: a write to one may change the other.
+                # Values of one fence may be aliases, so a write to one may change the others.
                 self.memory_of[self.memory(given.name)] = self.memory(tensors[0].name)
                 self._same(out.name, given.name)
             return None
@@ -142,7 +142,7 @@ class _HazardWalk:
             self.constant.add(name)
 
     def _made(self, bsym: BoundSymbol, out: TensorProxy, tensors: list[TensorProxy]) -> None:
-        # Random draws read nothing either, and are not constants, but no compiler takes them for constants.
+        # Random draws read nothing either and are not constants, but no compiler treats them as constants.
         if all(t.name in self.constant for t in tensors):
             self.constant.add(out.name)
         found: set[_Content] = set()
@@ -192,18 +192,18 @@ class _HazardWalk:
 
 
 def computes(bsym: BoundSymbol, constant: Iterable[str] = ()) -> bool:
-    """Return whether the result of a primitive never just equals an input, with elements moved or not.
+    """Return whether the result of a primitive certainly differs from its inputs, even if their elements were moved.
 
     Parameters
     ----------
     bsym : BoundSymbol
     constant : iterable of str
-        Names of values that depend on no input: a compiler knows them.
+        Names of values that depend on no input, so that a compiler knows them.
     """
     id, known = bsym.sym.id, frozenset(constant)
     tensors = [a for a in bsym.flat_args if isinstance(a, TensorProxy)]
     if not tensors or not all(dtypes.is_inexact_dtype(t.dtype) for t in tensors):
-        # Integers: adding and subtracting the same gives the input back, and a compiler may know it.
+        # Integers: adding and then subtracting a number gives the input back, and a compiler may know that.
         return False
     if id in _TRANSCENDENTAL or id in _COMPARISONS:
         return True

@@ -1,14 +1,14 @@
 """Merge fusion regions that are separated only by statement order.
 
 Thunder ends a region at each unfused statement, such as a matmul, even if the next statements do not need its result.
-So a value that is made before it and read after it goes through memory, and so does a value that regions on both sides
-recompute or read. This pass moves a region into an earlier one, or an earlier one into it, if one makes a value that
-the other reads or if both read the same value. Dependencies between statements stay satisfied.
+A value that is made before such a statement and read after it therefore goes through memory. So does a value that
+regions on both sides recompute or read. This pass merges two regions, at the place of either, if one makes a value that
+the other reads, or if both read the same value. The merged order keeps all dependencies between statements.
 
-At no statement between the two regions are more bytes alive than before, and at the merged region no more than at the
-previous maximum. The count covers values that go through memory after fusions are cut (`remat`); values that are only
-inside of a region, or recomputed in it, take no memory. Larger regions may be cut differently; tests compare the peaks
-with those of separate regions.
+Between the two regions, no statement has more bytes alive than before. The merged region has no more than the previous
+maximum. The count covers values that go through memory after fusions are cut (`remat`). Values that stay inside a
+region, or are recomputed in it, take no memory. Larger regions may be cut differently; tests compare the peaks with
+those of separate regions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _RegionGroup:
         Whether it may be merged with another.
     backward : bool
     fixed : bool
-        Whether nothing moves past it: it writes to memory that others read.
+        Whether no group moves past it, because it writes to memory that others read.
     reads, makes : set of str
         Names of values from outside, and of its own values.
     held : set of str
@@ -68,7 +68,7 @@ class _RegionGroup:
 class _RegionGroups:
     """Groups in order, and the memory of their values.
 
-    Memory is named by its first value. Inputs of the program stay alive and are not counted.
+    Memory is named by its first value. Inputs of the program always stay alive, so they are not counted.
     """
 
     def __init__(self, groups: Sequence[_RegionGroup]) -> None:
@@ -84,7 +84,7 @@ class _RegionGroups:
             for bsym in group.bsyms:
                 for out in bsym.flat_proxy_outs:
                     self.maker.setdefault(out.name, group)
-                    # The name of the memory may be that of a value inside of a statement.
+                    # The memory may have the name of a value inside of a statement.
                     self.bytes.setdefault(self._base(out.name), 0 if given else bytes_of(out))
             for name in group.reads:
                 self.readers.setdefault(name, set()).add(group)
@@ -102,7 +102,10 @@ class _RegionGroups:
         self.most = max((group.bytes for group in groups), default=0)
 
     def near(self, group: _RegionGroup) -> list[_RegionGroup]:
-        """Return the earlier regions in the same pass direction that share values with a region, nearest first."""
+        """Return the earlier regions of the same pass that share values with a region, nearest first.
+
+        The passes are the forward and the backward.
+        """
         found: set[_RegionGroup] = set()
         for name in group.reads:
             if self.bytes.get(self._base(name), 0):
@@ -113,7 +116,7 @@ class _RegionGroups:
         )
 
     def join(self, first: _RegionGroup, second: _RegionGroup) -> bool:
-        """Merge two regions at the position of either, if that is correct and costs no memory."""
+        """Merge two regions at the position of one of them, if that is correct and costs no memory."""
         between = [one for one in self.order[first.place + 1 : second.place] if one is not None]
         if any(one.fixed for one in between):
             return False
@@ -136,7 +139,7 @@ class _RegionGroups:
             inside = touching <= both and base in first.makes | second.makes
             for group in change:
                 was = min(before) <= group.place <= max(before)
-                # A value that one makes for the other alone does not go through memory.
+                # A value that one region makes only for the other does not go through memory.
                 is_now = not inside and min(after) <= group.place <= max(after)
                 change[group] += nbytes * (is_now - was)
         if any(change[group] > 0 for group in between) or at.bytes + change[at] > self.most:
@@ -180,7 +183,7 @@ def made_one(
     is_region : callable
         Returns whether a group will be fused.
     held : sequence of iterable of str
-        For each group, the names of values that it reads from memory and writes to it after all cuts.
+        For each group, the names of values in memory that it reads or writes after all cuts.
 
     Returns
     -------
@@ -199,7 +202,7 @@ def made_one(
 
 
 def _joined(groups: _RegionGroups, first: _RegionGroup, second: _RegionGroup) -> _RegionGroup | None:
-    """Return the merged region, which is then considered again; None if the two stay separate."""
+    """Return the merged region, which can then be merged again; None if the two stay separate."""
     if not groups.join(first, second):
         return None
     return second if groups.order[second.place] is second else first

@@ -1,7 +1,7 @@
 """Minimum cuts of the network of variables between two fusions.
 
 Two of all minimum cuts are found: the one nearest to the sink, which Thunder's NetworkX call returns, and the one
-nearest to the source. A search ends at variables without cost. SciPy's maximum flow runs only if there is a flow
+nearest to the source. A search stops at variables without cost. SciPy's maximum flow runs only if there is a flow
 between source and sink, and once for networks of the same shape.
 """
 
@@ -20,17 +20,17 @@ INFINITE = 1 << 30
 
 
 class Network:
-    """Network between two fusions: variables with capacities, those fed by the source and drained by the sink.
+    """Network between two fusions: variables with capacities; the source feeds some, the sink drains some.
 
     Parameters
     ----------
     capacity : mapping of str to int
         Capacity of every variable.
     edges : collection of pairs of str
-        From a variable to one computed from it, unless the source feeds that one.
+        From a variable to one computed from it, unless the source feeds the latter.
     fed, drained : set of str
     order : mapping of str to int
-        Positions of variables in the program: networks of the same shape are solved once.
+        Positions of variables in the program. Networks of the same shape are solved once.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Network:
         for start, end in self.edges:
             users[start].append(end)
             sources[end].append(start)
-        # Both cuts contain every variable that is fed and drained directly, whatever it costs.
+        # Both cuts contain every variable that is both fed by the source and drained by the sink, whatever it costs.
         alone = self.fed & self.drained
         near_source, reached = self._until_stopped(self.fed - alone, users)
         if reached.isdisjoint(self.drained):
@@ -63,7 +63,7 @@ class Network:
         return alone | near_sink, alone | near_source
 
     def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
-        """Return the first variables without capacity on paths from `starts`, and the variables passed before them."""
+        """Return the first variables without capacity on paths from `starts`, and the variables before them."""
         queue = list(starts)
         seen = set(queue)
         stopped = set()

@@ -1,4 +1,4 @@
-"""Clones to keep out of nvFuser, which returns a view in place of a clone."""
+"""Clones that nvFuser must not make, because it returns a view instead of a clone."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _is_clone(leaf: BoundSymbol) -> bool:
 def made_by_pytorch(trace: TraceCtx) -> frozenset[str]:
     """Return the outputs of statements whose clones need memory of their own.
 
-    nvFuser treats a clone as a view (`workbench.compiler.memory.nvfuser_aliasing`). The error shows if the memory of
-    either is written after the first clone, or if a caller gets both and may write to one.
+    nvFuser treats a clone as a view (`workbench.compiler.memory.nvfuser_aliasing`). The result is wrong if the memory
+    of either is written after the first clone, or if a caller gets both and may write to one.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def made_by_pytorch(trace: TraceCtx) -> frozenset[str]:
                 written.append((at, given[-1]))
                 pairs = [(given[-1], made[0])]
             elif is_fence(leaf):
-                # All its arguments are names of one memory, or may be.
+                # All its arguments are, or may be, names of one memory.
                 pairs = [*((given[0], other) for other in given[1:]), *zip(given, made, strict=False)]
             elif leaf.sym.id in VIEWS and given:
                 pairs = [(given[0], made[0])]

@@ -5,8 +5,8 @@ statements; `rematerialize` lists the exceptions. Among minimum cuts it takes th
 Thunder does.
 
 Three things make it fast. A statement is flattened once per pass, not once per pair. The index of a fusion's members by
-name is rebuilt only after a change. The search for a cut begins at the values that the consumer reads and ends at those
-that the producer must output or gets as inputs.
+name is rebuilt only after a change. The search for a cut begins at the values that the consumer reads. It ends at
+values that the producer must output or gets as inputs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, r
 from workbench.compiler.trace.inplace_copies import MemoryWrites, inside_of, is_copy, leaves
 
 STOCK_ARGUMENT_WEIGHT = 0.5
-"""Thunder gives a producer's own argument half the weight: it is in memory anyway."""
+"""Thunder gives a producer's own argument half the weight, because it is in memory anyway."""
 
 
 _UNIT = 1 << 12
@@ -70,7 +70,7 @@ class RematOptions:
     pins : mapping of str to str
         Variable name to ``save`` or ``recompute``.
     repeats_draws : bool
-        True repeats random draws where Thunder's own pass does, whose `randn` and `randint` have no tag.
+        If True, repeat random draws as Thunder's own pass does; its `randn` and `randint` lack the tag.
     """
 
     enabled: bool = True
@@ -91,9 +91,9 @@ class RematReport:
     Attributes
     ----------
     ties : dict of str to str
-        Variable of a cut to another cut of the same cost, if there is one.
+        Maps a variable of a cut to another cut of the same cost, if there is one.
     failed : dict of str to str
-        Variable pinned to recompute to the reason why it had to be saved.
+        Maps a variable pinned to recompute to the reason why it had to be saved.
     """
 
     ties: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -104,8 +104,8 @@ class RematReport:
 class _Member:
     """A flattened statement inside a fusion.
 
-    `key` is the same for statements that Thunder considers equal. `made` are the names of `outs` without those that the
-    statement only passes on. `names` are all names in it, own statements first, in the order of `order_proxies`.
+    `key` is the same for statements that Thunder considers equal. `made` are the names of `outs`, without those that
+    the statement only passes on. `names` are all names in it in the order of `order_proxies`, own statements first.
     `copied` are the outputs of copies in it.
     """
 
@@ -153,7 +153,7 @@ class _FlatFusion:
         self.makers: defaultdict[str, list[_Member]] = defaultdict(list)
         """Every statement that has the name among its outputs."""
         self.producer: dict[str, _Member] = {}
-        """The first statement that computes the name and does not receive it."""
+        """The first statement that computes the name and does not receive it as an input."""
         for member in members:
             for out in member.outs:
                 self.makers[out.name].append(member)
@@ -224,7 +224,10 @@ class _CutFusion:
 
     @functools.cached_property
     def is_equal_to_its_original(self) -> bool:
-        """Return whether Thunder finds it equal to the original: members do not count; a list differs from a tuple."""
+        """Return whether Thunder considers it equal to the original.
+
+        Members do not count; a list differs from a tuple.
+        """
         if self._takes_other and _names(self.args) != _names(self.bsym.flat_proxy_args):
             return False
         return not self._gives_other or (
@@ -243,7 +246,7 @@ class _CutFusion:
         return self._path(())
 
     def _path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
-        # Results of copies are needed like outputs, even if nothing reads them by that name.
+        # Results of copies count as needed, as outputs do, even if no statement reads them by that name.
         outs, makers = [*_names(self.outs), *self.inside.written], self.inside.makers
         path = self.inside.leading_to(outs, outside).values()
         wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
@@ -325,7 +328,7 @@ class _Producer:
         network = self._between(consumer, required | saved, wanted - saved, reads | saved, capacity)
         cut, other = network.cuts()
         if report is not None:
-            # A value without cost may be passed on even if the consumer needs nothing computed from it.
+            # A value without cost may be passed on even if no computation of the consumer needs it.
             other.update(name for name in required if name not in network.capacity and not capacity(name))
             if other != cut:
                 tie = f"{{{', '.join(sorted(cut))}}} and {{{', '.join(sorted(other))}}} cost the same"
@@ -368,7 +371,7 @@ class _Producer:
         return Network(capacities, edges, found.intersection(required), drained, self.inside.order)
 
     def hand_over(self, consumer: _CutFusion, cut: Collection[str], external: Collection[str]) -> _CutFusion:
-        """Return the consumer that takes the cut as arguments and recomputes the rest of its former arguments."""
+        """Return the consumer with the cut as its arguments; it recomputes the rest of its former arguments."""
         outside = self.outside(consumer)
         taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
         names = {a.name for a in taken}
@@ -389,7 +392,7 @@ class _Producer:
 
 
 def _sorted(members: Sequence[_Member]) -> list[_Member]:
-    """Return the statements in the order of Thunder's `toposort_bsym_dag`, bottom up from those that nothing reads."""
+    """Return the statements in the order of Thunder's `toposort_bsym_dag`, from statements that nothing reads up."""
     maker: dict[str, int] = {}
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, member in enumerate(members):
@@ -421,18 +424,19 @@ def find_cut(
     overwritten: Collection[str] = (),
     report: RematReport | None = None,
 ) -> tuple[str, ...]:
-    """Find the variables that the producer hands to the consumer; the consumer recomputes the rest between them.
+    """Find the variables that the producer passes to the consumer; the consumer recomputes the others between them.
 
     Parameters
     ----------
     external : sequence of Proxy
-        Outputs of the producer that other statements need too.
+        Outputs of the producer that other statements need, too.
     producer, consumer : BoundSymbol
         Two fusions.
     options : RematOptions
         Weights and pins.
     overwritten : collection of str
-        Values in memory that is written between the two: anything computed from them cannot be recomputed later.
+        Values in memory that is written between the two fusions. A value that is computed from them cannot be
+        recomputed later.
     report : RematReport, optional
         Receives the ties.
 
@@ -457,11 +461,11 @@ def rematerialize(
     trace : TraceCtx
         Partitioned, before any rematerialization.
     options : RematOptions
-        With the defaults the result equals that of Thunder's own pass, with three exceptions. Thunder's pass repeats a
-        random draw. It moves a read past an in-place write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser
-        reads ``a`` too late. If nothing reads by name the result of a copy in the consumer, as after a batch norm,
-        it recomputes all that the copy reads, earlier copies too. The exceptions for writes can go when Thunder's
-        pass considers writes.
+        With the defaults the result equals that of Thunder's own pass, with three exceptions. Thunder's own pass
+        repeats a random draw. Thunder's own pass moves a read past an in-place write. For ``t = a.clone(); a.copy_(b);
+        b.copy_(t)`` under nvFuser it reads ``a`` too late. If no statement reads the result of a copy in the consumer
+        by name, as after a batch norm, Thunder's own pass recomputes everything that the copy reads, earlier copies
+        included. The exceptions for writes can be removed when Thunder's pass considers writes.
     report : RematReport, optional
         Receives ties, and pins that could not be kept.
     once : callable, optional
@@ -475,7 +479,7 @@ def rematerialize(
         lost = _undefined(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
         if not lost:
             return done
-        # A pair that cannot be cut still reads variables that the other pairs made superfluous.
+        # A pair that cannot be cut still reads variables that the other pairs no longer need.
         for name in lost:
             report.failed[name] = "consumer: one of the fusions that read it cannot be given what it would need instead"
         options = dataclasses.replace(options, pins={n: pin for n, pin in options.pins.items() if n not in lost})
@@ -536,9 +540,9 @@ class _Pairs:
     fusion : _CutFusion
     consumers : tuple of _CutFusion
     readers : dict of str to frozenset of int
-        Maps a name that it computes or receives to the numbers of its readers; -1 for any other statement.
+        Maps a name that it computes or receives to the numbers of its readers; -1 stands for any other statement.
     overwritten : tuple of frozenset of str
-        For each consumer, the values in memory that is written between the two.
+        For each consumer, the values in memory that is written between the fusion and the consumer.
     """
 
     fusion: _CutFusion
@@ -570,7 +574,8 @@ class _Pairs:
         known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
 
         def is_external(name: str, given: Collection[str]) -> bool:
-            # A variable that several fusions read is external to each pair, unless pins let all of them recompute it.
+            # A variable that several fusions read counts as external for each pair, unless pins let all of them
+            # recompute it.
             if options.pins.get(name) == "recompute":
                 return False
             if times_read[name] > 1 or not known.issuperset(self.readers.get(name, ())):

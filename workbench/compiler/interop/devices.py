@@ -17,7 +17,7 @@ from workbench.errors import Advice, DeviceError, shown
 from workbench.interop.torch_private import FakeTensorMode
 
 PLANNED_BYTES_PER_S = 55e9
-"""Transfer rate of a PCIe 5.0 x16 link one way, of 63e9 by its specification; assumed, not measured."""
+"""Assumed transfer rate of a PCIe 5.0 x16 link in one direction; its specification allows 63e9."""
 
 
 def default_executor(device: str) -> str:
@@ -80,8 +80,8 @@ def copy_bandwidth(device: str) -> float:
 def nvfuser_module() -> ModuleType:
     """Import Thunder's nvFuser executor module; works without a GPU.
 
-    Thunder looks the version up with ``torch.cuda.is_available()``. Without a GPU, its checkers would later compare
-    None with a version, so the version found during the import is kept.
+    Thunder reads the version only if ``torch.cuda.is_available()``. Without a GPU, Thunder's checkers would later
+    compare None with a version. Keep the version that was found during the import.
     """
     if torch.cuda.is_available():
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
@@ -92,7 +92,7 @@ def nvfuser_module() -> ModuleType:
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
 
         version = nvfuserex.nvfuser_version()
-    # Thunder never imports this module without a GPU: no one else uses it then.
+    # Thunder never imports this module without a GPU, so no other code uses it then.
     impl.nvfuser_version = lambda: version
     return impl
 

@@ -1,7 +1,7 @@
-"""Refuse second derivatives through programs that Thunder compiled: these would lack terms, without a message.
+"""Refuse second derivatives through programs that Thunder compiled, because they would silently lack terms.
 
 Thunder's backward is one compiled function without a graph of its own. Autograd treats the gradients that it returns as
-constants: a second derivative would lack all terms that depend on them.
+constants, so a second derivative would lack all terms that depend on them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFUSAL = (
 
 
 class _Once(torch.autograd.Function):
-    """Identity for gradients that cannot be differentiated."""
+    """Identity for gradients that must not be differentiated."""
 
     @staticmethod
     def forward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -38,7 +38,7 @@ class _Once(torch.autograd.Function):
 
 
 class ThunderFunction(StockFunction):
-    """Thunder's function, under a name that ``grad_fn`` shows; a derivative of its gradients raises `GradientError`."""
+    """Thunder's function, under a name that ``grad_fn`` shows. A derivative of its gradients raises `GradientError`."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
@@ -66,9 +66,8 @@ _connect = FunctionType(
 def refuse_second_derivatives(jitted: Any) -> None:
     """Make a function from `thunder.jit` refuse derivatives of its gradients; other functions stay unchanged.
 
-    Unmodified Thunder returns wrong values there. Remove this when
-    ``torch.autograd.grad(out, x, create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused or
-    differentiable.
+    Unmodified Thunder returns wrong values in this case. Remove this when ``torch.autograd.grad(out, x,
+    create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused, or can be differentiated.
     """
     cell = cell_of(getattr(jitted, "_forward_fn", jitted), "maybe_connect_to_autograd")
     stock = cell.cell_contents

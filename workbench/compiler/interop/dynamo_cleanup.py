@@ -1,8 +1,8 @@
-"""Remove code that Dynamo compiled for the workbench from other people's functions when a program is gone.
+"""Remove code that Dynamo compiled for the workbench from functions of other code when a program is gone.
 
 For a program in parts, Dynamo compiles every function with a graph break, including library functions such as the step
-of an optimizer. The compiled code counts against the function's limit for all users. At the limit, the function runs
-uncompiled for the rest of the process.
+of an optimizer. The compiled code counts against the function's limit, whoever calls the function. At the limit, the
+function runs uncompiled for the rest of the process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from workbench.interop.torch_private import eval_frame, register_bytecode_hook
 
 
 class Backend:
-    """A backend for Dynamo, which keeps it as long as the process lives: it must not keep other objects alive.
+    """A backend for Dynamo, which keeps it as long as the process lives, so it must not keep other objects alive.
 
     Parameters
     ----------
     act : callable
-        Returns the function that handles a graph; None after its owner is gone.
+        Returns the function that handles a graph; None after the function's owner is gone.
     """
 
     def __init__(self, act: Callable[[], Callable[..., Any] | None]) -> None:
@@ -53,8 +53,8 @@ def record_compiled(codes: set[CodeType]) -> Iterator[None]:
 def forget(codes: Iterable[CodeType]) -> None:
     """Remove all compiled code from functions, if some of it belongs to programs of the workbench that are gone.
 
-    Dynamo can remove all of it or nothing: a user's compiled code for such a function is compiled again at the next
-    call. If some belongs to a living program of the workbench, it all stays until that is gone.
+    Dynamo can remove only all of it. Compiled code of a user for such a function is compiled again at the next call. If
+    some belongs to a living program of the workbench, all of it stays until that program is gone.
     """
     for code in codes:
         entries = eval_frame._debug_get_cache_entry_list(code)
@@ -64,6 +64,6 @@ def forget(codes: Iterable[CodeType]) -> None:
 
 
 def _backend_of(entry: Any) -> Any:
-    """Return the backend that `torch.compile` got for a compilation; its wrapper in the entry is also a callable."""
+    """Return the backend that `torch.compile` got for a compilation. The entry wraps it in another callable."""
     wrapper = eval_frame.innermost_fn(entry.backend)
     return getattr(wrapper, "compiler_fn", wrapper)

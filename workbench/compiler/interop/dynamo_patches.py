@@ -27,7 +27,7 @@ from workbench.interop.torch_private import (
 def run_backward_outside_dynamo() -> None:
     """Run the workbench's backwards uncompiled if a program traced by Dynamo calls ``loss.backward()`` itself.
 
-    Dynamo compiles all Python code between the graphs of such a program, including code for autograd. Remove this when
+    Dynamo compiles all Python code between the graphs of such a program, including autograd's. Remove this when
     the stack of a compilation by Dynamo in such a program never contains ``torch_autograd.py``.
     """
     for kind in CONNECTIONS:
@@ -65,10 +65,11 @@ def _settings_without_functions(stock: Any) -> str | None:
 settings_told_without_functions = ThreadPatches(
     "settings", lambda: [wrapped(dynamo_utils, "_get_dynamo_config_for_logging", _settings_without_functions)]
 )
-"""Exclude functions from the settings that Dynamo logs for each compilation, because PyTorch 2.11 would sort them.
+"""Exclude functions from the settings that Dynamo logs for each compilation. PyTorch 2.11 would sort them.
 
-It would log a TypeError for successful compilations, and instead of the reason for failed ones. Remove this when
-``_get_dynamo_config_for_logging`` excludes ``ignore_logging_functions`` as it does the setting's former name.
+Sorting functions raises a TypeError. Dynamo would log it for successful compilations, and instead of the reason for
+failed ones. Remove this when ``_get_dynamo_config_for_logging`` excludes ``ignore_logging_functions`` as it does the
+setting's former name.
 """
 
 graph_breaks_in_loops = ThreadPatches(
@@ -76,8 +77,8 @@ graph_breaks_in_loops = ThreadPatches(
 )
 """Make Dynamo continue after a graph break in a loop, with a graph for each iteration.
 
-It would give up the whole function. For a training step with a backward for each micro-batch, it would compile only
-the optimizer. Remove this when Dynamo has an option for it.
+It would give up the whole function. In a training step with several micro-batches, it would compile only the optimizer.
+Remove this when Dynamo has an option for it.
 """
 
 

@@ -1,7 +1,7 @@
 """Ignore the user's `torch.compiler.set_stance` while the workbench compiles.
 
-The workbench captures programs, and compiles a config's callable, without the stance. Outside, and afterwards, the
-user's stance is in force.
+The workbench ignores the stance when it captures programs and compiles a config's callable. For all other code the
+user's stance applies.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from workbench.interop.torch_private import eval_frame
 
 
 def is_usual() -> bool:
-    """Return whether Dynamo compiles with the given backend, as without a stance."""
+    """Return whether Dynamo compiles with the given backend, as it would without a stance."""
     stance = eval_frame._stance
     return stance.stance == "default" and stance.backend is None
 
 
 @together
 def usual() -> Iterator[None]:
-    """Make Dynamo compile as without a stance."""
+    """Make Dynamo compile as it would without a stance."""
     if is_usual():
         yield
         return
@@ -34,7 +34,7 @@ def usual() -> Iterator[None]:
 
 
 def ignored(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of `torch.compile` to ignore the user's stance.
+    """Wrap a function of `torch.compile` so that it ignores the user's stance.
 
     Parameters
     ----------

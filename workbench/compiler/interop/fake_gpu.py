@@ -44,8 +44,7 @@ found_on_meta = ThreadPatches(
 """Make Thunder compute the output types of its registered ops on the meta device.
 
 Thunder runs them and their gradients on fake tensors. Even for fake tensors, PyTorch's autograd queries streams of
-their GPU. The meta device needs no streams. Remove this when Thunder computes their gradients on another device than
-the program's.
+their GPU. The meta device needs no streams. Remove this when Thunder computes their gradients on the meta device.
 """
 
 
@@ -53,7 +52,7 @@ def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
     """Make a copy of an optimizer create its state with fake tensors; it creates the state in its first step.
 
     Its parameters are fake tensors, but PyTorch creates the step counts as real ones. Remove this when `torch.optim`
-    creates all of its state on the model of its parameters.
+    creates all of its state with tensors like the parameters.
     """
     make: Any = getattr(optimizer, "_init_group", None)
 
@@ -90,7 +89,7 @@ def _backward(stock: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> None
 
 def _rehearse(stock: Any, patches: ThreadPatches) -> Any:
     without_gpu = functools.partial(_backward, stock)
-    # Dynamo would trace the dispatch, and cannot guard the mode that the patches use.
+    # Disable this in Dynamo: it would trace the dispatch, and cannot guard the mode that the patches use.
     return torch.compiler.disable(dispatched(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches))
 
 
@@ -98,7 +97,7 @@ _rehearsed = ThreadPatches("backward without a GPU", lambda: [PatchTarget(torch.
 
 
 def backward_without_gpu(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
-    """Make ``loss.backward()`` of a fake GPU tensor compute gradients; autograd would query the GPU for them.
+    """Make ``loss.backward()`` of a fake GPU tensor compute gradients; autograd would otherwise query the GPU.
 
     Remove this when autograd runs a backward of fake CUDA tensors without a GPU.
     """
@@ -121,7 +120,7 @@ def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 says_there_is_a_gpu = ThreadPatches("a GPU", lambda: [function(torch.cuda, "is_available", lambda: True, traced=True)])
-"""Make PyTorch report a GPU: Thunder checks for one while its nvFuser executor is imported.
+"""Make PyTorch report a GPU, because Thunder checks for one while its nvFuser executor is imported.
 
 Remove this when the executor can be imported without a GPU.
 """
@@ -141,16 +140,16 @@ recent_gpu = ThreadPatches(
 )
 """Choose the attention kernel of a recent GPU, and report capability 9.0 to programs that query it.
 
-Flash attention serves 16-bit floats without a mask, and memory-efficient attention all other cases. Thunder queries the
-GPU, and without one would decompose the attention. Remove this when the kernel can be passed to Thunder.
+Flash attention handles 16-bit floats without a mask; memory-efficient attention handles all other cases. Thunder
+queries the GPU. Without a GPU it would decompose the attention. Remove this when the kernel can be passed to Thunder.
 """
 
 
 def _keep_missing_gpu() -> None:
-    """Make PyTorch's stand-in for a missing GPU belong to a thread that lives as long as the process.
+    """Keep PyTorch's stand-in for a missing GPU in a thread that lives as long as the process.
 
     In a CUDA build of PyTorch without a GPU, the first thread with fake tensors shares its stand-in with all
-    other threads. After that thread ends, the next thread with fake tensors crashes. This therefore runs before any
+    other threads. After that thread ends, the next thread with fake tensors crashes. Therefore this runs before any
     program is opened; PyTorch then creates no other stand-in. Remove this when the stand-in belongs to the process.
     """
     if not torch.backends.cuda.is_built() or torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Inductor options that Thunder does not pass on."""
+"""Inductor options that Thunder does not pass to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import torch
 from workbench.compiler.interop.thread_patches import ThreadPatches, wrapped
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
-"""Inductor (PyTorch 2.10) replaces ``x + zeros`` by ``x``, and returns that same tensor to its caller as a new one."""
+"""Inductor (PyTorch 2.10) replaces ``x + zeros`` by ``x``, and returns ``x`` itself where the caller expects a new
+tensor.
+"""
 
 
 def _compile_with_options(stock: Any, *args: Any, **kwargs: Any) -> Any:
@@ -24,9 +26,9 @@ _inductor = ThreadPatches("options of Inductor", lambda: [wrapped(torch, "compil
 
 
 def inductor_options(*, compiles: bool = True) -> contextlib.AbstractContextManager[None]:
-    """Apply our options to this thread's `torch.compile`: Thunder's `make_compiled` passes none on.
+    """Apply our options to this thread's `torch.compile`, because Thunder's `make_compiled` passes no options.
 
-    Without `compiles`, it returns the function unchanged.
+    Without `compiles`, return the function unchanged.
 
     The options also apply to recompilations, such as for other strides. Remove this when `make_compiled` takes options,
     or when the output of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.

@@ -11,7 +11,7 @@ _KERNELS = "PyCodeCache.load_by_key_path"
 
 
 class RegionTimes:
-    """Times of PyTorch's compilers from now on.
+    """Times of PyTorch's compilers since this object was made.
 
     The metrics nest: Dynamo calls its backend, AOTAutograd, which calls Inductor, which compiles and loads kernels.
     """
@@ -21,7 +21,10 @@ class RegionTimes:
         self._hits_before = _hits()
 
     def parts(self) -> dict[str, float]:
-        """Return seconds since then by compiler, without the compilers that it called; empty if none ran."""
+        """Return seconds since then by compiler, without the time of the compilers that it called.
+
+        Empty if none ran.
+        """
         frame, backend, kernels = (self._spent(key) for key in (_FRAME, _BACKEND, _KERNELS))
         inductor = sum(self._spent(key) for key in _INDUCTOR)
         if not frame:
@@ -35,7 +38,7 @@ class RegionTimes:
         }
 
     def cached(self) -> bool:
-        """Return whether AOTAutograd or Inductor found its results since then in a cache."""
+        """Return whether AOTAutograd or Inductor has found its results in a cache since then."""
         return _hits() > self._hits_before
 
     def _spent(self, key: str) -> float:

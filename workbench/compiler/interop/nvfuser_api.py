@@ -1,7 +1,7 @@
 """The only access to nvFuser, through Thunder's executor for it; checked like `thunder_api`.
 
 Enter `workbench.compiler.interop.devices.nvfuser_module` before the first use: without a GPU, Thunder imports these
-names only if it is made to believe that there is one.
+names only if PyTorch reports one.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 class SharedContext:
-    """A context for several threads at once, which each may enter several times.
+    """A context for several threads at once; each may enter it several times.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class SharedContext:
 
 
 def together(changes: Callable[[], Iterator[None]]) -> Callable[[], SharedContext]:
-    """Make a `SharedContext` of a generator, as `contextlib.contextmanager` does, for changes of the whole process."""
+    """Make a `SharedContext` of a generator, for changes of the whole process; compare `contextlib.contextmanager`."""
     shared = SharedContext(contextlib.contextmanager(changes))
 
     @functools.wraps(changes)

@@ -1,4 +1,4 @@
-"""The user's position and module, carried by the file name that Thunder records."""
+"""The user's position and module, stored in the file name that Thunder records."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LIBRARY_ROOTS = tuple(
 
 
 class SourceFile(str):
-    """A file name, as Thunder records it, that also knows the user's position and module.
+    """A file name, as Thunder records it, with the user's position and module.
 
     Attributes
     ----------
     scope : str
         Path of the innermost module that was running (``layers.0.mlp``), or the innermost user function's name.
     user_file : str
-        File of the innermost frame outside PyTorch and Thunder.
+        File of the innermost frame outside of PyTorch and Thunder.
     user_line : int
-        Line in it, from 1.
+        Line in that file, from 1.
     """
 
     scope: str
@@ -41,7 +41,7 @@ class SourceFile(str):
 
 
 _paths: WeakKeyDictionary[Any, dict[torch.nn.Module, dict[int, str]]] = WeakKeyDictionary()
-"""Paths of a program's modules for each interpretation: the user may replace a module between two."""
+"""Paths of a program's modules, for each interpretation: the user may replace a module between two interpretations."""
 
 
 def _module_paths(root: torch.nn.Module) -> dict[int, str]:
@@ -52,12 +52,15 @@ def _module_paths(root: torch.nn.Module) -> dict[int, str]:
 
 
 def is_library(file: str) -> bool:
-    """Return whether a file belongs to PyTorch or Thunder, or is not a file; the user's own line is in neither."""
+    """Return whether a file belongs to PyTorch or Thunder, or is not a real file.
+
+    If so, the line is not the user's own.
+    """
     return file.startswith(_LIBRARY_ROOTS) or file.startswith("<")
 
 
 def user_position() -> tuple[str, str, int]:
-    """Return scope, file and line of the user's code at which Thunder's interpreter is."""
+    """Return scope, file and line of the user's code that Thunder's interpreter is executing."""
     scope, file, line, function = "", "", 0, ""
     root: torch.nn.Module | None = None
     for frame in get_interpreterruntimectx().frame_stack:

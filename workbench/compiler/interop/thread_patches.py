@@ -1,8 +1,8 @@
 """Replace functions of other packages for the threads inside a `with`, and restore them afterwards.
 
 While a set of patches is in force, each replaced function checks the calling thread. A thread inside gets the
-replacement, every other thread the stock function. Stock code therefore traces a user's own `thunder.jit` functions,
-even while the workbench plans in another thread.
+replacement, every other thread the stock function. A user's own `thunder.jit` functions are therefore traced by stock
+code, even while the workbench plans in another thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PatchTarget:
     ----------
     owner : module, class or dict
     name : object
-        Name of an attribute, or a key of the dict.
+        Name of an attribute, or key of the dict.
     make : callable
         Makes the replacement from the original (None if nothing was there) and the patches.
     everywhere : bool
@@ -48,17 +48,17 @@ class _Here(threading.local):
 
 
 class ThreadPatches:
-    """A set of patches, in force while any thread is inside, for these threads only.
+    """A set of patches, active while any thread is inside, but only for the threads inside.
 
     Parameters
     ----------
     name : str
     places : callable
-        Returns the places; called when the set first comes into force.
+        Returns the places; called when the set is first activated.
     """
 
     sets: list[ThreadPatches] = []  # noqa: RUF012  # the list of all sets
-    """All sets of this process: no other code replaces a function of another package."""
+    """All sets of this process; no other code replaces a function of another package."""
 
     def __init__(self, name: str, places: Callable[[], Iterable[PatchTarget]]) -> None:
         self.name = name
@@ -74,12 +74,12 @@ class ThreadPatches:
 
     @property
     def value(self) -> Any:
-        """The value that this thread entered with; None outside."""
+        """The value with which this thread entered; None outside."""
         return self.here.value
 
     @contextlib.contextmanager
     def __call__(self, value: Any = True) -> Iterator[None]:
-        """Put the patches in force for this thread, with a value that replacements may read."""
+        """Activate the patches for this thread, with a value that replacements may read."""
         with self._lock:
             if not self._inside:
                 self._install()
@@ -123,11 +123,11 @@ class ThreadPatches:
     def _take_back(self) -> None:
         while self._undo:
             owner, name, stock, replacement = self._undo.pop()
-            # A later patch by other code stays; the replacement that it wraps then calls the stock function by itself.
+            # A later patch by other code stays; the replacement that it wraps then calls the stock function.
             if _get(owner, name) is replacement:
                 _set(owner, name, stock)
         if self._everywhere and len(sys.modules) != self._modules:
-            # Modules imported in the meantime have taken the replacement by name.
+            # Modules that were imported in the meantime have imported the replacement by name.
             for module in tuple(sys.modules.values()):
                 for name, (stock, replacement) in self._everywhere.items():
                     if getattr(module, "__dict__", {}).get(name) is replacement:
@@ -177,7 +177,7 @@ def dispatched(stock: Callable[..., Any], ours: Callable[..., Any], patches: Thr
 
 
 def dispatched_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Any:
-    """Return such a function for use in programs that Dynamo traces.
+    """Return such a function for programs that Dynamo traces.
 
     Dynamo reads thread-local values as if no thread had set them. It therefore calls `is_inside` and keeps the answer.
     """
@@ -224,7 +224,7 @@ def inside_module(owner: ModuleType, name: str, **functions: Callable[..., Any])
 def _get(owner: Any, name: Any) -> Any:
     if isinstance(owner, MutableMapping):
         return owner.get(name, _MISSING)
-    # Without the descriptor protocol: getattr on a class would convert descriptors and static methods.
+    # Read without the descriptor protocol, because getattr on a class would convert descriptors and static methods.
     return vars(owner).get(name, _MISSING)
 
 

@@ -1,8 +1,8 @@
-"""The only access to Thunder: every name of it that the workbench uses, looked up and checked at the first use.
+"""The only access to Thunder: all names of Thunder that the workbench uses, looked up and checked at first use.
 
 ``from workbench.compiler.interop.thunder_api import TraceCtx`` gives Thunder's `TraceCtx`. A name or attribute that the
-installed Thunder lacks raises `SeamError`, which names both versions. `SEAM.examine()` lists everything that is missing
-at once: ``python -m workbench.compiler.interop.check_versions``; see docs/upgrading.md.
+installed Thunder lacks raises `SeamError`, which names both versions. `SEAM.examine()`, or ``python -m
+workbench.compiler.interop.check_versions``, lists everything that is missing at once; see docs/upgrading.md.
 """
 
 from __future__ import annotations
@@ -467,7 +467,7 @@ def code_within(function: Any, name: str) -> CodeType:
 
 
 def cell_of(function: Any, name: str) -> CellType:
-    """Return the cell of a variable from `thunder.jit` in a function, or in a function that it wraps.
+    """Return the cell of a variable of `thunder.jit` in a function, or in a function that it wraps.
 
     Raises
     ------
@@ -493,7 +493,7 @@ def cell_of(function: Any, name: str) -> CellType:
 
 def __getattr__(name: str) -> Any:
     with warnings.catch_warnings():
-        # On import, Thunder warns that an optional executor is missing, which the workbench does not use.
+        # On import, Thunder warns that an optional executor, which the workbench does not use, is missing.
         warnings.filterwarnings("ignore", message="transformer_engine module not found")
         value = SEAM.get(name)
     globals()[name] = value

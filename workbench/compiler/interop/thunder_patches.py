@@ -1,7 +1,7 @@
 """Patches of Thunder where it has no extension point, each with its reason and a condition for its removal.
 
-Importing this module replaces nothing. `PLACES` is in force while the workbench traces or compiles, see `installed`.
-Patches apply only to the threads inside, and are undone afterwards: see `thread_patches`.
+Importing this module replaces nothing. `PLACES` is active while the workbench traces or compiles; see `installed`.
+Patches apply only to the threads inside of the context, and are undone afterwards: see `thread_patches`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, po
     """Record the module path and the user's own line with each traced statement.
 
     Thunder records only the innermost frame, which is inside PyTorch for most modules, and no module path. It calls
-    `set_current_source_location` while the interpreter's frames exist, so the file name passed on can carry both.
+    `set_current_source_location` while the interpreter's frames exist, so the file name that we pass can contain both.
     Remove this when `BoundSymbol` has a module path of its own.
     """
     if filename is not None and not isinstance(filename, SourceFile):
@@ -51,9 +51,9 @@ def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, po
 
 
 def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -> Any:
-    """Record a comparison at its own line: Thunder runs its operator itself, at the position of the previous call.
+    """Record a comparison at its own line. Thunder runs its operator itself, at the position of the previous call.
 
-    Remove this when Thunder interprets comparisons like arithmetic.
+    Remove this when Thunder interprets comparisons as it interprets arithmetic.
     """
     trace = get_tracectx()
     if trace is not None and any(isinstance(unwrap(operand), Proxy) for operand in (stack[-1], stack[-2])):
@@ -62,10 +62,10 @@ def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -
 
 
 def _rename_but_parameters(stock: Any, orig_value: Any, name: str, is_internal: bool | None = None) -> None:
-    """Name each parameter and buffer of a program by its path, which sites of collectives use.
+    """Name each parameter and buffer of a program by its path; sites of collectives use these names.
 
-    Thunder does so too, but then renames the first one that a function assigns to a local ``weight``, as PyTorch's
-    convolutions do: this one changes with the program. Remove this when Thunder keeps their names.
+    Thunder does so too. But it then renames the first one that a function assigns to a local ``weight``, as PyTorch's
+    convolutions do, and which one that is depends on the program. Remove this when Thunder keeps their names.
     """
     if not _is_held(getattr(unwrap(orig_value), "history", None)):
         stock(orig_value, name, is_internal)
@@ -88,7 +88,8 @@ _running = _InterpretedFunctions()
 def functions_run() -> Iterator[set[FunctionType]]:
     """Collect the functions that Thunder's interpreter visits in this thread while the workbench traces.
 
-    It looks up the code of each through a replaced name. Remove this when the interpreter reports its functions.
+    The interpreter looks up the code of each function through a replaced name. Remove this when the interpreter reports
+    its functions.
     """
     before, found = _running.functions, set[FunctionType]()
     _running.functions = found
@@ -118,8 +119,8 @@ class TraceSource:
     of_found : callable
         Makes them from the result of Thunder's interpreter.
     of_arguments : callable, optional
-        Makes that result, without checks of arguments, from the function and its arguments; returns None if it
-        cannot.
+        Makes that result, without checks of arguments, from the function and its arguments; returns None if that is not
+        possible.
     """
 
     of_found: Callable[[TraceResults], TraceResults]
@@ -127,17 +128,18 @@ class TraceSource:
 
 
 def trace_with(function: Callable[..., Any], makes: TraceSource) -> None:
-    """Make `thunder.jit` build the traces of `function` with `makes`, while the workbench traces it.
+    """Make `thunder.jit` build the traces of `function` with `makes` while the workbench traces it.
 
-    Thunder only makes first traces of a function with its bytecode interpreter, which it calls through a replaced name.
-    All other functions go through the interpreter as usual. Remove this when `thunder.jit` takes traces or FX graphs.
+    Thunder uses its bytecode interpreter only to make the first traces of a function, and calls it through a replaced
+    name. All other functions go through the interpreter as usual. Remove this when `thunder.jit` takes traces or FX
+    graphs.
     """
     _made[function] = makes
 
 
 @contextlib.contextmanager
 def for_a_plan() -> Iterator[None]:
-    """Trace without a later call: a prologue may pass arguments on unchecked, which saves the interpretation."""
+    """Trace without a later call: a prologue may pass arguments on unchecked, so it need not be interpreted."""
     before = _for_a_plan.set(True)
     try:
         yield
@@ -146,7 +148,7 @@ def for_a_plan() -> Iterator[None]:
 
 
 def laid_out() -> Mapping[str, torch.Tensor]:
-    """Return fake tensors with the layouts of the arguments of the current graph, by name; empty if all are plain.
+    """Return fake tensors with the layouts of the current graph's arguments, by name; empty if all layouts are default.
 
     A kernel's allocations depend on the layouts of its arguments, which Thunder's proxies do not contain.
     """
@@ -188,9 +190,10 @@ def _interpret_or_make(
 
 @contextlib.contextmanager
 def defined_by(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
-    """Make Thunder get nvFuser's definitions from `define`, called with Thunder's own function as first argument.
+    """Make Thunder get nvFuser's definitions from `define`, whose first argument is Thunder's own function.
 
-    This applies to all threads: autograd runs a backward on a GPU in its own thread. It is for the process of a run.
+    This applies to all threads, because autograd runs a backward on a GPU in its own thread. Use it only in the process
+    of a run.
     """
     stock = nvfuser.create_fd
     nvfuser.create_fd = functools.partial(define, stock)
@@ -201,7 +204,10 @@ def defined_by(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
 
 
 class _SortedSet(frozenset[str]):
-    """A frozenset with sorted iteration: the order of a set of strings depends on the hash seed of the process."""
+    """A frozenset with sorted iteration.
+
+    The order of a normal set of strings depends on the hash seed of the process.
+    """
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(super().__iter__()))
@@ -233,9 +239,9 @@ def _contract_path(*args: Any, **options: Any) -> Any:
 def _contract_in_order() -> list[PatchTarget]:
     """Make ``einsum`` process contracted and remaining dimensions in the order of their labels.
 
-    Thunder iterates over sets of labels, so that statements, sites and memory differed between processes, and a config
-    exported by one had sites unknown to another. Remove this when ``torch.einsum("ibh,hnd->ibnd", x, w)`` is traced the
-    same under all of Python's hash seeds. Its module makes sets of labels nowhere else.
+    Thunder iterates over sets of labels, so statements, sites and memory differ between processes. A config exported by
+    one process can have sites that do not exist in another. Remove this when ``torch.einsum("ibh,hnd->ibnd", x, w)`` is
+    traced the same under all of Python's hash seeds. Its module makes sets of labels in no other place.
     """
 
     def labels(_: Any, patches: ThreadPatches) -> Any:

@@ -1,9 +1,9 @@
 """Expand a trace that was made from a reduced program: add the statements of the layers that were left out.
 
-The layers on both sides of the gap are compared in Thunder's trace, statement by statement: both must read the same of
-their own layer, of the one before, of the one after and of all else. The layers of the gap would then do the same, and
-their statements are added, with Thunder's names: names are numbered as they are made, and the difference between two
-layers shows how many numbers a layer takes.
+The layers on both sides of the gap are compared in Thunder's trace, statement by statement. Both must read the same
+values of their own layer, of the layer before, of the layer after, and of everything else. If they do, the layers of
+the gap would do the same, and their statements are added with Thunder's names. Names are numbered in the order in which
+they are made, so the difference between two layers shows how many numbers a layer takes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class _LayerPair:
     rows : tuple of (list of int, list of int)
         Indices of their statements.
     pairs : dict of str to str
-        Maps the first layer's results, by name, to those of the other.
+        Maps the first layer's results, by name, to the other layer's results.
     before : dict of str to str
-        Maps the first layer's reads of the layer before it to the other's reads of the first.
+        Maps values of the previous layer that the first layer reads to values of the first layer that the other reads.
     after : dict of str to str
-        Maps the first layer's reads of the other to the other's reads of the layer after it.
+        Maps values of the other layer that the first layer reads to values of the layer after it that the other reads.
     """
 
     rows: tuple[list[int], list[int]]
@@ -48,7 +48,7 @@ class _LayerPair:
 
 
 class TraceExpander:
-    """Adds the missing layers to one trace after the other; each trace was made from the one before.
+    """Adds the missing layers to one trace after another; each trace was made from the previous one.
 
     Parameters
     ----------
@@ -60,9 +60,10 @@ class TraceExpander:
         self._program, self._run = given.program, run
         self._gap = len(run.left_out)
         self._here, self._there = KEPT - 1, len(run.layers) - KEPT
-        """The layers before and after the gap."""
+        """Indices of the layers before and after the gap."""
         self._begun, self._length = origin_of(run.layers[0][0]), len(run.layers[0])
-        # Names of the program stay; values made later get numbers, which increase with more layers.
+        # Names of the program stay. Names of values that are made later have numbers, which are higher if there are
+        # more layers.
         self._names = {name: name for bsym in given.program.bound_symbols for name in names_in(bsym)}
         self._moved = 0
         self._copies = [self._pairs_of(at) for at in run.left_out]
@@ -106,7 +107,7 @@ class TraceExpander:
             raise LayerMismatch(_only_one(error)) from error
 
     def later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
-        """Do the work of `unfolded` at the first access; find possible errors now.
+        """Prepare the work of `unfolded`, which is done at the first access; find possible errors now.
 
         Raises
         ------
@@ -115,13 +116,13 @@ class TraceExpander:
         """
         try:
             write = self._prepared(trace)
-            write((1, self._gap))  # the first and the last: those between are written in the same way
+            write((1, self._gap))  # the first and the last; the others between them are generated in the same way
         except KeyError as error:
             raise LayerMismatch(_only_one(error)) from error
         return LazyValue(lambda: write(range(1, self._gap + 1)))
 
     def check(self, trace: TraceCtx) -> None:
-        """Compare the layers on both sides of the gap; write nothing.
+        """Compare the layers on both sides of the gap, without generating statements.
 
         Raises
         ------
@@ -131,12 +132,12 @@ class TraceExpander:
         self._both(trace, self._parts(trace))
 
     def _prepared(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
-        """Return a function that writes the trace with given missing layers, in time proportional to their number."""
+        """Return a function that generates the trace with some missing layers, in time proportional to their number."""
         parts = self._parts(trace)
         both = self._both(trace, parts)
         self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
-        # Flat statements of the check are reused when the trace is written.
+        # The check flattens statements; they are reused when the trace is generated.
         books = _FlatStatements(), _FlatStatements()
 
         def write(left_out: Sequence[int]) -> TraceCtx:
@@ -154,8 +155,9 @@ class TraceExpander:
     def _parts(self, trace: TraceCtx) -> list[int]:
         """Return the layer of the run that each statement belongs to; -1 for none.
 
-        A statement without origin, such as a sum of gradients, belongs where the last value that it reads was made. One
-        that reads nothing, such as the initial zeros of that sum, belongs where its result is first read.
+        A statement without origin, such as a sum of gradients, belongs to the layer in which the last value that it
+        reads was made. A statement that reads nothing, such as the initial zeros of that sum, belongs to the layer in
+        which its result is first read.
         """
         parts: list[int] = []
         made_at: dict[str, int] = {}
@@ -203,7 +205,7 @@ class TraceExpander:
         return both
 
     def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _LayerPair, fixed: set[str]) -> None:
-        """Compare two statements, one of each layer: values that they read and make must correspond."""
+        """Compare two statements, one of each layer: the values that they read and make must correspond."""
         here, there = self._here, self._there
         if not like(a, b):
             raise LayerMismatch(difference(a, b))
@@ -229,7 +231,10 @@ class TraceExpander:
                 raise LayerMismatch(f"{b.sym.name} makes {y} in place of {x}")
 
     def _let_alone(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
-        """Check that only its neighbours read a layer's values: another reader would also read those of the gap."""
+        """Check that only neighbouring layers read a layer's values.
+
+        Another reader would also read those of the missing layers.
+        """
         here, there = self._here, self._there
         for part, bsym in zip(parts, trace.bound_symbols, strict=True):
             if bsym.sym.id is PrimIDs.RETURN:
@@ -241,7 +246,7 @@ class TraceExpander:
                 raise LayerMismatch(f"{bsym.sym.name} reads a value of a layer that is no neighbour")
 
     def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
-        """Find new names for values if the missing layers take numbers like the remaining ones.
+        """Find new names for values, if the missing layers use as many numbers as the remaining ones.
 
         Parameters
         ----------
@@ -258,7 +263,7 @@ class TraceExpander:
         numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
         early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
         for name in early:
-            # Numbered when the program was traced, with all layers: inside of a checkpointed region.
+            # Numbered when the program was traced with all layers, because it is inside of a checkpointed region.
             self._names[name] = name
             prefix, one = numbered.pop(name)
             if name in pairs:
@@ -290,7 +295,7 @@ class TraceExpander:
         books: tuple[_FlatStatements, _FlatStatements],
         into: list[Any],
     ) -> None:
-        """Write all statements except for those that unpack."""
+        """Generate all statements except those that unpack."""
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
         values, (between, around) = dict(self._arguments), books
@@ -321,7 +326,7 @@ class TraceExpander:
                     into.extend(writer.statement(bsyms[each]) for each in rows.tolist())
 
     def _returned(self, bsym: Any, stays: _StatementWriter, copies: Sequence[_StatementWriter]) -> Any:
-        """Write the return statement with the missing arguments and their gradients."""
+        """Generate the return statement with the missing arguments and their gradients."""
         given = bsym.args[0]
         everything = next(b for b in reversed(self._program.bound_symbols) if b.sym.id is PrimIDs.RETURN)
         arguments = everything.args[0]["flat_args"]
@@ -360,7 +365,7 @@ def _check_leaf(leaf: Any) -> None:
 
 
 class _NameMap(dict[str, str]):
-    """A map of names that stores only the differences: full maps for all layers would need quadratic memory."""
+    """A map of names that stores only the differences. Full maps for all layers would need quadratic memory."""
 
     def __init__(self, others: Mapping[str, str], own: Mapping[str, str]) -> None:
         super().__init__(own)
@@ -382,7 +387,7 @@ class _FlatStatements:
         self._known: dict[int, tuple[BsymTemplate, _Get, _Tell]] = {}
 
     def of(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
-        """Return a statement's template, a lookup of all its names, and a function that names a written statement."""
+        """Return a statement's template, a lookup of all its names, and a function that names a generated statement."""
         found = self._known.get(identity(bsym))
         if found is None:
             found = self.recipes.statement(bsym), _getter(names_in(bsym)), _teller(bsym)
@@ -391,14 +396,14 @@ class _FlatStatements:
 
 
 def _getter(keys: Sequence[Any]) -> _Get:
-    """Return a function that gives the tuple of values at some keys."""
+    """Return a function that returns the tuple of values at some keys."""
     if len(keys) > 1:
         return itemgetter(*keys)
     return lambda known: tuple([known[key] for key in keys])
 
 
 def _teller(bsym: Any) -> _Tell:
-    """Return a function that caches a written statement's names, found by position without a search in it."""
+    """Return a function that caches a generated statement's names. It finds them by position, without a search."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
     read, made = (_getter([at[name] for name in names(bsym)]) for names in (read_names, made_names))
     tell_inside = _inside_teller(bsym)
@@ -411,7 +416,7 @@ def _teller(bsym: Any) -> _Tell:
 
 
 def _inside_teller(bsym: Any) -> _Tell:
-    """Return such a function for all names in a statement and its subsymbols."""
+    """Return such a function for all names in a statement and in its subsymbols."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
     inside = [(_getter([at[name] for name in names_in(sub)]), _inside_teller(sub)) for sub in bsym.subsymbols]
 
@@ -424,7 +429,7 @@ def _inside_teller(bsym: Any) -> _Tell:
 
 
 class _StatementWriter:
-    """Writes statements with other values.
+    """Generates statements with other values.
 
     Parameters
     ----------
@@ -432,7 +437,7 @@ class _StatementWriter:
     names : mapping of str to str
         Maps the name of each value to its new name.
     values : dict of str to TensorProxy
-        Existing values, by new name; new ones are added.
+        Existing values, by new name; new values are added.
     places : mapping of int to (str, Positions), optional
         Source position of the statements of each origin.
     shift : int, optional
@@ -453,7 +458,7 @@ class _StatementWriter:
         self._marks: list[Mark] = []
 
     def statement(self, bsym: Any) -> Any:
-        """Write a statement and its subsymbols."""
+        """Generate a statement and its subsymbols."""
         names = self._names
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym

@@ -1,4 +1,4 @@
-"""Numbering of names from layer to layer, and positions for the statements of additional layers."""
+"""Numbering of names from layer to layer, and positions of the statements of additional layers."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Numbering:
     Attributes
     ----------
     steps : tuple of (int, int)
-        First number to shift, and the shift for each layer.
+        First number that is shifted, and the shift for each layer.
     """
 
     steps: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> Numbering:
-        """Compute the numbering from pairs of numbers that two layers took."""
+        """Compute the numbering from pairs of corresponding numbers in two layers."""
         phases: list[list[tuple[int, int]]] = []
         for one, other in sorted(pairs):
             first = phases[-1][0] if phases else (0, 0)
-            # All numbers of one layer precede all numbers of the other.
+            # All numbers of one layer precede all numbers of the other layer.
             if first[1] - first[0] == other - one and min(one, other) < max(first):
                 phases[-1].append((one, other))
             else:
@@ -42,7 +42,7 @@ class Numbering:
         return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
 
     def moved(self, number: int, gap: int, by: int = 0) -> int:
-        """Return a number after `gap` missing layers, plus `by`."""
+        """Return a number after `gap` missing layers, increased by `by`."""
         return number + by + gap * sum(step for begun, step in self.steps if number >= begun)
 
     def moved_in_all(self, gap: int) -> int:
@@ -50,7 +50,7 @@ class Numbering:
         return gap * sum(step for _, step in self.steps)
 
     def between(self, one: int, other: int, gap: int, by: int = 0) -> range:
-        """Return the numbers of the layers between two, from the one to the other."""
+        """Return the numbers of the layers between two layers, from one to the other."""
         low, step = self.moved(min(one, other), gap, by), abs(one - other)
         # The backward visits the layers from last to first.
         return range(low + step, low + (gap + 1) * step, step) if one < other else range(low + gap * step, low, -step)
@@ -71,7 +71,7 @@ def number_of(name: str) -> tuple[str, int]:
 
 
 def inserted(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
-    """Return for each row the rows to copy after it, and if copies of the last layer come first.
+    """Return, for each row, the rows to copy after it, and whether copies of the last layer come first.
 
     Raises
     ------

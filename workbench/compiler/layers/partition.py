@@ -32,13 +32,15 @@ from workbench.compiler.trace.stable_ids import origin_of
 from workbench.core.graph import Origin
 
 KEPT = 2
-"""Number of layers kept at each end of a run: one with equal neighbours on both sides, and its neighbour."""
+"""Number of layers kept at each end of a run: one whose two neighbours are equal, and its neighbour."""
 
 WORTHWHILE = 2 * KEPT + 2
 """Least number of layers in a run, so that leaving some out is worth it."""
 
 MOST_IN_TURNS = 8
-"""Largest number of alternating kinds of layers; an example is windowed attention in all but every sixth layer."""
+"""Largest number of alternating kinds of layers. An example is a model with windowed attention in all layers but every
+sixth.
+"""
 
 
 class LayerMismatch(Exception):
@@ -47,7 +49,7 @@ class LayerMismatch(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class LayerRun:
-    """Consecutive layers that each do the same to their predecessor.
+    """Consecutive layers that each compute the same from their predecessor.
 
     If kinds of layers alternate, one layer of each kind together counts as a layer here.
 
@@ -56,11 +58,11 @@ class LayerRun:
     container : str
         Path of the module that holds them.
     layers : tuple of (tuple of BoundSymbol)
-        Statements of each, in execution order.
+        Statements of each layer, in execution order.
     private : tuple of (tuple of str)
-        Arguments that belong to each layer alone; those at one position correspond.
+        Arguments that only one layer reads, for each layer; those at the same position correspond.
     turns : int
-        Number of the container's layers in each.
+        Number of the container's layers in each layer here.
     all : int
         Number of layers in the container.
     """
@@ -375,7 +377,7 @@ def _like_trees(x: Any, y: Any) -> bool:
 
 
 def _without(program: TraceCtx, run: LayerRun) -> TraceCtx:
-    """Return the program without the layers; the layer after the gap reads the one before it.
+    """Return the program without the layers; the layer after the gap then reads the layer before it.
 
     Raises
     ------

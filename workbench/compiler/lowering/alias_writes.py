@@ -1,7 +1,7 @@
 """In-place writes to aliased memory: repeat each write that Thunder misses.
 
-Thunder's gradients ignore a write through an alias, both for the base of a view and for other views. Its values ignore
-the write, too, if Thunder makes a copy where PyTorch has a view.
+Thunder's gradients ignore a write through an alias, both for the base of a view and for other views. Thunder also
+computes wrong values if it makes a copy where PyTorch has a view.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place 
 WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place what others see"
 
 _GIVEN = ("placeholder", "get_attr")
-"""Kinds of nodes that give memory from outside the program."""
+"""Kinds of nodes that return memory from outside the program."""
 _SETS_GRAD = "_set_grad_enabled"
-"""Function that turns gradients on and off in Dynamo's graphs."""
+"""Function that switches gradients on and off in Dynamo's graphs."""
 
 _WRITES = frozenset(
     getattr(operator, name)
@@ -46,20 +46,20 @@ _WRITES = frozenset(
 )
 _RESHAPED = frozenset({"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"})
 _SAME = frozenset({"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu"})
-"""Operators that return their input, or a view of all of it, if there is nothing to do; Thunder may make a copy."""
+"""Operators that return their input, or a view of all of it, if there is nothing to do. Thunder may make a copy."""
 _SWAPPED = frozenset({"transpose", "swapaxes", "swapdims", "t", "T", "mT"})
 _SHARED = _RESHAPED | {"transpose", "swapaxes", "swapdims", "t", "permute", "detach"}
-"""Views that are views in Thunder, too, as parts are; not after an in-place write."""
+"""Views that are also views in Thunder, such as parts; not after an in-place write."""
 _WHOLE = _SHARED | _SAME | _SWAPPED
 _PARTS = frozenset({"getitem", "select", "narrow"})
 _SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split"})
-"""Operators that return several parts; eager PyTorch refuses to write these in place if they need a gradient."""
+"""Operators that return several parts; eager PyTorch refuses in-place writes to these parts if they need a gradient."""
 KEEPS_STATISTICS = frozenset({"batch_norm", "instance_norm"})
 """Functions that write into their second and third argument."""
 _DRAWS = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal", "normal_", "random", "uniform")
-"""Substrings in the names of random operators. Later random numbers depend on each of them, read or not."""
+"""Substrings in the names of random operators. Later random numbers depend on each draw, even if nothing reads it."""
 _HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn"})
-"""Modules of functions that do not belong to an operator library."""
+"""Modules with functions that do not belong to an operator library."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,13 +69,13 @@ class AliasWrite:
     Attributes
     ----------
     views : tuple of Node
-        The written view, if it is a view, and its bases, without the owner.
+        The written view, if it is a view, and its bases, except for the owner.
     owner : Node
         Owner of the memory.
     others : tuple of Node
         The views, and all other earlier names of the memory that are read later, in order of creation.
     stored : bool
-        Whether the program itself stores the written part into the whole before a read: ``y[0] += 1``.
+        Whether the program itself stores the written part into the whole tensor before a read: ``y[0] += 1``.
     """
 
     views: tuple[fx.Node, ...]
@@ -90,17 +90,17 @@ class AliasWrite:
 
 
 def statistics_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the running mean and variance passed to one of `KEEPS_STATISTICS`; None for a missing one."""
+    """Return the running mean and variance that one of `KEEPS_STATISTICS` gets; None for a missing one."""
     first, second = (*args[1:3], None, None)[:2]
     return kwargs.get("running_mean", first), kwargs.get("running_var", second)
 
 
 def writes(node: fx.Node) -> fx.Node | None:
-    """Return the node whose memory a node writes; None if it does not write."""
+    """Return the node that owns the memory that a node writes; None if the node does not write."""
     first = node.args[0] if node.args else None
     if not isinstance(first, fx.Node) or node.op not in ("call_method", "call_function"):
         return None
-    # An operator with such a name that returns other memory does not write.
+    # An operator with such a name does not write if it returns other memory.
     named_so = named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
     in_place = named_so and _memory(node) in (None, _memory(first))
     return first if in_place or node.target in _WRITES or _asked_in_place(node) else None
@@ -117,7 +117,7 @@ def _asked_in_place(node: fx.Node) -> bool:
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     try:
         return tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # built in, without a signature
+    except (TypeError, ValueError):  # a built-in function without a signature
         return ()
 
 
@@ -154,7 +154,7 @@ def _memory(node: fx.Node) -> int | None:
         return None
     try:
         return int(first.untyped_storage()._cdata)
-    except NotImplementedError:  # inside of `torch.vmap`, which Thunder does not trace
+    except NotImplementedError:  # the node is inside of `torch.vmap`, which Thunder does not trace
         return None
 
 
@@ -176,14 +176,14 @@ def _wants_gradient(node: fx.Node) -> bool:
 
 
 class Aliases:
-    """Alias analysis of a graph: the memory behind each node, and the writes that Thunder would miss.
+    """Alias analysis of a graph: which memory each node names, and which writes Thunder would miss.
 
     Parameters
     ----------
     graph : Graph
         Dynamo's graph, with a fake tensor as the value of each node.
     differentiated : bool
-        Whether the program has gradients where it does not turn them off.
+        Whether the program has gradients, except where it switches them off.
     """
 
     def __init__(self, graph: fx.Graph, differentiated: bool) -> None:
@@ -203,7 +203,7 @@ class Aliases:
 
     @functools.cached_property
     def _reads(self) -> dict[fx.Node, list[tuple[fx.Node, fx.Node]]]:
-        """For each owner of memory, its readers in order, each with the name that it reads."""
+        """For each owner of memory, the nodes that read it, in order, each with the name that it reads."""
         owners: dict[fx.Node, fx.Node] = {}
         found: dict[fx.Node, list[tuple[fx.Node, fx.Node]]] = {}
         for node in self._graph.nodes:
@@ -215,7 +215,7 @@ class Aliases:
 
     @functools.cached_property
     def _held(self) -> dict[int, list[fx.Node]]:
-        """For each memory, the nodes that are names of it."""
+        """For each memory, the nodes that are its names."""
         found: dict[int, list[fx.Node]] = {}
         for node in self._graph.nodes:
             memory = _memory(node)
@@ -225,7 +225,7 @@ class Aliases:
 
     @functools.cached_property
     def unread(self) -> dict[fx.Node, fx.Node]:
-        """Writes to the program's own memory without a later read, each with the written node.
+        """Writes to the program's own memory that no later node reads, each with the written node.
 
         Thunder moves such a write into the backward, and creates a backward for it if the program has none.
         """
@@ -245,10 +245,12 @@ class Aliases:
 
     @functools.cached_property
     def unnoticed(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
-        """Last writes that Thunder would miss to memory that is visible after the program, each with the written name.
+        """Writes that Thunder would miss, to memory that is visible after the program.
 
-        Such a write uses another name than the visible one, and no later statement reads it. Returning a value reads
-        it, but Thunder does not count that as a read and leaves the write to the backward.
+        Of each memory the last, with the written name.
+
+        Such a write uses a name other than the visible one, and no later statement reads that name. Returning a value
+        reads it. Thunder does not count this as a read, and leaves the write to the backward.
         """
         found = []
         for owner, reads in self._reads.items() if self._differentiated else ():
@@ -263,7 +265,7 @@ class Aliases:
         return tuple(sorted(found))
 
     def refuse_statistics(self, node: fx.Node) -> None:
-        """Refuse a norm that keeps its running statistics in views, ``state[0]``.
+        """Refuse a norm that stores its running statistics in views, such as ``state[0]``.
 
         Raises
         ------
@@ -293,9 +295,11 @@ class Aliases:
             raise NotImplementedError(WRITTEN_LEAF)
 
     def itself(self, node: fx.Node) -> fx.Node | None:
-        """Return the input that a node without its own gradient returns unchanged: ``loss.float()`` of a float tensor.
+        """Return the input that a node without a gradient of its own returns unchanged; None if it does not.
 
-        Thunder would detach it. Because both names are one tensor, both would get the gradient of the last one.
+        An example is ``loss.float()`` of a float tensor.
+
+        Thunder would detach it. Both names are one tensor, so both would get the gradient of the last one.
         """
         if node not in self._unseen or not _wants_gradient(node) or _name(node) not in _SAME:
             return None
@@ -311,7 +315,7 @@ class Aliases:
         Raises
         ------
         NotImplementedError
-            If the write cannot be repeated for all its names.
+            If the write cannot be repeated for all names of its memory.
         """
         if writes(node) is None:
             return None
@@ -327,7 +331,7 @@ class Aliases:
         detached = any(_name(part) == "detach" for part in parts)
         if lost or (detached and copied):
             raise NotImplementedError(UNDER_NO_GRAD if lost else COPIED)
-        if detached:  # Thunder takes the gradient past it, as PyTorch does
+        if detached:  # Thunder's gradient ignores it, as PyTorch's does
             return None
         if unseen and not copied:
             return None
@@ -344,9 +348,10 @@ class Aliases:
     def _read_behind(
         self, node: fx.Node, chain: tuple[fx.Node, ...], *, copied: bool
     ) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """Return the nodes after a write that read its memory by another name, each with the name.
+        """Return the nodes after a write that read the written memory by another name, each with that name.
 
-        Keep only reads with a gradient, by any name if the write has no gradient. If Thunder makes a copy, keep all.
+        Keep only reads with a gradient; include reads by any name if the write has no gradient. If Thunder makes a
+        copy, keep all reads.
         """
         known = () if node in self._unseen and not copied else (node, chain[1])
         for behind, read in self._reads.get(chain[-1], ()):
@@ -357,7 +362,7 @@ class Aliases:
 
 
 def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
-    """Return whether a `torch.autograd.Function` writes an input that is later read for a gradient.
+    """Return whether a `torch.autograd.Function` writes to an input that is later read for a gradient.
 
     Parameters
     ----------
@@ -378,14 +383,14 @@ def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
 
 
 def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
-    """Return whether the backward of a `torch.autograd.Function` writes memory that is visible outside it.
+    """Return whether the backward of a `torch.autograd.Function` writes to memory that is visible outside of it.
 
-    Thunder assigns each write to the forward or the backward by its readers, and this one has none.
+    Thunder assigns each write to the forward or the backward by its readers, and this write has none.
 
     Parameters
     ----------
     forward, backward : Graph
-        The first returns its results and saved values; the second takes the context, gradients and saved values.
+        The forward returns results and saved values; the backward takes the context, gradients and saved values.
     """
     results, saved = next(iter(forward.find_nodes(op="output"))).args[0]
     inputs = list(backward.find_nodes(op="placeholder"))
@@ -413,7 +418,7 @@ def _stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) -> 
 
 
 def index_of(view: fx.Node, index: Any) -> Any:
-    """Return the index of a part in its base.
+    """Return the index that selects a part of its base.
 
     Parameters
     ----------
@@ -437,7 +442,7 @@ def is_part(view: fx.Node) -> bool:
 
 
 def undone(view: fx.Node, made: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """Return the value of a whole tensor from the value `made` of a view of all of it, such as its transpose.
+    """Return the value of a whole tensor, given the value `made` of a view of all of it, such as its transpose.
 
     Parameters
     ----------

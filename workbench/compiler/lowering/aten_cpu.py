@@ -1,13 +1,13 @@
-"""Operators that PyTorch differentiates better than Thunder does on a CPU: attention, `addmm` and `log_softmax`.
+"""Operators with better gradients from PyTorch than from Thunder on a CPU: attention, `addmm` and `log_softmax`.
 
-Attention is one kernel in each direction; Thunder decomposes it there and saves its weights. The additive mask is a
-separate statement: in a region it is one loop, while PyTorch's operators for it, seldom called, ran from cold caches.
-Thunder has no rule for `addmm`: it runs PyTorch's autograd, which repeats the product. For `log_softmax`, Thunder saves
-the output; PyTorch subtracts two columns from the input again.
+In PyTorch, attention is one kernel in each direction. Thunder decomposes it on a CPU and saves its weights. The
+additive mask is a separate statement. Inside a region it is one loop; PyTorch's operators for it are called rarely and
+would run from cold caches. Thunder has no rule for `addmm`. It runs PyTorch's autograd, which repeats the product. For
+`log_softmax`, Thunder saves the output. PyTorch saves only two columns and subtracts them from the input again.
 
-The executor precedes Thunder's own and claims only the calls that it supports: attention of four dimensions, one data
-type and one head size, without a mask or with a boolean one, without dropout; `addmm` of a row and two matrices without
-factors; `log_softmax` without a cast. Other calls do not change.
+The executor precedes Thunder's own and claims only the calls that it supports. Attention must have four dimensions, one
+data type and one head size, no mask or a boolean one, and no dropout; `addmm` must be of a row and two matrices without
+factors; `log_softmax` must have no cast. Other calls do not change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FORWARD, _BACKWARD, _MASK, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "sdpa_cpu_
 _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX = "log_softmax_aten_sums", "log_softmax_aten"
 _LOG_SOFTMAX_BACKWARD = "log_softmax_aten_backward"
 IN_REGIONS = (_MASK, _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD)
-"""Ids of its operators that Inductor decomposes inside a region; the others are PyTorch kernels."""
+"""Ids of its operators that Inductor decomposes inside a region; the other operators are PyTorch kernels."""
 
 
 def attention(
@@ -54,11 +54,11 @@ def attention(
     key, value : Tensor
         (batch, heads, keys, size)
     mask : Tensor or None
-        (batch or 1, heads or 1, queries or 1, keys or 1) or without the first two, as `added` gives it.
+        (batch or 1, heads or 1, queries or 1, keys or 1), or without the first two, as `added` returns it.
     is_causal : bool
-        Whether later keys are hidden from a query.
+        Whether keys after a query are hidden from it.
     scale : float or None
-        Factor of the products; None for the reciprocal square root of the size.
+        Factor of the products; None for the reciprocal square root of the head size.
 
     Returns
     -------
@@ -81,28 +81,28 @@ def attention_backward(
     is_causal: bool,
     scale: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of query, key and value, from the inputs and outputs of `attention`."""
+    """Return the gradients of query, key and value, given the inputs and outputs of `attention`."""
     given = map(_readable, (grad, query, key, value, made))
     of_query, of_key, of_value = _attention_for_cpu_backward(*given, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
     return of_query, of_key, of_value
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """Make the last dimension contiguous, as the kernel needs; it accepts any other strides."""
+    """Make the last dimension contiguous, because the kernel needs that; it accepts any other strides."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def added(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return the additive mask that the kernel takes: zero for a visible key, minus infinity for a hidden one.
 
-    Use a value of an expanded dimension once, as in a mask that a program has expanded to all heads.
+    Read each value of an expanded dimension only once; a program may have expanded a mask to all heads.
 
     Parameters
     ----------
     mask : Tensor
-        Of any shape, bool: True for the keys that a query sees.
+        Of any shape, bool: True for keys that a query sees.
     like : Tensor
-        Tensor of the wanted data type.
+        Tensor with the wanted data type.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def takes_attention(
 
 
 def _takes_mask(mask: TensorProxy, shape: tuple[int, ...]) -> bool:
-    # Only boolean masks: the kernel has no gradient for a mask.
+    # Only boolean masks, because the kernel has no gradient for a mask.
     fits = all(size in (1, whole) for size, whole in zip(reversed(mask.shape), reversed(shape), strict=False))
     return mask.dtype is dtypes.bool8 and mask.ndim in (2, 4) and fits
 
@@ -186,7 +186,7 @@ def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool
 
 
 def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the maxima and the logarithms of sums that ``log_softmax`` subtracts, as in PyTorch's decomposition.
+    """Return the maxima and the logarithms of sums that ``log_softmax`` subtracts, as PyTorch's decomposition does.
 
     Parameters
     ----------
@@ -197,21 +197,21 @@ def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Ten
     Returns
     -------
     tuple of Tensor
-        Two tensors of the shape of `a` with length one at `dim`.
+        Two tensors with the shape of `a`, except for length one at `dim`.
     """
     highest = a.amax(dim, keepdim=True)
     return highest, (a - highest).exp().sum(dim, keepdim=True).log()
 
 
 def log_softmax_less(a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-    """Return ``log_softmax`` from its input and `log_softmax_sums`: elementwise, and so recomputed."""
+    """Return ``log_softmax`` from its input and `log_softmax_sums`. It is elementwise, so it is recomputed."""
     return (a - highest) - sums
 
 
 def log_softmax_backward(
     grad: torch.Tensor, a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor, dim: int
 ) -> torch.Tensor:
-    """Return the gradient of the input of ``log_softmax``: recompute its result."""
+    """Return the gradient of the input of ``log_softmax``; recompute the result of the forward for it."""
     return grad - log_softmax_less(a, highest, sums).exp() * grad.sum(dim, keepdim=True)
 
 
@@ -250,7 +250,8 @@ def aten_executor() -> Any:
     ) -> Any:  # fmt: skip
         made, sums = forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)
         grad = prims.get_grad(made)
-        # Recompute the additive mask, so that the mask is saved and not one additive mask for each attention.
+        # Recompute the additive mask, so that only the boolean mask is saved, instead of one additive mask for each
+        # attention.
         grads = backward(grad, query, key, value, taken(attn_mask, grad), made, sums, bool(is_causal), scale)
         for given, of_given in zip((query, key, value), grads, strict=True):
             prims.put_grad(given, of_given)

@@ -39,7 +39,7 @@ def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
     """
     if target not in _WIDE and target not in _NARROW:
         return args, kwargs
-    # None if a graph is only surveyed and not compiled.
+    # None if a graph is only examined and not compiled.
     data, _ = compile_data._compile_data.get()
     kind = None if data is None else data.autocast_stack.get_dtype_for_device_if_enabled("cpu")
     if kind is None:

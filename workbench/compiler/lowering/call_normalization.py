@@ -29,16 +29,18 @@ IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.ilshift: operator.lshift,
     operator.irshift: operator.rshift,
 }
-"""In-place operators that Thunder's tensors refuse, each with the operator that computes the written value."""
+"""In-place operators that Thunder's tensors refuse, each with the operator that computes the value to write."""
 
 _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
-"""NumPy keywords that PyTorch accepts, each with PyTorch's own keyword."""
+"""NumPy keywords that PyTorch accepts, each with PyTorch's own name for it."""
 
 _TENSORS = frozenset(("input", "other"))
 """Names of tensor parameters in PyTorch's operators."""
 
 _NO_COPY = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
-"""Tags of in-place methods without an out-of-place copy: they change a tensor's view, or draw random numbers."""
+"""Tags of in-place methods without an equal out-of-place method: they change a tensor's view, or draw random
+numbers.
+"""
 
 
 def placed(
@@ -46,12 +48,12 @@ def placed(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments with each keyword that the replacement operator lacks moved to its position.
 
-    If Thunder calls PyTorch's operator unchanged, move all tensors: Thunder has no gradient for keywords.
+    If Thunder calls PyTorch's operator unchanged, also move all tensors, because Thunder has no gradient for keywords.
 
     Parameters
     ----------
     target : callable or str
-        PyTorch's function, or the name of a tensor method; the tensor is then the first argument.
+        PyTorch's function, or the name of a tensor method; for a method the tensor is the first argument.
     known : callable
         Replacement operator.
     args, kwargs
@@ -77,10 +79,10 @@ def placed(
 
 
 def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
-    """Refuse tensors in a list if Thunder calls PyTorch's operator unchanged: Thunder loses their gradients.
+    """Refuse tensors in a list if Thunder calls PyTorch's operator unchanged, because Thunder loses their gradients.
 
-    Call this for a differentiated program only. `requires_grad` of a tensor is not read, because it is wrong after an
-    in-place write.
+    Call this only for a program that is differentiated. `requires_grad` of a tensor is not read, because it is wrong
+    after an in-place write.
 
     Raises
     ------
@@ -96,7 +98,10 @@ def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
 
 
 def unlisted(target: Any, known: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments with a list's tensors as positional ones, if PyTorch accepts them: these keep gradients."""
+    """Return arguments with a list's tensors as positional arguments, if PyTorch accepts that.
+
+    Positional arguments keep their gradients.
+    """
     if len(args) != 1 or not isinstance(args[0], list | tuple) or isinstance(target, str) or not _as_it_is(known):
         return args
     kinds = [each.kind for signature in _signatures(target) for each in signature.parameters.values()]
@@ -110,20 +115,23 @@ def _as_it_is(known: Any) -> bool:
 def draws(bsym: BoundSymbol) -> bool:
     """Return whether a statement without subsymbols draws random numbers, by the tags of PyTorch's operators.
 
-    Thunder tags only some of its primitives, and no operator that it takes unchanged from PyTorch.
+    Thunder tags only some of its primitives, and none of the operators that it takes unchanged from PyTorch.
     """
     return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
 
 
 def draws_inside(bsym: BoundSymbol) -> bool:
-    """Return whether a statement or one of its subsymbols draws random numbers, tagged by Thunder or not."""
+    """Return whether a statement or one of its subsymbols draws random numbers, whether or not Thunder tags it."""
     if prims.OpTags.RANDOM_OP in (bsym.sym.tags or ()) or prims.OpTags.RANDOM_OP in bsym.tags or draws(bsym):
         return True
     return any(map(draws_inside, bsym.subsymbols))
 
 
 def _drops(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is a fused attention with dropout: its backward takes the seed and drops the same."""
+    """Return whether a statement is a fused attention with dropout.
+
+    Its backward gets the seed and drops the same elements.
+    """
     if bsym.sym.executor is None or bsym.sym.meta is None:
         return False
     named = {each.name: at for at, each in enumerate(_parameters(bsym.sym.meta) or ())}
@@ -139,7 +147,10 @@ def _draws(name: str) -> bool:
 
 
 def draws_again(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is an unchanged PyTorch operator that draws: a rerun draws other numbers."""
+    """Return whether a statement is an unchanged PyTorch operator that draws.
+
+    If it runs again, it draws other numbers.
+    """
     if not _as_it_is(bsym.sym):
         return False
     found: bool = structure_of(bsym).once("draws again", lambda: _draws_as_it_is(bsym))
@@ -164,13 +175,13 @@ def _draws_as_it_is(bsym: BoundSymbol) -> bool:
 
 
 def _unknown(known: Any, keywords: Collection[str]) -> bool:
-    """Return whether a function lacks one of some keywords."""
+    """Return whether a function lacks one of several keywords."""
     function = getattr(known, "meta", None) or known
     parameters = (_parameters if isinstance(function, FunctionType) else _parameters.__wrapped__)(function)
     if parameters is None:
         return False
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        # Thunder's elementwise operators accept any keyword and pass it to a function with other tensor names.
+        # Thunder's elementwise operators accept any keyword. They pass it to a function with other tensor names.
         return not _TENSORS.isdisjoint(keywords)
     names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
     return bool(set(keywords) - names)
@@ -188,7 +199,7 @@ def _parameters(function: Any) -> tuple[inspect.Parameter, ...] | None:
 def _signatures(target: Any) -> Iterator[inspect.Signature]:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if not isinstance(target, str):
-        with contextlib.suppress(TypeError, ValueError):  # built in, without a signature
+        with contextlib.suppress(TypeError, ValueError):  # a built-in function without a signature
             yield inspect.signature(target)
     for overload in _overloads(name):
         yield get_signature_for_torch_op(overload)[0]
@@ -200,7 +211,7 @@ def _overloads(name: str) -> list[Any]:
 
 
 def named_in_place(node: fx.Node) -> bool:
-    """Return whether an operator is in-place by its name, such as `add_`; Python's own `and_` is not."""
+    """Return whether an operator is in-place by its name, such as `add_`; Python's own `and_` does not count."""
     if getattr(node.target, "__module__", "") == "_operator":
         return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
@@ -208,7 +219,7 @@ def named_in_place(node: fx.Node) -> bool:
 
 
 def out_of_place_name(name: str) -> str:
-    """Return the out-of-place method for an in-place method; empty if the in-place one is not a copy of its result."""
+    """Return the out-of-place method for an in-place method; empty if the latter does not copy the former's result."""
     if not name.endswith("_") or name.endswith("__"):
         return ""
     overloads = _overloads(name)
@@ -218,11 +229,11 @@ def out_of_place_name(name: str) -> str:
 
 
 SOFT = frozenset({functional.softmax, functional.softmin, functional.log_softmax})
-"""Functions for which PyTorch chooses a missing `dim`, with a warning; Thunder fails at run time without it."""
+"""Functions for which PyTorch chooses a missing `dim`, with a warning. Without `dim`, Thunder fails at run time."""
 
 
 def with_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments of one of `SOFT`, with the dimension that PyTorch chooses."""
+    """Return the arguments of one of `SOFT`, with the dimension that PyTorch chooses."""
     if not args or (args[1] if len(args) > 1 else kwargs.get("dim")) is not None:
         return args, kwargs
     chosen = 0 if args[0].ndim in (0, 1, 3) else 1

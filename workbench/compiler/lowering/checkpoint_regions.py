@@ -1,7 +1,7 @@
 """Regions of `torch.utils.checkpoint`: mark statements to recompute in the backward, but never a random draw.
 
-Thunder ignores ``preserve_rng_state``: its backward would draw other numbers than its forward, and the gradients would
-be wrong. Here a draw inside a region is saved, and the other values are recomputed from it.
+Thunder ignores ``preserve_rng_state``. Its backward would draw other numbers than its forward, and the gradients would
+be wrong. Here a draw inside a region is saved, and the region's other values are recomputed from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def mark_recomputed(
     ----------
     bsyms : iterable of BoundSymbol
     results : collection of str
-        Names of the values that the region takes and returns, which are saved.
+        Names of the values that the region takes and returns; these are saved.
     policy : collection of str, optional
         Names of the values that a policy saves.
     """
@@ -45,7 +45,7 @@ def mark_recomputed(
                 proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
             continue
         bsym.tags.add(CHECKPOINTED)
-        # Thunder passes the other tag of a composite statement to its subsymbols.
+        # Thunder copies the tag of a composite statement to its subsymbols.
         for sub in bsym.subsymbols:
             if draws_inside(sub):
                 mark_recomputed([sub], results)
@@ -54,14 +54,14 @@ def mark_recomputed(
 
 
 def _mark_parts(bsym: BoundSymbol, results: Collection[str]) -> None:
-    """Mark the subsymbols of a statement from which its saved value is computed."""
+    """Mark the subsymbols from which a statement's saved value is computed."""
     for sub in bsym.subsymbols:
         if any(proxy.name not in results for proxy in sub.flat_proxy_outs):
             sub.tags.add(BoundSymbolTag.RECOMPUTE_IN_BACKWARD)
 
 
 def save_draws(trace: TraceCtx) -> None:
-    """Remove the marks of Thunder's interpreter from the random draws of a trace, and keep all others.
+    """Remove the marks of Thunder's interpreter from the random draws of a trace, and keep all other marks.
 
     Parameters
     ----------

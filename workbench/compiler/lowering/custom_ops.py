@@ -1,12 +1,13 @@
-"""Operators of libraries, one statement each, with the gradient that `torch.library.custom_op` registered.
+"""Operators of libraries, each as one statement, with the gradient that `torch.library.custom_op` registered.
 
-Thunder's `_register_custom_op` makes statements of them, too. It reads the inputs of a gradient from the source of
-`setup_context`, and loses values that are not kept by `save_for_backward`. Here `setup_context` runs in the backward,
-before the gradient; PyTorch runs it after the forward. It runs on the values that it keeps, found by a run on fake
-tensors. Stand-ins of the same shape replace all other values, so that these need not live until the backward.
+Thunder's `_register_custom_op` also makes statements of them. It reads the inputs of a gradient from the source of
+`setup_context`, and loses values that are not saved by `save_for_backward`. Here `setup_context` runs in the backward,
+before the gradient. PyTorch runs it after the forward. It gets only the values that it keeps. A run on fake tensors
+shows which these are. Stand-ins of the same shape replace all other values, so these values need not live until the
+backward.
 
-For operators registered in another way, only PyTorch knows the gradient; most are compiled, such as torchvision's for
-regions of images. They run again in the backward, and PyTorch differentiates them there.
+For operators that are registered in another way, only PyTorch knows the gradient. Most of these are compiled, such as
+torchvision's operators on regions of images. They run again in the backward, and PyTorch differentiates them there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _PYTORCHS = frozenset({
     "debugprims", "debug_mode_ops", "export", "profiler", "static_runtime", "onnx", "onnx_symbolic", "flex_lib",
     "_test",
 })  # fmt: skip
-"""Libraries that come with PyTorch: an operator of theirs that Thunder lacks does not become one statement."""
+"""Libraries that come with PyTorch. If Thunder lacks one of their operators, it does not become one statement."""
 
 _DESCRIBED = re.compile(r"like (\S+) (\w+)\[([\d, ]*)\]")
 
@@ -121,7 +122,7 @@ def known(target: Any) -> str:
         return "" if its_own or target._schema.overload_name else name
     if defined._opoverload is not target:
         return ""
-    # PyTorch's own have other gradients, and Thunder knows the functions that call them.
+    # PyTorch's own operators have other gradients, and Thunder knows the functions that call them.
     return "" if defined._init_fn.__module__.partition(".")[0] == "torch" else name
 
 
@@ -164,7 +165,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
 def _all_arguments(
     schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return all arguments, defaults included: the positional ones and the keyword-only ones."""
+    """Return all positional arguments and all keyword-only arguments, defaults included."""
     by_place, by_name = [], {}
     for at, argument in enumerate(schema.arguments):
         given = args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
@@ -191,7 +192,7 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _wants_gradient(proxy: Any, given: Mapping[str, bool]) -> bool:
-    """Return whether a gradient may be needed: Thunder does not record that for intermediate values."""
+    """Return whether a gradient may be needed, because Thunder does not record that for intermediate values."""
     if not dtypes.is_inexact_dtype(proxy.dtype) or ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags:
         return False
     return given.get(proxy.name, True)
@@ -204,7 +205,7 @@ def _executor() -> Any:
 
 @functools.cache
 def symbols(name: str) -> tuple[Symbol, Symbol]:
-    """Return an operator and its gradient as symbols; they call the latest definition with this name."""
+    """Return an operator and its gradient as symbols. They call the latest definition of this name."""
     plain = _free(re.sub(r"\W+", "_", name))
     _names[plain] = name, 0
     tags = list(_definition(name).overload.tags)
@@ -227,7 +228,10 @@ _names: dict[str, tuple[str, int]] = {}
 
 
 def _free(plain: str) -> str:
-    """Return a unique name: ``a::b_c`` and ``a_b::c`` are two operators, and a name may end in ``_backward``."""
+    """Return a unique name.
+
+    The operators ``a::b_c`` and ``a_b::c`` differ, and a name may end in ``_backward``.
+    """
     return next(name for count in itertools.count() if (name := plain + "_" * count) not in _names)
 
 
@@ -268,7 +272,7 @@ def fakes(tree: Any) -> Any:
 
 
 class _Context(torch.autograd.function.FunctionCtx):
-    """The autograd context that `setup_context` fills and the gradient reads."""
+    """The autograd context that `setup_context` fills and that the gradient reads."""
 
     def __init__(self, needs_input_grad: tuple[Any, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -323,7 +327,10 @@ _CONSTANTS = (bool, int, float, complex, str, type(None), torch.dtype, torch.dev
 
 
 def _held_tensors(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
-    """Return the indices of the tensors that a context holds; all, if it holds a value that may derive from any."""
+    """Return the indices of the tensors that a context holds.
+
+    If it holds a value that may derive from any tensor, return all.
+    """
     places = {id(tensor): at for at, tensor in enumerate(tensors)}
     leaves = pytree.tree_leaves({key: value for key, value in vars(context).items() if key != "needs_input_grad"})
     held = [leaf for leaf in leaves if not isinstance(leaf, _CONSTANTS)]
@@ -347,7 +354,7 @@ def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
         kept = _held_tensors(context, [*_tensors(given_to_it), *results])
         if name in OPDEFS:
             given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
-        else:  # autograd would run this on the device, available or not
+        else:  # autograd would run this on the device, even if it is not available
             given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(given_to_it)]
     for proxy, grad in zip(inputs, given, strict=True):
         if grad is not None and tuple(grad.shape) != tuple(proxy.shape):
@@ -373,7 +380,10 @@ def _as_made(made: Any, results: tuple[Any, ...]) -> Any:
 
 
 def _described(proxy: Any) -> str:
-    """Return a description of a tensor that is not kept, from which `_stand_in` makes its shape, type and device."""
+    """Return a description of a tensor that is not kept.
+
+    `_stand_in` makes a tensor of the same shape, type and device from it.
+    """
     dtype = str(to_torch_dtype(proxy.dtype)).removeprefix("torch.")
     return f"like {to_torch_device(proxy.device)} {dtype}[{', '.join(map(str, proxy.shape))}]"
 

@@ -1,6 +1,6 @@
 """Decompositions of operators that Thunder does not know or cannot differentiate; see `lowering.overrides`.
 
-Elements equal those of PyTorch's own operators, except for rounding if a sum is taken in another order.
+Results equal those of PyTorch's own operators, except for rounding if a sum is computed in another order.
 """
 
 from __future__ import annotations
@@ -26,27 +26,30 @@ def known_as(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wide_of(kind: torch.dtype) -> torch.dtype:
-    """Return the data type of PyTorch's computation: at least single precision, double for integers."""
+    """Return the data type in which PyTorch computes: at least single precision, double for integers."""
     if not kind.is_floating_point:
         return torch.float64
     return torch.float32 if kind.itemsize < 4 else kind
 
 
 def root(a: TensorProxy, p: float = 2.0) -> Any:
-    """Return a root of nonnegative elements with gradient zero at zero, as PyTorch's norms and deviations have it."""
+    """Return a root of nonnegative elements whose gradient at zero is zero, as for PyTorch's norms and deviations."""
     zero, where = a == 0, known_as(torch.where)
     above = where(zero, 1.0, a)
     return where(zero, 0.0, known_as(torch.sqrt)(above) if p == 2 else above ** (1.0 / p))
 
 
 def with_empty(known: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Call an operator that Thunder folds to a constant, without a gradient, for empty input; PyTorch's is zero."""
+    """Call an operator that Thunder folds to a constant for empty input.
+
+    The constant has no gradient; PyTorch's gradient is zero.
+    """
     made = known(a, *args, **kwargs)
     if 0 not in a.shape:
         return made
     for given in (a, *args, *kwargs.values()):
         if isinstance(given, TensorProxy) and dtypes.is_inexact_dtype(given.dtype):
-            # Keep a dimension: on a CPU, Thunder's gradient of a broadcast zero-dimensional tensor is wrong.
+            # Keep a dimension, because Thunder's gradient of a broadcast zero-dimensional tensor is wrong on a CPU.
             made = made + (given.reshape(math.prod(given.shape)).sum(0, keepdim=True) * 0).to(made.dtype)
     return made
 
@@ -74,7 +77,7 @@ def _taken(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
 
 
 def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """Thunder pads only with a constant; the other modes select an element for each position."""
+    """Thunder pads only with a constant. For the other modes, select an element for each position."""
     if mode == "constant":
         return with_empty(known_as(functional.pad), a, pad, mode, value)
     for at in range(len(pad) // 2):
@@ -108,7 +111,7 @@ def _flip(a: TensorProxy, *dims: Any) -> Any:
 
 
 def _unfold(a: TensorProxy, dim: int, size: int, step: int) -> Any:
-    """Thunder takes the method for `torch.nn.functional.unfold`."""
+    """Thunder mistakes the method for `torch.nn.functional.unfold`."""
     dim %= a.ndim
     count = (int(a.shape[dim]) - size) // step + 1
     place = (_arange(a, count) * step).unsqueeze(1) + _arange(a, size)
@@ -162,7 +165,7 @@ def _no_grad() -> Iterator[None]:
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """Thunder has no gradient for it: add a difference of zero that carries the gradient."""
+    """Thunder has no gradient for it. Add a difference of zero that carries the gradient."""
     with _no_grad():
         made = known_as(torch.remainder)(a, b)
         if not any(isinstance(x, TensorProxy) and dtypes.is_inexact_dtype(x.dtype) for x in (a, b)):
@@ -196,7 +199,7 @@ def _truncated(a: TensorProxy) -> Any:
 
 
 def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """Multiply by halves: Thunder's gradient divides by each factor and is NaN if one is zero."""
+    """Multiply by halves, because Thunder's gradient divides by each factor and is NaN if one is zero."""
     a = a if dtype is None else a.to(dtype)
     if not dtypes.is_inexact_dtype(a.dtype) or not a.ndim or not a.numel:
         return known_as(torch.prod)(a, dim, keepdim)
@@ -215,7 +218,7 @@ def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: t
 
 
 def _multinomial(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Thunder requests a gradient of the random numbers."""
+    """Thunder requests a gradient of the random numbers from PyTorch."""
     with _no_grad():
         return known_as(torch.multinomial)(a, *args, **kwargs)
 
@@ -284,7 +287,7 @@ def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
 
 
 def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """Fill from both ends to the middle, as PyTorch does; compute integers and low-precision floats in a wider type."""
+    """Fill from both ends to the middle, as PyTorch does. Compute integers and low-precision floats in a wider type."""
     kind = dtype or torch.get_default_dtype()
     wide = wide_of(kind)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
@@ -449,7 +452,7 @@ def _as_columns(tensors: Sequence[TensorProxy]) -> Any:
 
 
 def _spread_of(name: str) -> Callable[..., Any]:
-    """Accept `unbiased` as PyTorch does, also in the position of the dimensions; Thunder has only `correction`.
+    """Accept `unbiased` as PyTorch does, even in the position of the dimensions. Thunder has only `correction`.
 
     Thunder's gradient of a deviation over all dimensions fails, and its gradient at deviation zero is NaN.
     """
@@ -487,7 +490,7 @@ _CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[An
 def _one_step(
     cell: str, x: TensorProxy, first: Any, w_in: Any, w_hidden: Any, b_in: Any = None, b_hidden: Any = None
 ) -> Any:
-    """Run a recurrent cell: Thunder has no gradient for a state in a list."""
+    """Run a recurrent cell, because Thunder has no gradient for a state in a list."""
     linear = known_as(functional.linear)
     state = tuple(first) if cell == "lstm" else (first,)
     made = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)

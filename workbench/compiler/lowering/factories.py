@@ -1,8 +1,7 @@
-"""PyTorch functions that create tensors from numbers and that Thunder lacks: each is one statement.
+"""PyTorch functions that create tensors from numbers and that Thunder lacks. Each becomes one statement.
 
-They are index masks (`torch.tril_indices`, which recommenders use for interactions), random orders
-(`torch.randperm`), audio windows and random fills. They have no gradient. Random numbers come from PyTorch's own
-generator.
+They make index masks (`torch.tril_indices`, which recommenders use for interactions), random orders (`torch.randperm`),
+audio windows and random fills. They have no gradient. Random numbers come from PyTorch's own generator.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _on_lists(single: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
         count = next(len(given) for given in args if isinstance(given, list | tuple))
 
         def for_each(given: Any) -> Sequence[Any]:
-            # A list has one value for each tensor; any other value applies to all.
+            # A list has one value for each tensor; any other value applies to all tensors.
             return given if isinstance(given, list | tuple) else [given] * count
 
         rows = list(zip(*map(for_each, args), strict=True))
@@ -73,7 +73,7 @@ def _norm(given: Sequence[Any], order: float = 2, dtype: Any = None) -> list[Any
 
 
 def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
-    """Return a norm summed in at least single precision: squares of 16-bit numbers soon overflow."""
+    """Return a norm that is summed in at least single precision, because squares of 16-bit numbers soon overflow."""
     kind = to_torch_dtype(a.dtype)
     size = known_as(torch.abs)(a.to(wide_of(kind)))
     if order == math.inf:

@@ -1,8 +1,8 @@
-"""Remove in-place writes that give wrong gradients in Thunder, from FX graphs before Thunder sees them.
+"""Remove in-place writes for which Thunder's gradients are wrong from FX graphs, before Thunder sees them.
 
-Thunder computes a gradient from the memory that its forward statement read, even if a later write has changed it. If
-the write goes to the program's own memory and is not visible outside, remove it: later readers read the source of the
-write. Eager PyTorch keeps a copy for the gradient and gives the same values.
+Thunder computes a gradient from the memory that its forward statement read, even if a later write has changed this
+memory. If the write goes to the program's own memory and is not visible outside, remove the write: later readers then
+read the source of the write. Eager PyTorch keeps a copy for the gradient and gives the same values.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from workbench.interop.torch_private import _pytree as pytree
 HARMLESS = frozenset(
     {"add_", "clamp_", "dropout", "hardsigmoid", "hardtanh", "leaky_relu", "relu", "relu6", "relu_", "sub_"}
 )
-"""Thunder's operators without a gradient that reads overwritten memory: skip programs that use only these."""
+"""Thunder's operators whose gradient reads no overwritten memory; programs that use only these are skipped."""
 
 WRITTEN = "the forward of a torch.autograd.Function writes in place what it is given, or has a view of"
 
 
 def written_out_of_place(trace: TraceCtx) -> TraceCtx:
-    """Return a program's trace without the writes that give wrong gradients, if the values stay the same.
+    """Return a program's trace without the writes for which gradients are wrong, if the values stay the same.
 
     Parameters
     ----------
@@ -78,10 +78,10 @@ def written_out_of_place(trace: TraceCtx) -> TraceCtx:
 
 
 def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the forward of a `torch.autograd.Function` without writes, with results separate from its inputs.
+    """Return the forward of a `torch.autograd.Function` without writes, and with results that are not its inputs.
 
-    Thunder moves each statement that no result needs to the backward, also a write. A returned input is the same
-    tensor, so that autograd would use the history of that input.
+    Thunder moves each statement that no result needs to the backward, even a write. A returned input is the same
+    tensor, so autograd would use the history of that input.
 
     Parameters
     ----------
@@ -112,7 +112,9 @@ def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
 def applied(
     graph: fx.Graph, forward: Callable[..., Any], backward: Callable[..., Any], *given: Any, **options: Any
 ) -> Any:
-    """Apply a `torch.autograd.Function`; return non-tensor results next to the tensors that Thunder differentiates.
+    """Apply a `torch.autograd.Function`.
+
+    Return results that are not tensors beside the tensors that Thunder differentiates.
 
     Parameters
     ----------
@@ -167,7 +169,7 @@ def _constants_of(results: Any) -> dict[int, Any]:
 
 @dataclasses.dataclass
 class _MemoryUses:
-    """Names that may share memory, and the positions in the trace where they are made and last read."""
+    """Names that may share memory, and the trace positions at which they are made and last read."""
 
     root: dict[str, str] = dataclasses.field(default_factory=dict)
     made: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -199,7 +201,7 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
-    """Return all copies into each value that is private to the program, by result name, with their operators."""
+    """For each value that is private to the program, return all copies into it by result name, with their operators."""
     memory = _MemoryUses()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
     position = 0
@@ -219,7 +221,8 @@ def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, B
                     memory.views.add(leaf.output.name)
             elif leaf.sym.id in VIEWS and given:
                 memory.join(made[0].name, given[0].name)
-                # A value returned whole, such as the result of batch normalization, still belongs to the program.
+                # A value that is returned whole, such as the result of batch normalization, still belongs to the
+                # program.
                 if leaf.sym.id is not prims.PrimIDs.SHALLOW_COPY or given[0].name in memory.views:
                     memory.views.add(made[0].name)
             elif not isinstance(leaf.sym.id, prims.PrimIDs):
@@ -232,7 +235,7 @@ def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, B
     shared, together = {memory.find(name) for name in arguments}, memory.groups()
     for at, leaf, bsym in copies:
         source, destination = leaf.args[:2]
-        # The written tensor and the results of its writes are one tensor under several names.
+        # The written tensor and the results of its writes are one tensor with several names.
         root = memory.find(destination.name)
         others = together[root] - same
         alike = _kind(source) == _kind(destination)
@@ -267,14 +270,14 @@ def _wrong(trace: TraceCtx) -> set[str]:
 
 
 def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[int], TraceCtx]:
-    """Return the origins of writes over memory that a gradient reads, and the joint trace that shows them."""
+    """Return the origins of writes to memory that a gradient reads, and the joint trace that shows them."""
     joint = grad_transform_on_trace(dce(tagged))
     graph = read_joint(joint, origins, frozenset())
     return {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}, joint
 
 
 def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[int]:
-    """Extend the origins of the writes to the removed layers.
+    """Also return the corresponding origins in the removed layers.
 
     Raises
     ------
@@ -291,13 +294,15 @@ def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[
 
 
 def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
-    """Yield statements without the copies that have these result names: the source replaces the result and destination.
+    """Yield statements without the copies that have these result names.
+
+    The source replaces the result and the destination.
 
     Replace an operator that contained such a copy by its subsymbols.
     """
     instead: dict[object, Proxy] = {}
     same: dict[str, list[Proxy]] = {}
-    """For each name, all names so far of its in-place written value."""
+    """For each name, all names that its in-place written value has had so far."""
 
     def rewritten(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
         if is_copy(bsym):

@@ -1,8 +1,8 @@
-"""`torch.nn.functional.grouped_mm`, the product of mixture-of-experts layers, with a gradient, which Thunder lacks.
+"""`torch.nn.functional.grouped_mm`, the product in mixture-of-experts layers, with the gradient that Thunder lacks.
 
-Each row is multiplied with the matrix of its group. The gradient of the rows is the same product with transposed
-matrices. The gradient of the matrices is one product for each group, a shape that Thunder's primitive lacks. Both are
-statements here.
+Each row is multiplied by the matrix of its group. The gradient of the rows is the same product with transposed
+matrices. The gradient of the matrices is one product for each group. Thunder's primitive does not support its shape.
+Both are statements here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def _run(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tenso
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a layout that PyTorch's kernel accepts: contiguous rows or columns, each at a multiple of 16 bytes."""
+    """Return a layout that PyTorch's kernel accepts.
+
+    Rows or columns must be contiguous, and each must start at a multiple of 16 bytes.
+    """
     whole = 16 // tensor.element_size()
     for inner, outer in ((-1, -2), (-2, -1)):
         step = tensor.stride(outer)
@@ -48,7 +51,10 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def symbols() -> tuple[Symbol, Symbol]:
-    """Return the products of rows with the matrices of their groups, and of rows with rows for each group."""
+    """Return the products of rows with the matrices of their groups.
+
+    Or, for each group, the product of rows with rows.
+    """
     executor = new_executor(NAME)
     tags = [prims.OpTags.MATMUL_OP]
     rows = executor.register_operator("grouped_mm", meta=_of_rows, fn=_run, tags=tags)

@@ -1,8 +1,11 @@
-"""`torch.nn.functional.interpolate` in operators that Thunder supports: each position selects its input elements.
+"""`torch.nn.functional.interpolate` in operators that Thunder supports.
 
-Thunder's own is used if it equals PyTorch's. In other cases it selects other elements: if ``nearest`` reduces an image
-and the sizes are not multiples; with ``nearest-exact``, the first element of each group instead of the middle one; and
-wrong positions if a scale factor gives a fractional size. Thunder lacks the other modes and `align_corners`.
+Each output position selects its input elements.
+
+Thunder's own operator is used if its result equals PyTorch's. In other cases it selects wrong elements: if ``nearest``
+reduces an image and the sizes are not multiples; with ``nearest-exact``, where it takes the first element of each group
+instead of the middle one; and if a scale factor gives a fractional size. Thunder lacks the other modes and
+`align_corners`.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     given = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
     mode = given.get("mode", "nearest")
     sizes, scales = _target(a, given)
-    if not a.numel:  # Thunder refuses an empty batch, and no element needs a position
+    if not a.numel:  # Thunder refuses an empty batch, and its elements need no position
         return a.reshape(*a.shape[:2], *sizes)
     if given.get("antialias"):
         return _smoothed(a, mode, sizes, scales, bool(given.get("align_corners")))
@@ -76,7 +79,7 @@ def _smoothed(
 
 
 def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool) -> TensorProxy:
-    """Return the weight of each input element in each output element: (size, length)."""
+    """Return the weight of each input element for each output element: (size, length)."""
     arange, where = known_as(torch.arange), known_as(torch.where)
     wide = to_torch_dtype(a.dtype)
     reach = (2.0 if cubic else 1.0) * max(step, 1.0)
@@ -108,7 +111,7 @@ def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
 
 
 def _target(a: TensorProxy, given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Return the output lengths and the scale factors of positions; None for the ratio of lengths."""
+    """Return the output lengths, and the scale factors of positions; None stands for the ratio of lengths."""
     lengths = [int(length) for length in a.shape[2:]]
     size: Any = given.get("size")
     if size is not None:
@@ -135,7 +138,7 @@ def _is_right(
 def _nearest(a: TensorProxy, dim: int, size: int, scale: float | None, *, exact: bool) -> TensorProxy:
     length = int(a.shape[dim])
     if a.ndim == 4 and not exact and size in (length, 2 * length):
-        scale = None  # PyTorch does so for images, for any factor.
+        scale = None  # PyTorch does this for images, with any factor.
     if size == length and scale is None:
         return a
     # Use single precision, as PyTorch does for any data type, so that positions are equal.
@@ -164,7 +167,7 @@ def _taken(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
 
 
 def _along(weight: TensorProxy, a: TensorProxy, dim: int) -> TensorProxy:
-    """Reshape one weight per position so that it broadcasts along `dim`."""
+    """Reshape a vector with one weight per position so that it broadcasts along `dim`."""
     return weight.reshape([-1 if axis == dim else 1 for axis in range(a.ndim)])
 
 

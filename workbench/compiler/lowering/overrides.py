@@ -1,6 +1,7 @@
-"""Replacements for operators that Thunder supports in part, applied to FX graphs before Thunder sees them.
+"""Replacements for operators that Thunder supports only in part, applied to FX graphs before Thunder sees them.
 
-Each is here because Thunder refuses some calls or computes them wrongly; all other calls use Thunder's own operator.
+Each operator is here because Thunder refuses some calls or computes them wrongly. All other calls use Thunder's own
+operator.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, 
 
 
 def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Thunder refuses `inplace`; without dropout, do not write."""
+    """Thunder refuses `inplace`. Without dropout, do not write."""
     if not training or p == 0:
         return a
     made = known_as(functional.dropout)(a, p, training)
@@ -48,7 +49,7 @@ def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def _adaptive(a: TensorProxy, output_size: Any) -> Any:
-    """Thunder refuses None, which keeps the length of the input."""
+    """Thunder refuses None, which means the length of the input."""
     sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
     sizes = [int(there) if size is None else size for size, there in zip(sizes, a.shape[-2:], strict=True)]
     return known_as(functional.adaptive_avg_pool2d)(a, sizes)
@@ -83,7 +84,7 @@ def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
 
 
 def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
-    """Thunder's gradient of a zero vector is NaN; PyTorch's is that of a division by `eps`."""
+    """Thunder's gradient of a zero vector is NaN. PyTorch's gradient is that of a division by `eps`."""
     if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
         return known_as(functional.normalize)(a, p, dim, eps, out)
     kind = to_torch_dtype(a.dtype)
@@ -101,7 +102,7 @@ def _embedding(
     *args: Any,
     **more: Any,
 ) -> Any:
-    """Thunder's gradient ignores rows counted from the end, and includes the padding's row."""
+    """Thunder's gradient ignores rows that are counted from the end, and includes the padding row."""
     if max_norm is not None:
         raise NotImplementedError("an embedding with max_norm writes its rows anew in the weight")
     if padding_idx is not None and padding_idx < 0:
@@ -125,9 +126,10 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """Thunder counts ignored targets in a mean of smoothed losses, and fails to differentiate some shapes and sums.
+    """Thunder counts ignored targets in a mean of smoothed losses, and cannot differentiate some shapes and sums.
 
-    `_losses` lists these. A smoothed loss combines the loss of the target class and of all classes, as PyTorch's does.
+    `_losses` lists these. A smoothed loss combines the loss of the target class and the loss of all classes, as
+    PyTorch's does.
     """
     if a.shape == target.shape:
         if 0 in a.shape:
@@ -182,8 +184,8 @@ def _losses(
 ) -> Any:
     """Return cross entropy of class targets, or only its second half.
 
-    In Thunder the gradient of a sum, and of scores at one position, fails: it passes PyTorch's kernel a total weight
-    of another data type. The gradient over one dimension of positions, or more than two, has the shape of two.
+    In Thunder, the gradient of a sum, and of scores at one position, fails. Thunder passes PyTorch's kernel a total
+    weight of another data type. With one dimension of positions, or more than two, the gradient has the shape for two.
     """
     if 0 in target.shape:
         return _of_nothing(a.sum(1), reduction)
@@ -203,12 +205,12 @@ def _losses(
 
 
 def _of_nothing(losses: TensorProxy, reduction: str) -> Any:
-    """Reduce the losses of an empty batch: Thunder returns a constant, which has no gradient."""
+    """Reduce the losses of an empty batch here, because Thunder returns a constant, which has no gradient."""
     return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
 
 
 def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """Return scores as two dimensions, classes last, and the matching targets."""
+    """Return scores with two dimensions, classes last, and the matching targets."""
     if a.ndim <= 2:
         return (a, target) if a.ndim == 2 else (a.reshape(1, -1), target.reshape(1))
     last = a.permute(0, *range(2, a.ndim), 1)
@@ -225,9 +227,11 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Thunder has no `enable_gqa`; on a GPU it needs a mask for each batch element and does not broadcast one.
+    """Thunder has no `enable_gqa`.
 
-    On a CPU its backward draws a new dropout mask, so that gradients are wrong. If a mask hides all keys from a query,
+    On a GPU it needs a mask for each batch element and does not broadcast a single mask.
+
+    On a CPU its backward draws a new dropout mask, so gradients are wrong. If a mask hides all keys from a query,
     Thunder returns NaN and PyTorch zero. PyTorch's own kernel handles these cases.
     """
     if enable_gqa:
@@ -307,7 +311,7 @@ def _multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Thunder treats it as one operator, and cannot differentiate one with None as second result."""
+    """Thunder treats it as one operator. It cannot differentiate an operator with None as second result."""
     if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
         raise NotImplementedError("multi_head_attention_forward with add_bias_kv, add_zero_attn or static keys")
     linear = known_as(functional.linear)
@@ -373,7 +377,7 @@ def _is_bool(mask: TensorProxy) -> bool:
 def _norm(
     a: TensorProxy, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """Thunder replaces the method by `torch.linalg.norm`, which has another name for `p`."""
+    """Thunder replaces the method by `torch.linalg.norm`, which uses another name for `p`."""
     if p == "nuc":
         raise NotImplementedError("a nuclear norm")
     length = 2 if p in ("fro", None) else p
@@ -381,7 +385,7 @@ def _norm(
 
 
 def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
-    """Thunder splits the gradient among equal elements, even if it returns the index of one."""
+    """Thunder splits the gradient among equal elements, even if the operator returns the index of one."""
     if not isinstance(dim, int) or not a.ndim or not dtypes.is_inexact_dtype(a.dtype):
         return known_as(torch.max)(a, dim, keepdim)
     place = known_as(torch.argmax)(a, dim, True)
@@ -390,7 +394,7 @@ def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
-    """Thunder gives elements at a bound no gradient."""
+    """Thunder gives no gradient to elements at a bound."""
     if not dtypes.is_inexact_dtype(a.dtype) or min is max is None:
         return known_as(torch.clamp)(a, min, max)
     for bound, outside in ((min, operator.lt), (max, operator.gt)):
@@ -413,7 +417,7 @@ def _atan2(a: Any, b: Any) -> Any:
 
 
 def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> Any:
-    """Multiply matrices if the weight is empty: Thunder's gradient of `linear` cannot infer a shape then."""
+    """Multiply matrices if the weight is empty, because Thunder's gradient of `linear` then cannot infer a shape."""
     if weight.numel:
         return known_as(functional.linear)(a, weight, bias)
     rows, width = math.prod(a.shape[:-1]), weight.shape[0]
@@ -423,10 +427,10 @@ def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None
 
 
 def _detached(a: TensorProxy) -> TensorProxy:
-    """Detach a tensor in the way that Thunder does under `no_grad`.
+    """Detach a tensor as Thunder does under `no_grad`.
 
     Thunder leaves the gradient of a detached tensor to PyTorch, which computes zeros. This fails for a zero-dimensional
-    tensor: Thunder gives its gradient the shape of the other factor.
+    tensor, because Thunder gives its gradient the shape of the other factor.
     """
     made: TensorProxy = known_as(torch.detach)(a)
     made.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)
@@ -434,7 +438,7 @@ def _detached(a: TensorProxy) -> TensorProxy:
 
 
 def number_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of a NumPy function for numbers; Dynamo has a tensor for it."""
+    """Return the result of a NumPy function on numbers; Dynamo uses a tensor for it."""
     with _disable_current_modes():
         made = function(*args, **kwargs)
     if isinstance(made, torch.Tensor) and made.ndim:
@@ -443,14 +447,14 @@ def number_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 
 def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """Thunder supports only data that is not a tensor."""
+    """Thunder supports this only for data that is not a tensor."""
     if not isinstance(data, TensorProxy) or device not in (None, to_torch_device(data.device)):
         raise NotImplementedError("torch.as_tensor of anything but a tensor that is there")
     return data if dtype is None else known_as(torch.Tensor.to)(data, dtype)
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
-    """Thunder supports only numbers; for a tensor, return a detached copy."""
+    """Thunder supports only numbers. For a tensor, return a detached copy."""
     if isinstance(data, TensorProxy):
         return known_as(torch.clone)(_as_tensor(_detached(data), dtype, device))
     return known_as(torch.tensor)(data, dtype=dtype, device=device, **more)
@@ -462,7 +466,7 @@ def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: A
 
 
 def power(a: Any, exponent: Any) -> Any:
-    """Return a power with an exponent that needs a gradient or is zero.
+    """Return a power whose exponent needs a gradient or is zero.
 
     Thunder's gradient is NaN at base zero; PyTorch's is zero.
     """
@@ -486,7 +490,7 @@ def _soft_margin_loss(
 
 
 def kind_of(function: Any) -> str:
-    """Return the correction that an operator is lowered for."""
+    """Return the correction for which an operator is lowered."""
     if function in DRAWN:
         return RANDOM
     known = thunder_functions.get(function)

@@ -1,7 +1,7 @@
 """Our patches of Thunder: active while we trace, plan or compile, and removed afterwards.
 
-`installed` activates them for the thread that enters it. `jit` is `thunder.jit` with compilation inside `installed`;
-compiled calls run Thunder's own code.
+`installed` activates them for the thread that enters it. `jit` is `thunder.jit` with compilation inside `installed`.
+Calls of compiled code run only Thunder's own code.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ _compilation = ThreadPatches("compilation", _places)
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Context in which this thread traces and compiles by Thunder with our patches."""
+    """Context in which this thread traces and compiles with Thunder and our patches."""
     with _compilation(), install.hastened():
         yield
 
 
 @contextlib.contextmanager
 def compiled_alone() -> Iterator[None]:
-    """Context without other threads tracing or compiling: all share Dynamo's state, fake tensors and memo tables."""
+    """Context in which no other thread traces or compiles.
+
+    All threads share Dynamo's state, fake tensors and memo tables.
+    """
     with contextlib.ExitStack() as inside:
-        # A thread that plans may wait for this one's turn.
+        # A thread that plans may wait until this one is done.
         with turn_given_up():
             inside.enter_context(PLANNING)
         yield
@@ -48,8 +51,8 @@ def compiled_alone() -> Iterator[None]:
 def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Return ``thunder.jit`` of a function, with each compilation `installed` and without wrong second derivatives.
 
-    Thunder compiles at the first call of a kind, in two functions that each `thunder.jit` call defines. Wrap these two.
-    This can be deleted once `thunder.jit` has a hook around a compilation.
+    Thunder compiles at the first call of each kind, in two functions that each call of `thunder.jit` defines. Wrap
+    these two. This can be deleted once `thunder.jit` has a hook around a compilation.
     """
     jitted = thunder_api.jit(function, **options)
     inner = jitted._lc_cd.get_computation_and_inputs

@@ -1,8 +1,8 @@
 """Pooling of FX graphs, decomposed into Thunder's pools; see `lowering.overrides`.
 
-Thunder refuses `ceil_mode` and `count_include_pad=False`, even if they have no effect. Its `max_pool1d` multiplies
-excluded elements by zero, so that padding and infinities give NaN. It splits a gradient among equal elements; PyTorch
-gives it to the first. In three dimensions its gradient needs an explicit stride.
+Thunder refuses `ceil_mode` and `count_include_pad=False`, even if these have no effect. Its `max_pool1d` multiplies
+excluded elements by zero, so padding and infinities give NaN. Thunder splits a gradient among equal elements; PyTorch
+gives it to the first of them. In three dimensions its gradient needs an explicit stride.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def _each(given: Any, dims: int) -> tuple[int, ...]:
 
 
 def _beyond(length: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """Return how far the last `ceil_mode` window extends past the padding; no window starts in the end padding."""
+    """Return how far the last window of `ceil_mode` extends past the padding.
+
+    No window starts in the padding at the end.
+    """
     reach = dilation * (kernel - 1) + 1
     last = -(-(length + 2 * padding - reach) // stride)
     if last * stride >= length + padding:

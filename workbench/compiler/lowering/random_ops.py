@@ -1,8 +1,8 @@
 """Random operators of FX graphs that draw once, as PyTorch does; see `lowering.overrides`.
 
-Thunder takes channel dropout, alpha dropout and `gumbel_softmax` from PyTorch as they are, and runs them again for
-their gradient. The second run draws other numbers, so that the gradients do not match the outputs. Thunder lacks
-in-place draws such as `bernoulli_`, with which torchvision and timm drop whole layers.
+Thunder takes channel dropout, alpha dropout and `gumbel_softmax` unchanged from PyTorch, and runs them again for their
+gradient. The second run draws other numbers, so the gradients do not match the outputs. Thunder lacks in-place draws
+such as `bernoulli_`, with which torchvision and timm drop whole layers.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def _bernoulli_in_place(a: TensorProxy, p: Any = 0.5, *, generator: Any = None) 
 
 
 def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None) -> Any:
-    """Thunder lacks it for a number."""
+    """Thunder does not support this for a number."""
     if generator is not None:
         raise NotImplementedError("bernoulli with a generator")
     return known_as(torch.bernoulli)(a) if p is None else drawn("bernoulli", a, a.shape, p)
 
 
 def _randint_like(a: TensorProxy, *bounds: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
-    """Thunder reruns it for a gradient that no program needs.
+    """Thunder runs it again for a gradient that no program needs.
 
-    The bounds are one or two numbers, by position or by the keywords ``low`` and ``high``.
+    The bounds are one or two numbers, given by position or by the keywords ``low`` and ``high``.
     """
     low, high = kwargs.pop("low", None), kwargs.pop("high", None)
     bounds = (*(() if low is None else (low,)), *bounds, *(() if high is None else (high,)))
@@ -66,10 +66,10 @@ def _dropped(
     training: bool = True,
     inplace: bool = False,
 ) -> Any:
-    """Apply dropout to elements, or to channels with `dims` dimensions, as PyTorch computes it."""
+    """Apply dropout to elements, or, with `dims` dimensions, to channels, as PyTorch computes it."""
     if not training or p == 0:
         return a
-    single = dims is not None and a.ndim == dims + 1 and dims != 2  # images of three dimensions are a batch
+    single = dims is not None and a.ndim == dims + 1 and dims != 2  # images with three dimensions are a batch
     x = a.unsqueeze(0) if single else a
     shape = x.shape if dims is None else [*x.shape[:2], *[1] * (x.ndim - 2)]
     if p == 1:
@@ -111,7 +111,7 @@ def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps
 
 
 def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, Any]:
-    """Return the result and the mask of kept elements."""
+    """Return the result, and the mask of kept elements."""
     if not train and train is not None:
         return a * 1, known_as(torch.ones_like)(a, dtype=torch.bool)
     if p == 1:

@@ -29,7 +29,7 @@ from workbench.compiler.interop.thunder_api import (
 
 
 def _pad(a: torch.Tensor, /, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> torch.Tensor:
-    """The gradient of a slice of complex numbers pads with ``complex(0, 0)``; PyTorch takes a real number there."""
+    """The gradient of a slice of complex numbers pads with ``complex(0, 0)``; PyTorch accepts only a real number."""
     if isinstance(padding_value, complex) and not padding_value.imag:
         padding_value = padding_value.real
     made: torch.Tensor = _pad_prim_impl(a, padding_value, padding_config)
@@ -37,7 +37,10 @@ def _pad(a: torch.Tensor, /, padding_value: Any, padding_config: Sequence[tuple[
 
 
 def _zeros(*shape: Any, device: Any = None, dtype: Any = None) -> Any:
-    """For zero dimensions, as in the gradient of nothing, Thunder calls ``torch.zeros`` without a shape."""
+    """Thunder calls ``torch.zeros`` without a shape for zero dimensions.
+
+    An example is the gradient of a value that nothing reads.
+    """
     return _zeros_transform(*(shape or ((),)), device=device, dtype=dtype)
 
 
@@ -46,14 +49,14 @@ def _as_complex(a: torch.Tensor) -> torch.Tensor:
 
 
 def _view_as_real_grad(a: TensorProxy) -> TensorProxy:
-    """A gradient may have any strides; PyTorch's complex view needs adjacent pairs."""
+    """A gradient may have any strides, but PyTorch's complex view needs adjacent pairs."""
     made: TensorProxy = thunder_functions[torch.view_as_real](a)
     prims.put_grad(a, as_complex(prims.get_grad(made)))
     return made
 
 
 def _mul_grad(a: Any, b: Any, /) -> Any:
-    """Thunder differentiates complex products as real ones; PyTorch uses the conjugates of the factors."""
+    """Thunder differentiates complex products as real products; PyTorch uses the conjugates of the factors."""
     made = thunder_functions[torch.mul](a, b)
     grad = prims.get_grad(made)
     for factor, other in ((a, b), (b, a)):
@@ -87,7 +90,7 @@ SYMBOLS = (pad, as_complex)
 
 
 class _Implementation(ImplInfo):
-    """PyTorch's implementation of a statement: the stock one in a thread outside the patches.
+    """PyTorch's implementation of a statement; in a thread outside of the patches, the stock one.
 
     Parameters
     ----------
@@ -125,7 +128,7 @@ _stock_mul = _grad_fn_map[prims.PrimIDs.MUL]
 
 register_grad("torch.view_as_real", _view_as_real_grad)
 register_grad(prims.PrimIDs.MUL, _mul)
-# It has no gradient; Thunder has this rule for `argmax`. Without a rule, Thunder refuses reads of its result.
+# It has no gradient. Thunder has such a rule for `argmax`. Without a rule, Thunder refuses reads of its result.
 register_grad(prims.PrimIDs.ARGMIN, prims.argmin)
 
 PLACES: tuple[PatchTarget, ...] = (

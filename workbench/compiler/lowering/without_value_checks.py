@@ -27,7 +27,7 @@ def _gaussian_nll_loss(
     var = var * torch.ones_like(input) if isinstance(var, float) else var
     if var.ndim and var.size() != input.size() and input.size()[:-1] == var.size():
         var = var.unsqueeze(-1)
-    # Clamp outside autograd: a variance that is too small has a gradient, too.
+    # Clamp without autograd, because a variance that is too small also has a gradient.
     var = var + (var.clamp(min=eps) - var).detach()
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
@@ -41,7 +41,7 @@ def _quantile(
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
     ordered, last = rows.sort(-1).values, rows.shape[-1] - 1
     ranks = (q.reshape(-1) * last).expand(*rows.shape[:-1], q.numel())
-    # A NaN is sorted last and is the result.
+    # NaN is sorted last, and is then the result.
     ranks = torch.where(rows.isnan().any(-1, keepdim=True), last, ranks)
     if interpolation in ("lower", "higher", "nearest"):
         ranks = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}[interpolation](ranks)
@@ -110,7 +110,7 @@ def _inlines(written: Callable[..., Any]) -> Callable[[Any, ThreadPatches], Any]
         def handle(of: Any, translator: Any, *args: Any, **kwargs: Any) -> Any:
             if patches.value is not None:
                 return translator.inline_user_function_return(VariableTracker.build(translator, written), args, kwargs)
-            # With None, Dynamo continues as without a handler.
+            # If this returns None, Dynamo continues as without a handler.
             return None if stock is None else stock(of, translator, *args, **kwargs)
 
         return handle

@@ -1,7 +1,7 @@
-"""Zero-dimensional tensors in CPU programs: Thunder treats them as numbers, and their gradients are wrong.
+"""Zero-dimensional tensors in CPU programs. Thunder treats them as numbers, and their gradients are wrong.
 
-Thunder does not broadcast them, so that their gradient gets the shape of the other operand: `x / x.sum()` has a wrong
-gradient, and `w / x.sum()` fails. Here they get one dimension, from which Thunder broadcasts as on a GPU.
+Thunder does not broadcast them, so their gradient gets the shape of the other operand: `x / x.sum()` has a wrong
+gradient, and `w / x.sum()` fails. Here they get one dimension, and Thunder broadcasts them as on a GPU.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ BROADCAST = frozenset(
 
 
 def spread(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a node; add one dimension to each zero-dimensional one that needs a gradient.
+    """Return the arguments of a node; add one dimension to each zero-dimensional argument that needs a gradient.
 
     Parameters
     ----------
     node : Node
         Node with fake tensors as the values of its arguments.
     args, kwargs
-        Arguments with Thunder's proxies in place of tensors.
+        Arguments with Thunder's proxies instead of tensors.
     """
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if name not in BROADCAST:

@@ -1,7 +1,7 @@
-"""The reference memory walk: every statement of the execution traces, run once with fake tensors.
+"""The reference computation of memory: run every statement of the execution traces once with fake tensors.
 
 Nothing is computed or allocated, but views, strides and reference counts are PyTorch's own. The arithmetic in
-`workbench.analysis.memory.liveness` is checked against this walk.
+`workbench.analysis.memory.liveness` is checked against it.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ _MOVES_DATA = frozenset(
         _aten.constant_pad_nd,
     )
 )
-"""Operators that do not compute: they count zero floating point operations."""
+"""Operators that do not compute; they count as zero floating point operations."""
 
 _REDUCED_WHERE_THEY_LIE = frozenset(
     (_aten.binary_cross_entropy, _aten.smooth_l1_loss, _aten.mse_loss, _aten.soft_margin_loss)
 )
-"""Losses whose CPU kernels return their mean or sum in the storage of all the single losses."""
+"""Losses whose CPU kernels store their mean or sum in the storage of all the single losses."""
 
 
 def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
-    # The registry has only CUDA's attention kernels.
+    # This registry has only CUDA's attention kernels.
     if func is _aten._scaled_dot_product_flash_attention_for_cpu:
         return int(sdpa_flop_count(*(t.shape for t in args[:3])))
     if func is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
@@ -98,12 +98,12 @@ class Allocations(TorchDispatchMode):
     live_bytes : int
         Bytes of the storages that exist now.
     peak_bytes : int
-        Largest number of live bytes since it was last set.
+        Largest number of live bytes since this was last set.
     flops : int
         Floating point operations so far: PyTorch's formulas for matmuls, convolutions and attention; else one per
         element of the largest tensor.
     stands_for : str
-        Device type whose allocator rounds sizes, for tensors on any device; empty for their own device.
+        Device type whose allocator rounds sizes, applied to all tensors; if empty, each tensor's own device applies.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Allocations(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
 
     def see(self, tensor: torch.Tensor) -> bool:
-        """Count the tensor's storage, once; return whether it is new."""
+        """Count the tensor's storage once; return whether it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._sizes:
@@ -136,7 +136,7 @@ class Allocations(TorchDispatchMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         packet = func._overloadpacket
-        # If PyTorch's autograd computes a gradient, the kernels are measured.
+        # If PyTorch's autograd computes a gradient, the memory of its kernels is measured.
         is_own = packet in _REDUCED_WHERE_THEY_LIE and not torch.is_grad_enabled()
         if is_own and out.dim() == 0 and out.device.type == "cpu":
             single = torch.broadcast_shapes(args[0].shape, args[1].shape)
@@ -155,14 +155,15 @@ class Allocations(TorchDispatchMode):
 
 @contextlib.contextmanager
 def fake_execution(mode: FakeTensorMode) -> Iterator[None]:
-    """Context with fake tensors only, whatever modes the caller has active."""
+    """Context with only fake tensors, whatever modes the caller has active."""
     with _disable_current_modes(), torch.no_grad(), mode:
         yield
 
 
 def source(bsym: Any) -> tuple[str, dict[str, Any]]:
     """Return the Python source that Thunder would execute for one statement, and its names besides the inputs."""
-    # Printing registers objects on the statement, under names that are unique only within one trace: print a copy.
+    # Print a copy, because printing registers objects on the statement under names that are unique only within one
+    # trace.
     copy = bsym.from_bsym(_import_ctx={}, _object_ctx={})
     with tracectx(TraceCtx(None)):
         lines = copy.python(indent=0, print_depth=1)
@@ -175,13 +176,13 @@ def claim(bsym: Any) -> list[Any] | None:
     try:
         claimed = torch_executor.can_execute(bsym)
     except AssertionError:
-        # `uniform_philox`'s checker takes its offset, which is not known yet, modulo 4.
+        # `uniform_philox`'s checker computes its offset modulo 4, but the offset is not known yet.
         claimed = False
     if not claimed:
         return None
     trace = TraceCtx(None)
     trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
-    # Give intermediate values unique names: `t1` may already name another value.
+    # Give intermediate values unique names, because `t1` may already name another value.
     trace._gen_name = lambda number: f"_claimed_{number}"
     with default_dtype_device.default_settings(), tracectx(trace):
         symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
@@ -195,7 +196,7 @@ def claim(bsym: Any) -> list[Any] | None:
 
 
 def runs_whole(bsym: Any) -> bool:
-    """Return whether one PyTorch function computes and writes for an in-place statement, such as a batch norm."""
+    """Return whether an in-place statement computes and writes in one PyTorch function, as a batch norm does."""
 
     def find() -> bool:
         claimed = None if is_copy(bsym) or not inside_of(bsym)[0] else claim(bsym)
@@ -207,15 +208,15 @@ def runs_whole(bsym: Any) -> bool:
 def runs_as_pytorch(fusion: Any) -> bool:
     """Return whether a fusion's outputs share storages as in eager PyTorch.
 
-    Inductor's do: AOTAutograd returns views of inputs as views, inputs as themselves, and views of one buffer as views
-    of it. For nvFuser, see `workbench.compiler.memory.nvfuser_aliasing`.
+    Inductor's outputs do: AOTAutograd returns views of inputs as views, inputs as themselves, and views of one buffer
+    as views of that buffer. For nvFuser, see `workbench.compiler.memory.nvfuser_aliasing`.
     """
     executor = fusion.sym.executor
     return executor is not None and "torchcompile" in str(executor.name).lower()
 
 
 def forwarded(fusion: Any) -> dict[str, str]:
-    """Map names inside a fusion to the input that they are: identities, and destinations of in-place copies."""
+    """Map names inside a fusion to the input that they equal: identities, and destinations of in-place copies."""
     inputs = {proxy.name: proxy.name for proxy in fusion.flat_proxy_args}
     for bsym in fusion.subsymbols:
         if bsym.sym.id == prims.PrimIDs.SHALLOW_COPY:
@@ -238,7 +239,7 @@ def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
 
 
 def fakes(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """Return the tensors that `empty` gives inside a mode for each proxy, without PyTorch's dispatcher."""
+    """Return the tensors that `empty` returns for each proxy inside a mode, without using PyTorch's dispatcher."""
     with _disable_current_modes():
         return [
             FakeTensor(
@@ -252,14 +253,14 @@ def fakes(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequen
 
 @dataclasses.dataclass(frozen=True)
 class ExecutedMemory:
-    """Memory over a step, executed with fake tensors.
+    """Memory during a step that is executed with fake tensors.
 
     Attributes
     ----------
     live_bytes : tuple of int
-        Bytes alive right after each bound symbol of the forward trace and then of the backward trace.
+        Bytes alive right after each bound symbol, of the forward trace first, then of the backward trace.
     statement_peak_bytes : tuple of int
-        Largest number of bytes alive at once during each of these symbols.
+        Largest number of bytes alive at once while each of these symbols runs.
     after_bytes : int
         Largest number of bytes alive at once after the last symbol, while autograd accumulates gradients in leaves.
     peak_bytes : int
@@ -267,7 +268,8 @@ class ExecutedMemory:
     baseline_bytes : int
         Arguments: parameters, buffers and inputs.
     misdeclared : tuple of str
-        Values that differ in shape or data type from Thunder's trace. Figures from the trace are wrong for them.
+        Values whose shape or data type differs from Thunder's trace. For these values, figures from the trace are
+        wrong.
     """
 
     live_bytes: tuple[int, ...]
@@ -287,8 +289,8 @@ def step(
 ) -> ExecutedMemory:
     """Execute the traces of a step with fake tensors, statement by statement.
 
-    The caller holds arguments, outputs and gradients, as autograd and a training loop do. Lists that the backward trace
-    empties hold the saved values and the cotangents. Cotangents are assumed contiguous.
+    The caller holds arguments, outputs and gradients, as autograd and a training loop would. Saved values and
+    cotangents are held by lists that the backward trace empties. Cotangents are assumed contiguous.
 
     Parameters
     ----------
@@ -297,7 +299,7 @@ def step(
     arguments : mapping of str to Tensor, optional
         As for `workbench.compiler.memory.op_effects.facts`.
     beside : collection of str
-        Arguments that the program returns unchanged, in addition to the results of the forward.
+        Arguments that the program returns unchanged, in addition to the forward's results.
 
     Returns
     -------
@@ -313,7 +315,7 @@ def step(
         if backward is not None:
             outcome, (saved, others) = returned
             del returned
-            # The caller holds the outputs; only the lists below hold the saved values.
+            # Only the lists below hold the saved values; the caller holds the outputs.
             walk.held.append(outcome)
             lists: dict[str, list[Any]] = {"saved_for_backward": [list(saved), list(others)]}
             del saved, others
@@ -343,7 +345,7 @@ def step(
 
 
 class _StatementExecutor:
-    """Executor of single statements, in a namespace like that of their printed function."""
+    """Executor of single statements, in a namespace like the one in which Thunder runs their printed function."""
 
     def __init__(self, allocations: Allocations, mode: FakeTensorMode) -> None:
         self.allocations = allocations
@@ -356,7 +358,7 @@ class _StatementExecutor:
         self.stored: dict[str, list[StorageLayout]] = {}
 
     def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
-        """Make the trace's arguments; arguments with a common storage share one."""
+        """Make the trace's arguments; arguments with a common storage share it."""
         storages: dict[int, torch.Tensor] = {}
         for bsym in trace.bound_symbols:
             if bsym.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL:
@@ -371,7 +373,7 @@ class _StatementExecutor:
         self.held.extend(self.names.values())
 
     def run(self, trace: Any) -> Any:
-        """Execute a trace; return what it returns."""
+        """Execute a trace and return its result."""
         returned = None
         for bsym in trace.bound_symbols:
             self.allocations.peak_bytes = self.allocations.live_bytes
@@ -401,8 +403,8 @@ class _StatementExecutor:
         text, context = source(bsym)
         name = str(bsym.sym.name)
         if name.startswith(OFFLOAD):
-            # The result is on the host, and is not counted if a CPU stands in for the device. A fake tensor has no
-            # readable header: keep the layouts here.
+            # The result is on the host. It does not count if a CPU stands in for the device. A fake tensor has no
+            # readable header, so store the layouts here.
             self.stored[bsym.output.name] = layouts([self.names[p.name] for p in bsym.flat_proxy_args])
             with fake_execution(self.mode):
                 self.names[bsym.output.name] = empty(bsym.output)
@@ -417,7 +419,7 @@ class _StatementExecutor:
             self._call(bsym, text, context)
 
     def _call(self, bsym: Any, text: str, context: dict[str, Any]) -> None:
-        """Run a statement; measure its kernel if it may allocate more inside than fake tensors show."""
+        """Run a statement. If its kernel may allocate more than fake tensors show, measure the kernel."""
         allocations = self.allocations
         given = {proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args}
         before_bytes, before_flops = allocations.live_bytes, allocations.flops
@@ -463,7 +465,10 @@ class _StatementExecutor:
 
 
 def _past(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
-    """Return gradients of arguments returned unchanged, by `id`; the backward's gradients are added to them."""
+    """Return the gradients of arguments that are returned unchanged, by `id`.
+
+    The backward's gradients are added to them.
+    """
     given = {id(output) for output in outcome["flat_output"] if isinstance(output, torch.Tensor)}
     if given <= set(map(id, outcome["flat_args"])):
         return {}
@@ -476,7 +481,7 @@ def _past(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> 
 
 
 class _HandOver(torch.autograd.Function):
-    """Function that passes existing gradients to autograd and empties the list that holds them."""
+    """Function that passes existing gradients to autograd, and empties the list that holds them."""
 
     @staticmethod
     def forward(ctx: Any, gradients: list[torch.Tensor], *leaves: torch.Tensor) -> torch.Tensor:
@@ -510,7 +515,7 @@ class _CopyCounter(TorchDispatchMode):
 
 
 class _Accumulation:
-    """Gradient accumulation of a step, run by autograd itself with fake tensors."""
+    """Gradient accumulation of a step, done by autograd itself on fake tensors."""
 
     def __init__(
         self,
@@ -548,13 +553,13 @@ class _Accumulation:
 
 
 def _as_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """Mark a fake tensor as on the CPU and return it: autograd has no thread for a missing GPU."""
+    """Mark a fake tensor as being on the CPU and return it, because autograd has no thread for a missing GPU."""
     tensor.fake_device = torch.device("cpu")  # type: ignore[attr-defined]
     return tensor
 
 
 def _like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
-    """Return a fake tensor like `tensor`, on a fake storage of the same size that represents its storage."""
+    """Return a fake tensor like `tensor`, on a fake storage of the same size that stands for its storage."""
     storage = tensor.untyped_storage()
     if storage._cdata not in storages:
         storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=tensor.device)

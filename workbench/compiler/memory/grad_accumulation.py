@@ -1,7 +1,7 @@
-"""Gradient accumulation in autograd: the returned gradients that it keeps, and those that it copies.
+"""Gradient accumulation in autograd: which returned gradients it keeps, and which it copies.
 
 PyTorch's rules are in ``torch/csrc/autograd/functions/accumulate_grad.h`` (the gradient layout contract). A leaf
-without a gradient keeps a tensor with the leaf's layout and no other holder, and copies any other tensor.
+without a gradient keeps a tensor that has the leaf's layout and no other holder. It copies any other tensor.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Accumulated:
     ----------
     gradient : TensorProxy
     copied_bytes : int
-        Bytes of the copy or the sum that autograd makes; 0 if it keeps the tensor itself.
+        Bytes of the copy or the sum that autograd makes; 0 if autograd keeps the tensor itself.
     copying_bytes : int
-        Largest allocation meanwhile, the copy included.
+        Largest allocation during the accumulation, the copy included.
     """
 
     gradient: Any
@@ -47,21 +47,21 @@ def accumulated(
     tensors: Mapping[str, torch.Tensor],
     past: Collection[str] = (),
 ) -> list[Accumulated]:
-    """Return the gradients that go into leaves, in the order of autograd.
+    """Return the gradients that go into leaves, in autograd's order.
 
     Parameters
     ----------
     gradients : sequence
-        Results of the backward, one per argument; skip values that are not tensors.
+        Results of the backward, one per argument; values that are not tensors are skipped.
     arguments : sequence of Proxy
-        Arguments that the gradients belong to.
+        Arguments to which the gradients belong.
     found : TraceFacts
         Facts of all statements that have run.
     tensors : mapping of str to Tensor
-        Known tensors behind the arguments. Arguments without one are assumed to be leaves. Autograd does not copy a
-        gradient that continues into another backward.
+        Known tensors behind the arguments. Arguments that are not in it are assumed to be leaves. Autograd does not
+        copy a gradient that another backward receives.
     past : collection of str
-        Arguments that already have a gradient, to which autograd adds the backward's in place.
+        Arguments that already have a gradient; autograd adds the backward's gradient to it in place.
     """
     leaves = [
         (gradient, argument)
@@ -79,7 +79,7 @@ def accumulated(
         device_type = to_torch_device(gradient.device).type
         strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
         if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
-            # Thunder leaves a gradient in the shape that its leaf was broadcast to, and its trace may not show it.
+            # Thunder leaves a gradient in the shape to which its leaf was broadcast, and its trace may not show this.
             # The engine sums it into a new tensor (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
             summed_bytes = allocated_bytes(
                 math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize, device_type
@@ -108,7 +108,7 @@ class _PendingGradients:
         self._views = Counter(found.storage_of[g.name] for g in gradients if g.name in found.views)
 
     def without(self, gradient: Any) -> bool:
-        """Remove the next gradient; return whether another one is the same tensor, or a view that refers to it."""
+        """Remove the next gradient; return whether another gradient is the same tensor, or a view of it."""
         found, name = self._found, gradient.name
         self._tensors[found.tensor_of[name]] -= 1
         if name in found.views:
@@ -119,7 +119,9 @@ class _PendingGradients:
 
 
 def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf: Sequence[int]) -> bool:
-    """Return whether a gradient has its leaf's layout or, if the leaf has gaps or overlaps, is row-major.
+    """Return whether a gradient has its leaf's layout.
+
+    If the leaf has gaps or overlaps, return whether the gradient is row-major.
 
     Parameters
     ----------
@@ -130,7 +132,7 @@ def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf:
     """
     if not _is_dense(of_leaf, shape):
         return math.prod(shape) == 0 or _matches(strides, _row_by_row(shape), shape)
-    # PyTorch treats a stride of zero as a sign of a view, even along a dimension of one element.
+    # PyTorch considers a tensor with a stride of zero a view, even along a dimension of one element.
     return _matches(strides, of_leaf, shape) and all(
         stride != 0 for stride, length in zip(strides, shape, strict=True) if length == 1
     )
@@ -145,7 +147,7 @@ def _row_by_row(shape: Sequence[int]) -> list[int]:
 
 
 def _is_dense(strides: Sequence[int], shape: Sequence[int]) -> bool:
-    """Return whether a tensor is dense for some order of its dimensions: without gaps and overlaps."""
+    """Return whether a tensor is dense for some order of its dimensions, that is, without gaps and overlaps."""
     expected = 1
     for stride, length in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
         if stride != expected:
@@ -155,10 +157,10 @@ def _is_dense(strides: Sequence[int], shape: Sequence[int]) -> bool:
 
 
 def accumulation_order(count: int) -> list[int]:
-    """Return the positions of `count` leaves in the order in which the autograd engine removes them from its queue.
+    """Return the positions of `count` leaves in the order in which the autograd engine takes them from its queue.
 
     They have equal priority. The engine's queue is a binary heap (``std::priority_queue``), which orders equal elements
-    in its own way: the hole at the root moves down by right children, then the last element fills it.
+    as follows: the hole at the root moves down to right children, then the last element fills it.
     """
     heap, order = list(range(count)), []
     while heap:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 IGNORED = "_ignored"
-"""Suffix in the names of zeros that autograd makes for outputs without a used gradient."""
+"""Suffix in the names of zeros that autograd makes for outputs whose gradient is not used."""
 
 _KINDS = {
     "copy_": Kind.COPY,
@@ -106,9 +106,9 @@ class _StatementRow(NamedTuple):
     flags: int
     group: Any
     read: tuple[str, ...]
-    """Names of its inputs, each once."""
+    """Names of its inputs, each listed once."""
     made: tuple[str, ...]
-    """Names of its outputs that are not inputs, each once."""
+    """Names of its outputs that are not inputs, each listed once."""
 
 
 def _row_of(bsym: BoundSymbol) -> _StatementRow:
@@ -116,7 +116,7 @@ def _row_of(bsym: BoundSymbol) -> _StatementRow:
     found: _StatementRow | None = known.get(_StatementRow)
     if found is None:
         told: _StatementSummary = structure_of(bsym).once("told", lambda: _tell(bsym))
-        # The number of a fusion does not belong to its structure.
+        # The number of a fusion is not part of its structure.
         name = display_name(bsym) if bsym.sym.is_fusion else told.name
         read, made, flags = _once(read_names(bsym)), _once(made_names(bsym)), told.flags
         for each in made:
@@ -193,16 +193,16 @@ class _Builder:
         self.flags: list[int] = []
         self.producer: list[int] = []
         self.handed: set[int] = set()
-        """Outputs of statements, not only of their members: another fusion may compute such a value for itself."""
+        """Only outputs of statements, not those of members: another fusion may compute such a value for itself."""
         self.rows: list[tuple[Any, ...]] = []
-        """The `_COLUMNS` of each statement, in one list, because each plan enters every statement."""
+        """The `_COLUMNS` of each statement in one list, because each plan adds every statement."""
         self.origins: list[int] = []
         self.frees: dict[int, list[int]] = {}
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
         self.last_top = -1
 
     def value(self, proxy: Any, flags: int = 0) -> int:
-        """Return the index of a value; enter it when first seen."""
+        """Return the index of a value; add the value when it is first seen."""
         found = self.index.get(proxy.name)
         if found is None:
             found = self.index[proxy.name] = len(self.proxies)
@@ -218,7 +218,7 @@ class _Builder:
         return found
 
     def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> int:
-        """Enter a statement with known facts, and its members; return its kind."""
+        """Add a statement with known data, and its members; return its kind."""
         row = self._row(bsym, side, -1, found.transient_bytes[at], found.flops[at], found.computes[at])
         self.last_top = row
         if bsym.sym.is_fusion:
@@ -259,12 +259,12 @@ class _Builder:
         return row
 
     def _group(self, group: torch.distributed.ProcessGroup) -> int:
-        """Return the index of the process group of a collective; enter it when first seen."""
+        """Return the index of a collective's process group; add the group when it is first seen."""
         self.group_ranks.setdefault(group, group.size())
         return list(self.group_ranks).index(group)
 
     def free(self, names: Iterable[str]) -> None:
-        """Free values after the last statement; values freed before the first one are freed with it."""
+        """Free values after the last statement; values freed before the first one are freed together with it."""
         row = max(self.last_top, 0)
         if self.rows:
             self.frees.setdefault(row, []).extend(self.index[name] for name in names if name in self.index)
@@ -328,7 +328,7 @@ class _Builder:
 def _views(
     flags: Sequence[int], inputs: Sequence[list[int]], outputs: Sequence[list[int]], storage: Sequence[int]
 ) -> list[bool]:
-    """Return for each statement whether all its outputs share the storages of its inputs, without a write."""
+    """Return, for each statement, whether all its outputs share the storages of its inputs and it does not write."""
     found = []
     for flag, taken, made in zip(flags, inputs, outputs, strict=True):
         kept = [storage[v] for v in made if storage[v] >= 0]
@@ -338,7 +338,7 @@ def _views(
 
 
 def _traits(proxy: Any) -> Traits:
-    """Return the traits of a value for the graph; for a future, only its shape."""
+    """Return the properties of a value for the graph; for a future, only its shape."""
     if isinstance(proxy, TensorProxy):
         return traits_of(proxy)
     return Traits(shape_of(proxy), 0, "", "")
@@ -373,7 +373,7 @@ def read_joint(
     unread: Mapping[str, torch.Tensor] = MappingProxyType({}),
     beside: frozenset[str] = frozenset(),
 ) -> Graph:
-    """Return the tables of a claimed joint trace; sides are Thunder's tags, and nothing is freed.
+    """Return the tables of a claimed joint trace. Thunder's tags give the sides, and nothing is freed.
 
     Parameters
     ----------
@@ -406,7 +406,7 @@ def read_joint(
             ignored = []
             for output in (o for o in returned["fw_flat_out"] if isinstance(o, TensorProxy)):
                 given[output.name] += 1
-                # If an output is returned twice, the split uses the first for the requested gradient.
+                # If an output is returned twice, the split uses the first one for the requested gradient.
                 if given[output.name] > asked_for[output.name]:
                     ignored.append(output)
             _enter_ignored(builder, found, ignored)
@@ -414,7 +414,7 @@ def read_joint(
         _mark(builder, returned["fw_flat_out"] if has_backward else returned["output"], ValueFlag.OUTPUT)
         if has_backward:
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
-        # An argument changed in place is returned as an argument.
+        # An argument that is changed in place is returned as an argument.
         _mark(builder, returned.get("flat_args", ()), ValueFlag.ARGUMENT)
         ends = StepBoundary(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
         if has_backward:
@@ -425,10 +425,10 @@ def read_joint(
 
 
 def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any]) -> None:
-    """Enter the zeros that autograd makes for outputs without a used gradient in the backward.
+    """Add the zeros that autograd makes in the backward for outputs whose gradient is not used.
 
-    The backward gives all of them one name, which holds the last of them to its end. The others are freed before its
-    first statement and are not entered.
+    The backward gives all of these zeros one name, which holds the last of them until the backward ends. The others are
+    freed before the backward's first statement and are not added.
     """
     for output in outputs[-1:]:
         with tracectx(TraceCtx(None)):
@@ -446,11 +446,11 @@ def _enter_past(
     arguments: Sequence[Any],
     beside: Collection[str],
 ) -> frozenset[str]:
-    """Enter gradients that bypass the backward, and return the names of their arguments.
+    """Add gradients that bypass the backward, and return the names of their arguments.
 
-    The gradient of an output that is an unchanged argument goes to the argument itself, where the backward's gradient
-    is added to it later; the backward receives zeros instead. The same holds for arguments returned `beside` the trace.
-    Without other outputs, the backward does not run; then do not enter gradients.
+    If an output is an unchanged argument, its gradient goes to the argument itself, and the backward's gradient is
+    added to it later. The backward receives zeros instead. The same holds for arguments returned `beside` the trace.
+    Without other outputs the backward does not run, so no gradients are added.
     """
     given = {found.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
     tensors = [each for each in arguments if isinstance(each, TensorProxy)]
@@ -530,7 +530,7 @@ def read_execution(
 
 
 def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
-    """Add an argument with its own storage to the graph for each tensor that no statement reads."""
+    """For each tensor that no statement reads, add an argument with its own storage to the graph."""
     if not unread:
         return graph
     values, storages, tensors = graph.values, graph.storages, list(unread.values())

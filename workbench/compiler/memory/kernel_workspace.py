@@ -1,4 +1,4 @@
-"""Workspace that a kernel allocates inside itself, invisible to fake tensors: measured by one run."""
+"""Workspace that a kernel allocates internally, where fake tensors do not see it; one run measures it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 from workbench.interop.torch_private import _disable_current_modes
 
 MOST_BYTES = 1 << 30
-"""Limit of the input bytes for measuring a kernel."""
+"""Limit of a kernel's input bytes; larger kernels are not measured."""
 MOST_FLOPS = 4_000_000_000
-"""Limit of the operations for measuring a kernel: about one second."""
+"""Limit of a kernel's operations, about one second; larger kernels are not measured."""
 
 _ALWAYS = (
     *("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk"),
@@ -33,18 +33,18 @@ _CONVERSIONS = ("to", "convert_element_type")
 _SINGLE = torch.float32.itemsize
 
 WRITES = "copy_"
-"""Prefix of symbols that may allocate workspace in their kernels although their results are not new."""
+"""Prefix of symbols whose kernels may allocate workspace although their results are not new."""
 
 
 def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> bool:
-    """Return whether a symbol's CPU kernel may allocate workspace that fake tensors do not show, and should be run.
+    """Return whether a symbol's CPU kernel should be run, because it may allocate more than fake tensors show.
 
-    Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients by PyTorch's autograd
-    (``vjp``), combine several steps. Matrix products pack an operand that BLAS cannot read directly: a matrix without
-    a unit stride, or one row expanded to many. oneDNN, which multiplies in half precision, packs any operand. Kernels
-    along a dimension make their operands contiguous. A copy that transposes a matrix works block by block. Elementwise
-    kernels accept any strides, but convert operands of different data types. Sums convert values that are not floating
-    point, and half-precision sums may use single precision.
+    Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients computed by PyTorch's
+    autograd (``vjp``), combine several steps. Matrix products pack an operand that BLAS cannot read directly: a matrix
+    without a unit stride, or one row that is expanded to many. oneDNN, which multiplies in half precision, packs any
+    operand. Kernels along a dimension make their operands contiguous. A copy that transposes a matrix works block by
+    block. Elementwise kernels accept any strides, but convert operands if their data types differ. Sums convert values
+    that are not floating point. Half-precision sums may use single precision.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
 
 
 def _blas_reads(tensor: torch.Tensor) -> bool:
-    """Return whether BLAS can read the last two dimensions, plain or transposed, and no dimension is expanded."""
+    """Return whether BLAS can read the last two dimensions, as they are or transposed, and no dimension is expanded."""
     (rows, columns), (down, across) = tensor.shape[-2:], tensor.stride()[-2:]
     plain = (across == 1 or columns == 1) and (down >= columns or rows == 1)
     transposed = (down == 1 or rows == 1) and (across >= rows or columns == 1)
@@ -84,21 +84,21 @@ def _blas_reads(tensor: torch.Tensor) -> bool:
 
 
 def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> int | None:
-    """Return the largest number of bytes that a statement holds at once on a CPU beyond its inputs.
+    """Return the largest number of bytes that a statement holds at once on a CPU, apart from its inputs.
 
     Parameters
     ----------
     text : str
         Python source of the statement.
     namespace : mapping
-        Names that it needs besides the tensors.
+        Names that the source uses besides the tensors.
     tensors : mapping of str to Tensor
         Its inputs, as fake tensors: shape, stride, data type.
 
     Returns
     -------
     int or None
-        None if the inputs are not on a CPU, or exceed `MOST_BYTES`, or the kernel refuses artificial inputs.
+        None if the inputs are not on a CPU or exceed `MOST_BYTES`, or if the kernel refuses artificial inputs.
     """
     nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors.values())
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()):
@@ -111,14 +111,14 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
 def copy_inside_bytes(
     shape: tuple[int, ...], strides: tuple[int, ...], into: tuple[int, ...], dtype: torch.dtype
 ) -> int:
-    """Return the largest number of bytes that a copy on a CPU holds at once besides the two tensors.
+    """Return the largest number of bytes that a copy on a CPU holds at once, apart from the two tensors.
 
     Parameters
     ----------
     shape : tuple of int
         Shape of both.
     strides, into : tuple of int
-        Strides of source and destination, in elements.
+        Strides of the source and of the destination, in elements.
     dtype : torch.dtype
         Data type of both.
     """
@@ -132,7 +132,7 @@ def _measured(
     namespace: Mapping[str, Any],
     tensors: Mapping[str, tuple[Sequence[int], Sequence[int], torch.dtype]],
 ) -> int | None:
-    # The run must not change the random numbers of the program.
+    # The run must not change the program's random numbers.
     with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
         try:
             real = {
@@ -164,9 +164,11 @@ _used = False
 
 @contextlib.contextmanager
 def _profiled() -> Iterator[Any]:
-    """Run PyTorch's profiler, silent at its first use: without a driver it prints a message under the user's cell.
+    """Run PyTorch's profiler without the message that it prints at first use if there is no driver.
 
-    It reads its log level from the environment, which is restored once it has begun.
+    The message would appear under the user's cell.
+
+    The profiler reads its log level from the environment, which is restored once it has started.
     """
     global _used
     making = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)

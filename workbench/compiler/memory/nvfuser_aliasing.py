@@ -1,7 +1,7 @@
-"""Memory of the outputs of an nvFuser fusion: some share the memory of other values.
+"""Memory of the outputs of an nvFuser fusion: some outputs share the memory of other values.
 
 nvFuser does not compute operators that only move elements. If an output is a view of a fusion's input or of a computed
-value, nvFuser returns a view. The rules are those of nvFuser's ``csrc/alias_analysis.cpp``,
+value, nvFuser returns it as a view. The rules are those of nvFuser's ``csrc/alias_analysis.cpp``,
 ``csrc/preseg_passes/mark_aliases_prepare.cpp`` and ``csrc/scheduler/mark_aliases.cpp``.
 """
 
@@ -29,7 +29,7 @@ class OutputLayout:
     shape, strides : tuple of int
         Shape and strides, in elements.
     offset : int
-        Distance of its first element from the root's first element, in elements.
+        Distance from the root's first element to its own first element, in elements.
     is_view : bool
         Whether it is a view of the root, and not the root itself.
     root_strides : tuple of int
@@ -53,8 +53,8 @@ def lying(
 ) -> dict[str, OutputLayout]:
     """Return the memory layout of the outputs of a fusion.
 
-    Two facts are unknown. The layout of computed values is assumed contiguous. If the fusion reads a view again to
-    compute from it, that kernel may materialize the view, as normalization kernels may.
+    Two facts are unknown. The layout of computed values is assumed to be contiguous. If the fusion computes from the
+    view again, that kernel may materialize the view, as normalization kernels may.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def lying(
     strides : mapping of str to sequence of int
         Strides of the inputs, in elements.
     same : mapping of str to str
-        Inputs by the names inside that equal them, see `workbench.compiler.memory.fake_execution.forwarded`.
+        Inputs, by the inner names that equal them; see `workbench.compiler.memory.fake_execution.forwarded`.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def given_out(
     same : mapping of str to str
         See `lying`.
     made : callable
-        Function of a value and strides that returns the computed tensor in its own memory. Called once for each value.
+        Returns the computed tensor, in its own memory, for a value and strides. Called once for each value.
 
     Returns
     -------
@@ -149,11 +149,11 @@ class _ViewChains:
                 elif out.name in same:
                     self._tensors[out.name] = self._tensors[same[out.name]]
                 else:
-                    # A materialized view keeps the dimension order of the view, without its gaps.
+                    # A materialized view keeps the dimension order of the view, but not its gaps.
                     self._tensors[out.name] = _meta(out) if view is None else torch.empty_like(view)
 
     def _view(self, member: Any) -> torch.Tensor | None:
-        """Return the output of a member, if it is a view of its first argument; else None."""
+        """If an output of a member is a view of the member's first argument, return it; else None."""
         moves = _MOVES.get(member.sym.id)
         source = member.args[0] if moves is not None and member.args else None
         if moves is None or not isinstance(source, TensorProxy) or source.name not in self._tensors:
@@ -177,7 +177,7 @@ class _ViewChains:
         return frozenset(name for name in cut if name in self._viewed and self._root(name) not in self._inputs | handed)
 
     def _cut(self, name: str, read: Collection[int]) -> str:
-        """Return the value at which nvFuser separates an output from the kernels: the first that a kernel needs."""
+        """Return the value at which nvFuser separates an output from the kernels: the first one that a kernel needs."""
         while name in self._viewed and self._makers[name] not in read:
             name = self._viewed[name]
         return name
@@ -232,4 +232,4 @@ _MOVES: Mapping[Any, Callable[[torch.Tensor, Any], torch.Tensor]] = {
     prims.PrimIDs.CLONE: lambda given, member: given,
     prims.PrimIDs.SHALLOW_COPY: lambda given, member: given,
 }
-"""Operators that nvFuser treats as views, by primitive; a necessary copy has another storage."""
+"""Operators that nvFuser treats as views, by primitive; if a copy is necessary, it has another storage."""

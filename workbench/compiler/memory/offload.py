@@ -2,8 +2,8 @@
 
 Edit the split traces, forward first. Copy the storage out right after it is made, remove its values from the saved
 list, and reload them some statements before the backward needs them. On CUDA the copies run on a side stream, to and
-from pinned memory (not run yet: no GPU was available). On a CPU, memory outside PyTorch's allocator stands in for host
-memory, so that the device's figures behave as on a GPU.
+from pinned memory. This was not run yet, because no GPU was available. On a CPU, memory outside of PyTorch's allocator
+imitates host memory, so that the device's figures behave as on a GPU.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ STORE_PREFIX = "off_"
 RELOAD_PREFIX = "ld_"
 """Prefix of the names of reloaded values."""
 OFFLOAD, RELOAD, ARRIVE = "offload_", "reload_", "reloaded_"
-"""Prefixes of the names of the three statements: copy out, copy back, and wait for the copy back."""
+"""Name prefixes of the three statements: copy out, copy back, and wait for the copy back."""
 
 
 _ALIGNMENT = 16
-"""Alignment in bytes. Every tensor starts at a multiple of it, in the store as in the allocator."""
+"""Alignment in bytes. Every tensor starts at a multiple of this, in the store as in the allocator."""
 _DTYPES = tuple(sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str))
 
 
 @dataclasses.dataclass(frozen=True)
 class StorageLayout:
-    """Layout of a tensor in the store: the bytes of its storage, and its view of them."""
+    """Layout of a tensor in the store: the bytes of its storage, and its view of these bytes."""
 
     start: int
     nbytes: int
@@ -64,7 +64,7 @@ class StorageLayout:
 
 
 def layouts(tensors: Sequence[torch.Tensor]) -> list[StorageLayout]:
-    """Return the layouts of tensors in the store: after a header, each storage once."""
+    """Return the layouts of tensors in the store: a header, then each storage once."""
     end = _header_bytes(tensors)
     starts: dict[int, int] = {}
     found = []
@@ -82,8 +82,8 @@ def layouts(tensors: Sequence[torch.Tensor]) -> list[StorageLayout]:
 def offload(*tensors: torch.Tensor) -> torch.Tensor:
     """Copy the storages of tensors out of device memory.
 
-    The copy includes the tensor layouts of this call. Thunder does not guard strides, so another call of the same
-    compiled function may have other strides, and tensors that shared a storage may then have two.
+    The copy includes the tensor layouts in this call. Thunder does not guard strides. Another call of the same compiled
+    function may have other strides, and two tensors that shared a storage may then have separate ones.
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ def offload(*tensors: torch.Tensor) -> torch.Tensor:
 
 
 def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Return the tensors passed to `offload`, on new storages; on CUDA the copy may still run, see `arrive`.
+    """Return the tensors that `offload` got, on new storages. On CUDA the copy may still be running, see `arrive`.
 
     Parameters
     ----------
     kept : Tensor
-        Result of `offload`; it can be reloaded any number of times.
+        Result of `offload`. It can be reloaded any number of times.
     device : torch.device
     """
     stored = _read_header(kept)
@@ -142,7 +142,7 @@ def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]
 
     with torch.cuda.stream(stream):
         moved = brought_back(stored, back)
-        # The event is stored with the tensor, and so belongs to this call only.
+        # The event is stored with the tensor, so it belongs to this call only.
         moved[0]._arrival = stream.record_event()  # type: ignore[attr-defined]
     return moved
 
@@ -150,7 +150,7 @@ def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]
 def brought_back(
     stored: Sequence[StorageLayout], back: Callable[[StorageLayout], torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """Return tensors with the given layouts, on storages that `back` makes once each: (n,) uint8."""
+    """Return tensors with the given layouts. `back` makes each of their storages once: (n,) uint8."""
     raws: dict[tuple[int, int], torch.Tensor] = {}
     for each in stored:
         if (each.start, each.nbytes) not in raws:
@@ -164,7 +164,7 @@ def brought_back(
 
 
 def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Wait for the copies back and return the same tensors."""
+    """Wait for the copies back, and return the same tensors."""
     arrival = getattr(tensors[0], "_arrival", None)
     if arrival is not None:
         torch.cuda.current_stream().wait_event(arrival)
@@ -172,7 +172,7 @@ def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _header_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    # The first number is the count of tensors; then each has five numbers, its shape and its strides.
+    # The first number is the count of tensors. Each tensor then has five numbers, its shape and its strides.
     return 8 * (1 + sum(5 + 2 * t.dim() for t in tensors))
 
 
@@ -200,13 +200,16 @@ def _read_header(kept: torch.Tensor) -> list[StorageLayout]:
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a tensor's storage."""
-    # Use views, not `set_`: under a fake mode it would keep the storage alive forever.
+    # Use views, not `set_`, which under a fake mode would keep the storage alive forever.
     return tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0).view(torch.uint8)
 
 
 @functools.cache
 def _side_stream(device: torch.device) -> Any:
-    """Return the stream of a device's copies out and back, for all calls: each copy back runs after its copy out."""
+    """Return the stream for a device's copies out and back.
+
+    All calls share it, so each copy back runs after its copy out.
+    """
     return torch.cuda.Stream(device)
 
 
@@ -247,7 +250,7 @@ class Offloader:
         self._stores: list[tuple[TensorProxy, list[TensorProxy]]] = []
 
     def forward(self, trace: TraceCtx) -> TraceCtx:
-        """Return the forward trace with storages copied out, and their values removed from the saved list."""
+        """Return the forward trace with copies out, and without the storages' values in the saved list."""
         edited = _without_dels(trace)
         returned = edited.bound_symbols[-1]
         saved = [p for p in returned.args[1][0] if isinstance(p, TensorProxy)]
@@ -308,7 +311,7 @@ class Offloader:
         for row, bsym in enumerate(edited.bound_symbols):
             for name in away.intersection(read.name for read in bsym.flat_proxy_args):
                 users.setdefault(name, []).append(row)
-        # Original index of each current statement: searching a list of numbers is fast.
+        # Original index of each current statement, because searching a list of numbers is fast.
         was = list(range(len(edited.bound_symbols)))
         for i, (kept, values) in enumerate(self._stores):
             used = sorted({row for value in values for row in users.get(value.name, ())})
@@ -326,7 +329,10 @@ class Offloader:
         used: Sequence[int],
         was: list[int],
     ) -> None:
-        """Reload a storage for the statements `used`; `was` has the original index of each statement, -1 if new."""
+        """Reload a storage for the statements `used`.
+
+        `was` has the original index of each statement, -1 if it is new.
+        """
         first_statement = next(i for i, bsym in enumerate(trace.bound_symbols) if is_statement(bsym))
         with tracectx(trace):
             moved = [value.replace_name(RELOAD_PREFIX + value.name) for value in values]
@@ -335,7 +341,7 @@ class Offloader:
         rows = [was.index(row) for row in used]
         for i in rows:
             bsym = trace.bound_symbols[i]
-            # Swap its inputs only: a fusion may compute a value with another of these names for itself.
+            # Swap only its inputs, because a fusion may itself compute a value with another of these names.
             swap: dict[Variable, Proxy] = dict(by_name[a.name] for a in bsym.flat_proxy_args if a.name in by_name)
             trace.bound_symbols[i] = bsym.from_bsym_swap_proxies(swap, skip_output=True)
         back = functools.partial(reload, device=to_torch_device(values[0].device))

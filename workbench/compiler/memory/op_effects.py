@@ -1,7 +1,7 @@
 """Memory effects and operation counts of each statement of a trace, found by one run with fake tensors.
 
-Equal statements (symbol, shapes, strides, constants) run once in a process. All layers of a model cost as much as one
-layer, and reopening a program costs nothing.
+Equal statements (symbol, shapes, strides, constants) run once in a process. All layers of a model together cost as much
+as one layer, and reopening a program costs nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _IDLE = frozenset(
         prims.PrimIDs.SINK,
     )
 )
-"""Statements that neither allocate nor compute. The unpacked values exist already."""
+"""Statements that neither allocate nor compute. The unpacked values already exist."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,19 +65,20 @@ class TraceFacts:
     strides : dict of str to tuple of int
         Strides of each tensor proxy, in elements.
     tensor_of : dict of str to int
-        Tensor number of each tensor proxy: some statements, such as ``contiguous``, return their input.
+        Tensor number of each tensor proxy. Proxies may have the same number, because some statements, such as
+        ``contiguous``, return their input.
     views : set of str
-        Tensor proxies that are views to autograd, and so refer to their base.
+        Tensor proxies that autograd considers views, so that they refer to their base.
     storage_bytes : list of int
         Bytes of each storage.
     root : list of str
         First proxy of each storage.
     transient_bytes : list of int
-        Per statement, peak bytes allocated and freed inside it, beyond its outputs.
+        For each statement, the most bytes that it allocates and frees internally, apart from its outputs.
     flops : list of int
         Per statement, floating point operations.
     assumed : list of int
-        Statements that cannot run with fake tensors; their outputs are assumed new and contiguous.
+        Statements that cannot run with fake tensors. Their outputs are assumed to be new and contiguous.
     computes : list of str
         Per statement, the text of its computation, see `workbench.compiler.trace.canonical_text`.
     members : list of tuple of str
@@ -108,7 +109,7 @@ class _StatementEffects:
     tensors: tuple[int, ...] = ()
     """Per output tensor: the input tensor that it equals, or ``-1 - n`` for the n-th new tensor; default: all new."""
     views: tuple[bool, ...] = ()
-    """Per output tensor: whether it refers to a base as its view; default: False."""
+    """Per output tensor: whether it refers to a base of which it is a view; default: False."""
     transient_bytes: int = 0
     flops: int = 0
     assumed: bool = False
@@ -120,20 +121,23 @@ class _StatementEffects:
 
 
 _found: dict[Hashable, _StatementEffects] = {}
-"""Facts of all statements in any program of this process: memory effects are the same in all programs."""
+"""Facts of all statements in all programs of this process; a statement has the same memory effects in each program."""
 
 _MOST_FACTS = 50_000
-"""Size at which the table is cleared, so that it does not grow in a process that opens programs for weeks."""
+"""Table size at which the table is cleared, so that it does not grow without limit in a process that opens programs for
+weeks.
+"""
 
 
 class FactsCache:
-    """Shared state for finding facts. Use one for all traces of a program."""
+    """Shared state for finding the facts of statements. Use one instance for all traces of a program."""
 
     def __init__(self) -> None:
         self.arguments: tuple[Mapping[str, torch.Tensor], _StorageWalk] | None = None
-        """Arguments of the last walk, and that walk before its first statement."""
+        """Arguments of the last walk, and the state of that walk before its first statement."""
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        # Equal statements already run once; filling PyTorch's own cache takes an eighth of the time.
+        # Equal statements that have already run once; even with PyTorch's own cache, filling it takes an eighth of the
+        # time.
         self.mode.cache_enabled = False
 
 
@@ -173,15 +177,16 @@ def facts(
     Parameters
     ----------
     trace : TraceCtx
-        A joint, forward or backward trace whose statements are claimed by operator executors, unclaimed
-        primitives (run as PyTorch would), or fusions.
+        A joint, forward or backward trace. Its statements are claimed by operator executors, unclaimed primitives (run
+        as PyTorch would), or fusions.
     cache : FactsCache, optional
         Cache of earlier traces of the program.
     before : TraceFacts, optional
-        Facts of the trace that ran before, such as the forward of this backward; its values keep their storages.
+        Facts of the trace that ran before, such as the forward of this backward. The trace's values keep their
+        storages.
     arguments : mapping of str to Tensor, optional
-        Tensors (fake ones will do) behind the trace's arguments: their real strides, sizes and shared storages.
-        Missing arguments are assumed contiguous, each in its own storage.
+        Tensors (fake ones suffice) behind the trace's arguments: their actual strides, sizes and shared storages.
+        Missing arguments are assumed to be contiguous, each in its own storage.
 
     Returns
     -------
@@ -217,7 +222,7 @@ _NOTHING = _StatementEffects((), (), ())
 
 @functools.lru_cache
 def _unaliased(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the sharing of inputs that each have their own memory."""
+    """Return the sharing of inputs of which each has its own memory."""
     return tuple(range(count)), tuple(range(count))
 
 
@@ -248,7 +253,7 @@ class _StorageWalk:
         self.root.extend(before.root)
 
     def begin(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Enter arguments before anything else; all traces of a program have the same."""
+        """Add arguments before anything else; all traces of a program have the same ones."""
         if self.cache.arguments is None or self.cache.arguments[0] is not tensors:
             first = _StorageWalk(self.cache)
             first.arguments(tensors)
@@ -274,7 +279,7 @@ class _StorageWalk:
         return len(self.root) - 1
 
     def enter(self, proxy: Any) -> None:
-        """Enter a value that exists before the trace runs, or without further facts."""
+        """Add a value that exists before the trace runs, or that has no further facts."""
         if proxy.name not in self.storage_of:
             strides = _contiguous(proxy.shape)
             self.storage_of[proxy.name] = self.new_storage(proxy.name, storage_bytes_of(proxy))
@@ -282,7 +287,7 @@ class _StorageWalk:
             self.tensor_of[proxy.name] = next(_NUMBERS)
 
     def statement(self, bsym: Any) -> _StatementEffects:
-        """Enter the outputs of one statement and return its fact."""
+        """Add the outputs of one statement and return its fact."""
         if bsym.sym.id is prims.PrimIDs.DEL:
             return _NOTHING
         inputs, outputs = _inputs(bsym), _outputs(bsym)
@@ -306,14 +311,17 @@ class _StorageWalk:
         return fact
 
     def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Return the fact of a statement other than a fusion: found once for equal ones, looked up once for each."""
+        """Return the fact of a statement that is not a fusion.
+
+        It is found once for equal statements, and looked up once for each.
+        """
 
         def find() -> _StatementEffects:
             key = (self.settings, statement_memory_key(bsym, self.strides), shared)
             known = _found.get(key)
             if known is None:
                 known = _with_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
-                # Another plan retries a statement that could not run.
+                # A later plan tries a statement again that could not run.
                 if not known.assumed:
                     if len(_found) >= _MOST_FACTS:
                         _found.clear()
@@ -327,7 +335,7 @@ class _StorageWalk:
         return found
 
     def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of inputs that share memory, and of inputs that are one tensor."""
+        """Return the groups of inputs that share memory, and the groups of inputs that are one tensor."""
         if len(inputs) < 2:
             return _unaliased(len(inputs))
         names = [proxy.name for proxy in inputs]
@@ -362,7 +370,7 @@ class _StorageWalk:
             self.strides[proxy.name] = strides
 
     def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Return the fact of a fusion, found once for its structure and the layouts of its inputs."""
+        """Return the fact of a fusion. It is found once for each structure and layouts of inputs."""
 
         def find() -> _StatementEffects:
             same = None if runs_as_pytorch(bsym) else forwarded(bsym)
@@ -383,7 +391,7 @@ class _StorageWalk:
         same: Mapping[str, str] | None = None,
         lies: Mapping[str, OutputLayout] | None = None,
     ) -> _StatementEffects:
-        """Combine several statements: run as in PyTorch or, with the last two arguments, as in nvFuser."""
+        """Combine several statements: run them as PyTorch would or, with the last two arguments, as nvFuser would."""
         inner = _StorageWalk(self.cache)
         position: dict[int, int] = {}
         for i, proxy in enumerate(inputs):
@@ -448,7 +456,7 @@ class _StorageWalk:
         )
 
     def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Execute a statement with fake tensors, as its executor would; as PyTorch would, if it is unclaimed."""
+        """Execute a statement with fake tensors, as its executor would; if it is unclaimed, as PyTorch would."""
         if bsym.sym.executor is None and bsym.sym.python_impl is None:
             claimed = claim(bsym)
             if claimed is not None:
@@ -457,7 +465,7 @@ class _StorageWalk:
                 return self.members(bsym.subsymbols, inputs, outputs)
             return _assume(outputs)
         if any(isinstance(proxy, FutureTensorProxy) for proxy in (*inputs, *outputs)):
-            # A future is PyTorch's pair of work and tensor: its wait returns that tensor.
+            # A future is PyTorch's pair of work and tensor; its wait returns that tensor.
             same = bsym.sym.name.startswith("torch_wait") or reduces_in_place(bsym)
             return _wait(outputs) if same else _assume(outputs)
         try:
@@ -545,13 +553,13 @@ class _StorageWalk:
 
 
 def _equal_groups(given: Iterable[Hashable]) -> tuple[int, ...]:
-    """Number the items so that equal items have equal numbers."""
+    """Number the items such that equal items have equal numbers."""
     first: dict[Hashable, int] = {}
     return tuple(first.setdefault(one, len(first)) for one in given)
 
 
 def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
-    """Return for each output the input with its number, or ``-1 - n`` for the n-th number without an input."""
+    """Return, for each output, the input with its number, or ``-1 - n`` for the n-th number that no input has."""
     known = {number: i for i, number in reversed(list(enumerate(inputs)))}
     new: dict[int, int] = {}
     return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
@@ -576,9 +584,9 @@ def _with_computation(
 def _offload_effects(
     bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known: Mapping[str, tuple[int, ...]]
 ) -> _StatementEffects | None:
-    """Return the facts of an offload statement: the store takes no device memory, and a reload makes one storage.
+    """Return the facts of an offload statement. The store takes no device memory, and a reload makes one storage.
 
-    A reloaded value has its original strides.
+    A reloaded value has the strides that it had before offloading.
     """
     name = bsym.sym.name
     if name.startswith(OFFLOAD):
@@ -593,7 +601,7 @@ def _offload_effects(
 
 
 def reduces_in_place(bsym: Any) -> bool:
-    """Return whether a collective writes its result into its input: its last argument disables the clone."""
+    """Return whether a collective writes its result into its input; its last argument disables the clone."""
     return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
 
 
@@ -629,7 +637,7 @@ def _of(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[Any]:
         plain = all(type(proxy) is TensorProxy for proxy in proxies)
         once = plain and (len(proxies) < 2 or len({proxy.name for proxy in proxies}) == len(proxies))
         found = proxies if once else _tensors(proxies)
-        # The items of a collection may change.
+        # The items of the collection may change.
         if plain or not any(isinstance(proxy, CollectionProxy) for proxy in proxies):
             known[name] = found
     return found

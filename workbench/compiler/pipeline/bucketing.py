@@ -1,9 +1,9 @@
 """Bucketing: send several collectives of parameters or gradients as one, with the copies that this needs.
 
-The tensors to send are copied into one buffer. A gathered buffer holds one rank's shards of every tensor, then those of
-the next rank: each full tensor is copied out of it. A reduced buffer holds whole tensors: the results are views of it.
-Collectives share a bucket only if all of them may be issued and waited for at one place between the compute
-statements: all dependencies then hold, for any set of buckets.
+The tensors to send are copied into one buffer. A gathered buffer holds all tensors' shards of one rank, then those of
+the next rank. Each full tensor is copied out of it. A reduced buffer holds whole tensors: the results are views of it.
+Collectives share a bucket only if all of them may be issued and waited for at one place between compute statements.
+Then all dependencies hold, for any set of buckets.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _executor = OperatorExecutor("workbench_buckets")
 
 
 def pack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Concatenate all elements of the tensors, for a gather or for a reduction of whole tensors."""
+    """Concatenate all elements of the tensors, for a gather, or for a reduction of whole tensors."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def pack_scatter(tensors: Sequence[torch.Tensor], ranks: int) -> torch.Tensor:
-    """Concatenate all elements of the tensors by rank: for each rank, its part of every tensor."""
+    """Concatenate all elements of the tensors rank by rank: for each rank, its part of every tensor."""
     return torch.cat([tensor.reshape(ranks, -1) for tensor in tensors], dim=1).view(-1)
 
 
 def unpack(buffer: torch.Tensor, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """Return the tensors in a buffer of `pack`, as views; also a rank's parts in a buffer of `pack_scatter`."""
+    """Return the tensors in a buffer of `pack`, or a rank's parts in a buffer of `pack_scatter`, as views."""
     sizes = [math.prod(shape) for shape in shapes]
     return [part.view(tuple(shape)) for part, shape in zip(buffer.split(sizes), shapes, strict=True)]
 
@@ -62,7 +62,7 @@ def unpack_gather(buffer: torch.Tensor, shapes: Sequence[Sequence[int]], ranks: 
     """Copy the full tensors out of a gathered buffer; `shapes` are those of the full tensors."""
     sizes = [math.prod(shape) // ranks for shape in shapes]
     parts = buffer.view(ranks, -1).split(sizes, dim=1)
-    # With one rank `reshape` would return a view: copy for any number of ranks.
+    # With one rank `reshape` would return a view, so copy for any number of ranks.
     return [
         part.clone(memory_format=torch.contiguous_format).view(tuple(s)) for part, s in zip(parts, shapes, strict=True)
     ]
@@ -103,7 +103,7 @@ class BucketRule:
     Attributes
     ----------
     limit_bytes : int
-        Limit for the bytes of full tensors in a bucket; 0 for no limit.
+        Limit for the bytes of full tensors in a bucket; 0 means no limit.
     by_layer : bool
         Combine only collectives for parameters of one layer, see `workbench.analysis.cost.collective_overlap.layer_of`.
     """
@@ -113,19 +113,19 @@ class BucketRule:
 
 
 def grouped(schedule: CollectiveSchedule, rule: BucketRule, alone: Collection[str] = ()) -> list[list[Collective]]:
-    """Return the buckets of a schedule with two collectives or more.
+    """Return the buckets of a schedule that contain two or more collectives.
 
     Parameters
     ----------
     schedule : CollectiveSchedule
     rule : BucketRule
     alone : collection of str
-        Places of collectives that stay unchanged.
+        Places of collectives that are not put into a bucket.
 
     Returns
     -------
     list of list of Collective
-        In each bucket, gathers in the order of their first reads, and reductions in the order of their gradients.
+        In each bucket, gathers are in the order of their first reads, and reductions in the order of their gradients.
     """
     open_: defaultdict[Hashable, list[Collective]] = defaultdict(list)
     found: list[list[Collective]] = []
@@ -155,10 +155,10 @@ def _fits(schedule: CollectiveSchedule, bucket: Sequence[Collective], rule: Buck
 
 
 def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | None:
-    """Return a key that is equal for collectives that can share a bucket; None for one that stays unchanged.
+    """Return a key that is equal for collectives that can share a bucket; None for a collective that stays as it is.
 
-    Reduced values are not read again in their trace, and gathered values are parameters: no collective of a bucket can
-    feed another one.
+    Reduced values are not read again in their trace, and gathered values are parameters. So no collective of a bucket
+    can feed another one.
     """
     bsym = schedule.statements[collective.issue]
     name, (sent, *rest) = bsym.sym.name, bsym.args
@@ -178,12 +178,12 @@ def _full_bytes(schedule: CollectiveSchedule, collective: Collective) -> int:
 
 
 def _numel(proxy: Any) -> int:
-    # The `numel` of a sharded parameter is stale in Thunder; its shape is correct.
+    # In Thunder, the `numel` of a sharded parameter is out of date; its shape is correct.
     return math.prod(int(length) for length in proxy.shape)
 
 
 def bucketed(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
-    """Return the trace with one collective for each bucket: copy in, collective, wait, results.
+    """Return the trace with one collective for each bucket: copies in, collective, wait, results.
 
     It is issued at the position of the bucket's last issue, and waited for at that of its first wait.
 
@@ -203,7 +203,7 @@ def bucketed(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Se
         (i, COMPUTE_TIE if role is CollectiveRole.COMPUTE else 0, i, 0.0, i) for i, role in enumerate(schedule.roles)
     ]
     instead: dict[int, int] = {}
-    """Maps the index of each removed statement to that of its replacement."""
+    """Maps the index of each removed statement to the index of its replacement."""
     members: list[tuple[list[int], list[int]]] = []
     for number, bucket in enumerate(buckets):
         at = count + 4 * number
@@ -241,21 +241,22 @@ def _without(schedule: CollectiveSchedule, gone: Collection[int]) -> CollectiveS
 
 
 def _statements(issues: Sequence[BoundSymbol], waits: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-    """Return a bucket's four statements, in the current trace."""
+    """Return a bucket's four statements, made in the current trace."""
     sent = [bsym.args[0] for bsym in issues]
     results = [bsym.flat_proxy_outs[0] for bsym in waits]
     shapes = [tuple(int(length) for length in result.shape) for result in results]
     collective, (_, *rest) = issues[0], issues[0].args
     name, total = collective.sym.name, sum(_numel(t) for t in sent)
     ranks = next(a for a in rest if isinstance(a, torch.distributed.ProcessGroup)).size()
-    # Named after a result, which has one name in forward and backward: the graph identifies values by name.
+    # Name it after a result, which has the same name in forward and backward, because the graph identifies values by
+    # name.
     one = results[0].name
     buffer = _like(sent[0], (total,), f"packed_{one}")
     into = (
         _pack_scatter.bind(sent, ranks, output=buffer) if "reduce_scatter" in name else _pack.bind(sent, output=buffer)
     )
     if "all_reduce" in name and len(rest) > 3:
-        # The buffer belongs to this bucket: its old content is not needed.
+        # The buffer belongs to this bucket, so its old content is not needed.
         rest[3] = True
     full = total * ranks if "all_gather" in name else total // ranks if "reduce_scatter" in name else total
     future = FutureTensorProxy(f"sending_{one}", shape=(full,), device=buffer.device, dtype=buffer.dtype)

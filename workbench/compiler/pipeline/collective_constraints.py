@@ -1,8 +1,8 @@
 """Collectives on a split or joint trace: which statements may move, how far, and the trace in a new order.
 
-Compute statements stay in their order. A collective, its wait, the wait's views and the collective's producers move
-relative to it, but never past a dependency. Every order made here is a topological order of reads, and of in-place
-writes against reads and writes of the same memory.
+Compute statements keep their order. A collective, its wait, the wait's views and the collective's producers move
+between them, but never past a dependency. Every order made here is a topological order. It respects reads, and also
+in-place writes against reads and writes of the same memory.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ type Key = tuple[int, int, int, float, int]
 """Requested position of a statement: the compute statement that it precedes, then tie breakers."""
 
 COMPUTE_TIE = 9
-"""Second part of a compute statement's key: the other statements of its slot precede it."""
+"""Second part of a compute statement's key; other statements of its slot come before it."""
 
 UNPACK = "bucket_unpack"
-"""Name prefix of statements that take tensors out of a bucket's buffer; `PACK` is that of statements that fill it."""
+"""Name prefix of statements that take tensors out of a bucket's buffer; `PACK` is the prefix of statements that fill
+the buffer.
+"""
 
 _SHAPES = (
     "broadcast_in_dim",
@@ -78,17 +80,19 @@ class CollectiveRole(Enum):
     VIEW = "view"
     """Only reshapes the result of a wait, or unpacks a bucket."""
     PRODUCER = "producer"
-    """Only prepares what a collective sends: from one tensor, by a gradient's division, or from a bucket's tensors."""
+    """Only prepares the data that a collective sends: from one tensor, by dividing a gradient, or from a bucket's
+    tensors.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """A collective of a trace; statements by their index in `CollectiveSchedule.statements`.
+    """A collective of a trace. Statements are given by their index in `CollectiveSchedule.statements`.
 
     Attributes
     ----------
     place : str
-        A stable id: the gathered parameter, or the parameter of the reduced gradient.
+        A stable id: the gathered parameter, or the parameter whose gradient is reduced.
     issue, wait : int
     producers : tuple of int
     result : str
@@ -96,9 +100,9 @@ class Collective:
     nbytes : int
         Bytes of the result.
     read : bool
-        Whether a statement of this trace reads the result; if not, it is only returned.
+        Whether a statement of this trace reads the result; if not, the result is only returned.
     parameter : bool
-        Whether the sent value is an argument of the program, or computed from arguments only.
+        Whether the sent value is an argument of the program, or is computed only from arguments.
     """
 
     place: str
@@ -118,12 +122,12 @@ class CollectiveSchedule:
     Attributes
     ----------
     statements : tuple of BoundSymbol
-        Statements without unpacking, deletions and the return, in trace order.
+        Statements in trace order, without unpacking, deletions and the return.
     roles : tuple of CollectiveRole
     before : tuple of tuple of int
         For each statement, the statements that must precede it.
     slot : tuple of int
-        For each statement, the number of compute statements before it now.
+        For each statement, the number of compute statements that are before it now.
     low, high : tuple of int
         Smallest and largest slot that each statement may have.
     names, outputs : tuple of str
@@ -143,7 +147,10 @@ class CollectiveSchedule:
     collectives: tuple[Collective, ...]
 
     def arrange(self, keys: Sequence[Key]) -> list[int]:
-        """Return the legal order nearest to the keys: always continue with the possible statement of least key."""
+        """Return the legal order nearest to the keys.
+
+        The next statement is always the possible one with the least key.
+        """
         order = sorted(range(len(keys)), key=keys.__getitem__)
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
@@ -165,7 +172,7 @@ class CollectiveSchedule:
 
     @cached_property
     def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Pairs of statements: those that must come first, and those that must follow."""
+        """Pairs of a statement that must come first and a statement that must follow it."""
         later = np.repeat(np.arange(len(self.before)), [len(before) for before in self.before])
         return np.asarray([e for before in self.before for e in before], np.intp), later
 
@@ -199,7 +206,7 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
         slot=slot,
         low=low,
         high=high,
-        # A value that a pass made has no stable id, and its name changes from plan to plan.
+        # A value that a pass made has no stable id; its name changes from plan to plan.
         names=_unique(
             stage.places.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.place(out)
             for b, out in zip(compute, outputs, strict=True)
@@ -212,7 +219,7 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
 def joint_schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
     """Return the ordering constraints on the statements of a joint trace.
 
-    A collective stays in its part, forward or backward. A collective of the forward may be waited for where the
+    A collective stays in its part, the forward or the backward. The wait of a forward collective may be where the
     backward first reads its result.
     """
     found = schedule(trace, stage)
@@ -233,7 +240,7 @@ def _in_backward(bsym: BoundSymbol) -> bool:
 
 
 def reordered_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
-    """Return a joint trace with its statements in another order; it must not contain deletions yet."""
+    """Return a joint trace with its statements in another order. The trace must not contain deletions yet."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
     edited.bound_symbols = [b for b in trace.bound_symbols[:-1] if not is_statement(b)]
@@ -266,9 +273,11 @@ def in_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str
 
 
 def freed(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> list[BoundSymbol]:
-    """Return statements with a deletion of each value after its last use; the input has none, and ends in the return.
+    """Return statements with a deletion of each value after its last use.
 
-    Same result as Thunder's `del_last_used`, which binds the signature of the deletion every time.
+    The given statements have none, and end with the return.
+
+    The result is the same as from Thunder's `del_last_used`, which binds the signature of the deletion every time.
     """
     handled = {out.name for out in tree_flatten(bound_symbols[-1].args)[0] if isinstance(out, Proxy)}
     found: list[BoundSymbol] = []
@@ -334,7 +343,10 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def _written_names(bsym: BoundSymbol) -> list[str]:
-    """Return the argument names that a statement writes; all of them if it writes to something derived from them."""
+    """Return the argument names that a statement writes to.
+
+    If it writes to a value derived from arguments, return all of these.
+    """
     if reduces_in_place(bsym):
         return [bsym.args[0].name]
     given = [a.name for a in _tensors(bsym.flat_proxy_args)]
@@ -367,9 +379,9 @@ def _add_writes(
     made: dict[str, int],
     stage: LeverContext,
 ) -> None:
-    """Add dependencies between reads and writes of the same memory, under any name, unless both are reads.
+    """Add dependencies between reads and writes of the same memory, whatever its names, unless both are reads.
 
-    The sent value is read until the collective's wait, and a value reduced in place is written until then.
+    The sent value is read until the collective's wait. A value that is reduced in place is written until then.
     """
     memory = facts(trace, cache=stage.cache, arguments=stage.arguments).storage_of
     writers: dict[Any, int] = {}
@@ -461,7 +473,7 @@ def _sent(
     made: Mapping[str, int],
     producers: list[int],
 ) -> Iterator[str]:
-    """Return the values that the sent value is computed from; add the producers on the way to `producers`."""
+    """Return the values from which the sent value is computed; add the producers on the way to `producers`."""
     if name not in made or roles[made[name]] is not CollectiveRole.PRODUCER:
         yield name
         return
@@ -491,11 +503,11 @@ def _place(
     stage: LeverContext,
     trace: TraceCtx,
 ) -> str:
-    """Return a stable id; for a bucket, that of its first member and the number of the others."""
+    """Return a stable id; for a bucket, that of its first member and the number of other members."""
     kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
     others = f"+{len(sent) - 1}" if len(sent) > 1 else ""
     if sent[0] in arguments:
-        # The backward gathers again a parameter of the forward.
+        # The backward gathers a parameter of the forward again.
         again = "~" if TraceTag.BACKWARD in trace.tags else ""
         return f"{sent[0].removeprefix('t_')}{others}>{kind}{again}"
     gradient = next((gradient_of[name] for name in results if name in gradient_of), None)

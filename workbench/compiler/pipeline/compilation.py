@@ -55,7 +55,7 @@ from workbench.errors import ConfigWarning, PlanError
 
 
 class TraceClaimed(Exception):
-    """Ends a compilation after the joint trace is claimed; the caller asked for no more."""
+    """Ends a compilation after the joint trace is claimed, if the caller asked for no more."""
 
 
 class _TagOrigins(Transform):
@@ -76,7 +76,7 @@ class _TagOrigins(Transform):
 
 
 class _ReduceLayers(Transform):
-    """Leaves out repeated layers until the joint trace is claimed; the last of all transforms."""
+    """Leaves out repeated layers until the joint trace is claimed; it is the last of all transforms."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
@@ -96,7 +96,7 @@ class _AfterSplit(Transform):
         self.hooks = hooks
 
     def transform_trace_post_optimization(self, trace: TraceCtx, **_: Any) -> TraceCtx:
-        # Records from before the backward trace belong to the forward trace.
+        # Records that were made before the backward trace belong to the forward trace.
         if TraceTag.BACKWARD not in trace.tags:
             self.hooks.mark("split")
         edited = self.hooks.after_split(trace)
@@ -105,14 +105,15 @@ class _AfterSplit(Transform):
 
 
 class _JointEditor(FusionExecutor):
-    """Claims nothing; gets the claimed joint trace before any real fusion executor."""
+    """Claims nothing; gets the claimed joint trace before any actual fusion executor does."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__("workbench_joint")
         self.hooks = hooks
 
-    # First in the list, this executor gets a query for each statement. The query shows Thunder's stage: the gradient
-    # transform asks whether it can execute or fuse, and then claiming asks whether it can fuse.
+    # Because this executor is first in the list, it is queried about each statement. The query shows Thunder's stage.
+    # The gradient transform asks whether the executor can execute or fuse a statement; later, claiming asks whether it
+    # can fuse.
 
     def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
         self.hooks.reached("prologue", then="grad")
@@ -157,7 +158,7 @@ class Hooks:
     parallel : str
         How ranks share the program; empty for one process.
     kept : PlanMemo, optional
-        Results of the program's plans for fusions; None if the program is to run.
+        Results of the program's plans for fusions; None if the program will run.
     """
 
     def __init__(
@@ -184,13 +185,15 @@ class Hooks:
         self.control = ExecutorState(self.configure, observer, kept)
         self.waiting_for = ""
         self.until_claimed = False
-        """True to end the compilation with `TraceClaimed` after claiming: the rest is planned in several ways."""
+        """True to end the compilation with `TraceClaimed` after claiming, because the rest is planned in several
+        ways.
+        """
         self.few_layers = False
         """True to leave out repeated layers until claiming."""
         self.reduced: list[ReducedTrace] = []
-        """The program after each run of layers was left out."""
+        """The program after each removal of a run of layers."""
         self.proofs: list[Proof] | None = None
-        """For each compilation, its proof before it runs."""
+        """For each compilation, the proof that was made before it ran."""
         self._since = time.perf_counter()
         self._forward: TraceCtx | None = None
 
@@ -200,11 +203,14 @@ class Hooks:
         return [_JointEditor(self), *executor_named(self.executor).executors(stock, self.control), _AfterFusion(self)]
 
     def transforms(self) -> list[Transform]:
-        """Return the argument of ``thunder.jit(transforms=…)``; transforms of ranks come after the first."""
+        """Return the argument of ``thunder.jit(transforms=…)``.
+
+        The transforms of ranks come after the first transform.
+        """
         return [_TagOrigins(self), *([_ReduceLayers(self)] if self.few_layers else []), _AfterSplit(self)]
 
     def restart(self) -> None:
-        """Start the clock of the next stage now."""
+        """Start the clock of the next stage."""
         self._since = time.perf_counter()
 
     def mark(self, stage: str) -> None:
@@ -215,7 +221,7 @@ class Hooks:
         self._since = now
 
     def reached(self, *ended: str, then: str) -> None:
-        """End the current stage now if it is one of `ended`, and begin the next."""
+        """If the current stage is one of `ended`, end it and begin the next."""
         if self.waiting_for in ended:
             self.mark(self.waiting_for)
             self.waiting_for = then
@@ -225,7 +231,7 @@ class Hooks:
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
-        # Sharing among ranks changes shapes in the trace as interpreted: it no longer matches.
+        # Sharing among ranks changes shapes in the interpreted trace, so it no longer matches.
         program = None if self.parallel else self.program
         gradients, few = LazyValue(lambda: joint), None
         if self.reduced:
@@ -235,7 +241,7 @@ class Hooks:
                 gradients, trace = unfolder.later(gradients.value), unfolder.unfolded(trace)
         self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         if not self.parallel:
-            # For a run; a plan's tensors are known after capture.
+            # Needed for a run; a plan's tensors are known after capture.
             self.stage = self.stage.of_tensors(thunder_patches.laid_out(), {}, frozenset())
         return self.stage
 
@@ -244,7 +250,7 @@ class Hooks:
             executor=self.executor,
             origins=self.origins,
             gradients=gradients,
-            # Own names: later passes, and the next round of choices, would find the names in use.
+            # Use separate names: later passes, and the next round of choices, would find the names in use.
             claimed=own_names(claimed),
             has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
             gathers_again=self.parallel == parallel.ZERO3,
@@ -265,7 +271,7 @@ class Hooks:
             trace = lever.before_fusion(trace, self.choices, stage)
             unfused.update(lever.unfused(self.choices, stage))
         self.control.unfused = frozenset(unfused)
-        # Not before: claiming also asks about statements that no longer exist after it.
+        # Not earlier, because claiming also asks about statements that no longer exist afterwards.
         self.control.keeping = True
         return trace
 
@@ -292,7 +298,7 @@ class Hooks:
         assert self.stage is not None
         for lever in all_levers():
             trace, self.made = lever.after_split(trace, self.choices, self.stage, self.made)
-        # Only now all sites are known: those of collectives come from the split traces.
+        # All sites are known only now, because the sites of collectives come from the split traces.
         last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
         if self.warn and last:
             self._hold_to_sites()
@@ -307,7 +313,7 @@ class Hooks:
     def _prove(self, backward: TraceCtx | None) -> None:
         """Prove that the traces are correct before they run.
 
-        The joint trace defines the computation of the program. If Thunder itself changes that computation, choices are
+        The joint trace defines what the program computes. If Thunder itself changes the computation, choices are
         compared with Thunder's result.
         """
         assert self.stage is not None
@@ -319,7 +325,7 @@ class Hooks:
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
             made = executed(stock, self.stage)
-            # For a program without gradients, Thunder may make a backward that no call reaches.
+            # For a program without gradients, Thunder may make a backward that no call runs.
             known = read_execution(made.forward, None if backward is None else made.backward, self.stage)
             proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
@@ -327,18 +333,18 @@ class Hooks:
         self.proofs.append(proof.beside(wrong))
 
     def _hold_to_sites(self) -> None:
-        """Refuse choices that are not options of their site, and warn of choices without a site."""
+        """Refuse choices that are not options of their site, and warn about choices without a site."""
         assert self.stage is not None
         if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
-            # A call without gradients, such as for validation: the choices are for calls with gradients.
+            # This is a call without gradients, such as for validation; the choices are meant for calls with gradients.
             return
         sites = {site.id: site for site in sites_under(self.choices, self.stage, self.made)}
         for id in sorted(self.choices.keys() & sites.keys()):
             site = widened(sites[id], self.choices[id])
-            # The choice itself was checked for legality, under the choices of that time.
+            # The legality of the choice itself was checked earlier, under the choices at that time.
             if self.choices[id] not in site.options:
                 site.check(self.choices[id])
-        # Warn once: later compilations are of the same program, for other shapes or fewer gradients.
+        # Warn once, because later compilations are of the same program, for other shapes or fewer gradients.
         self.warn = False
         if self.config is not None and (
             differences := self.config.differences(fingerprint(self.origins), self.training())
@@ -369,13 +375,13 @@ def sites_under(
 
 
 def fingerprint(origins: Sequence[Origin]) -> str:
-    """Return a digest of a program's statements and their locations, without lines and shapes."""
+    """Return a digest of a program's statements and their locations, but not of lines and shapes."""
     return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True)
 class Executed:
-    """The traces that execute under choices.
+    """The traces that execute under given choices.
 
     Attributes
     ----------
@@ -397,7 +403,7 @@ class Executed:
 
 
 def executed(hooks: Hooks, stage: LeverContext) -> Executed:
-    """Return the traces that run, made from a claimed joint trace by Thunder's steps."""
+    """Return the traces that run. Thunder's steps make them from a claimed joint trace."""
     hooks.restart()
     trace = edited = hooks.edit(stage)
     hooks.mark("edit")

@@ -1,6 +1,6 @@
 """Input of a lever: the joint trace with its graph and stable ids, and the results of choices so far.
 
-A `LeverContext` is built from Thunder's traces wherever choices are applied, so that levers see the same in the
+A `LeverContext` is built from Thunder's traces wherever choices are applied. Levers therefore see the same in the
 workbench and in a replayed config. It and `LeverOutcome` are immutable: a lever returns a new `LeverOutcome`.
 """
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def _random_ops(bsym: BoundSymbol) -> Set[str]:
-    """Return the names of the random ops that a statement is or contains."""
+    """Return the names of random operators that a statement is or contains."""
     if not bsym.subsymbols:
         return {str(bsym.sym.name)} if contains(bsym, prims.OpTags.RANDOM_OP) or draws(bsym) else set()
     found: frozenset[str] = structure_of(bsym).once(
@@ -73,11 +73,11 @@ class LeverOutcome:
     execution : Graph or None
         Execution graph of the plan; None when a config is replayed.
     forward : TraceCtx or None
-        The forward trace in its new order, which the order of the backward trace needs; None if no order is chosen.
+        The forward trace in its new order, which ordering the backward trace needs; None if no order is chosen.
     moved_statements : int
         Number of statements that an order moved.
     ordered : mapping of str to str
-        Results for groups of statements with positions of their own, by site.
+        Results for the groups of statements that have sites of their own, by site.
     """
 
     partitioned: TraceCtx | None = None
@@ -98,7 +98,7 @@ class LeverOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class LeverContext:
-    """Input for the decisions of levers; the same for every round of choices.
+    """Input for the decisions of levers; it is the same for every round of choices.
 
     Attributes
     ----------
@@ -106,26 +106,26 @@ class LeverContext:
         Name of the executor; see `workbench.core.executor`.
     origins : tuple of Origin
     gradients : LazyValue of TraceCtx
-        The joint trace before operator executors claim: random ops are still identifiable. It stays uncomputed without
-        choices and draws.
+        The joint trace before operator executors claim it, in which random operators can still be identified. It is not
+        computed if there are no choices and no draws.
     claimed : TraceCtx
-        The joint trace as claimed, not yet fused.
+        The joint trace after claiming, before fusion.
     has_backward : bool
     arguments : mapping of str to Tensor
-        Tensors of the trace's arguments, if known: they show shared storage.
+        Tensors of the trace's arguments, if known; they show which arguments share storage.
     unread : mapping of str to Tensor
-        Tensors that the program holds and no statement reads, one for each storage: they take memory too.
+        Tensors that the program holds and no statement reads, one for each storage. They also take memory.
     beside : frozenset of str
-        Arguments that the program returns unchanged, and that its trace does not return.
+        Arguments that the program returns unchanged and its trace does not return.
     cache : FactsCache
         Cached facts about the memory effects of statements.
     gathers_again : bool
-        Whether parameters are sharded and the backward gathers again the forward's parameters: ZeRO-3.
+        Whether parameters are sharded and the backward gathers the forward's parameters again, as in ZeRO-3.
     program : TraceCtx or None
-        The trace as interpreted, with origins.
+        The interpreted trace, with origins.
     few : LeverContext or None
-        Context of the reduced program, which this one was expanded from; None if no layers were left out. Checks of the
-        reduced program hold for all layers.
+        Context of the reduced program from which this one was expanded; None if no layers were left out. Checks of the
+        reduced program are valid for all layers.
     """
 
     executor: str
@@ -163,7 +163,7 @@ class LeverContext:
         return {}
 
     def once(self, name: str, make: Callable[[LeverContext], T]) -> T:
-        """Return the result of `make` for this context; computed at the first call with that name."""
+        """Return the result of `make` for this context; it is computed at the first call with a name."""
         with PLANNING:
             if name not in self._known:
                 self._known[name] = make(self)
@@ -195,11 +195,12 @@ class LeverContext:
 
     @planned_property
     def random(self) -> frozenset[str]:
-        """Names of the results of random ops."""
+        """Names of the results of random operators."""
         if self.few is not None and not self.few.random:
             return frozenset()
-        # A statement that an executor claimed loses the tag and gets new value names. It keeps its origin and, as a
-        # primitive, its name. Without a name, it may be any statement of that origin.
+        # When an executor claims a statement, the statement loses the tag and its values get new names. The statement
+        # keeps its origin and, if it is a primitive, its name. If it has no name, it may be any statement of that
+        # origin.
         asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)
         for bsym in self.joint.bound_symbols:
             if names := _random_ops(bsym):
@@ -219,7 +220,7 @@ class LeverContext:
 
     @planned_property
     def caveats(self) -> tuple[str, ...]:
-        """Wrong results of Thunder in this program, whatever the choices, each with its cause.
+        """Wrong results of Thunder in this program that occur under any choices, each with its cause.
 
         Found by comparing the joint trace with the program's own trace; empty if that trace was not kept.
         """
@@ -236,7 +237,10 @@ class LeverContext:
         )
 
     def _drawn_again(self) -> Iterator[str]:
-        """Yield forward statements that draw random numbers in the backward; a custom backward may draw its own."""
+        """Yield forward statements that draw random numbers in the backward.
+
+        The backward of a custom function may draw its own.
+        """
         assert self.program is not None
         program = {origin_of(bsym): bsym for bsym in self.program.bound_symbols if draws_inside(bsym)}
         if not program:
@@ -312,7 +316,7 @@ class LeverContext:
         return {name: place.id(self.origins) for name, place in found.items()}
 
     def place(self, name: str) -> str:
-        """Return the stable id of a value, also of one that a pass recomputed or renamed."""
+        """Return the stable id of a value, even of one that a pass recomputed or renamed."""
         if name in self.places:
             return self.places[name]
         stripped = name.removeprefix(CLONE_PREFIX)
@@ -339,7 +343,7 @@ class LeverContext:
 
     @planned_property
     def predictor(self) -> Predictor:
-        """Memory predictor for any schedule of the joint trace; exact without fusions."""
+        """Predicts memory for any schedule of the joint trace; exact if nothing is fused."""
         return Predictor(self.graph)
 
     @planned_property

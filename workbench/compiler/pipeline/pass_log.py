@@ -1,4 +1,4 @@
-"""The steps of a compilation: the program after each that changed it, what that step is, and what it cost."""
+"""The steps of a compilation: the program after each one that changed it, its description and its duration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ _ABOUT = {
         ("after split", "order"),
     ),
 }
-"""For each step a description, and the planning stages that it is timed by; `fused` covers every fusing executor."""
+"""For each step, its description and the planning stages that are its duration; `fused` stands for every fusing
+executor.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +57,10 @@ class TracePass:
     about : str
         Description of the step, in a sentence or two.
     statements, fusions : int
-        Number of statements without deletions, and number of fusions among them.
+        Number of statements without deletions, and number of fusions among these.
     seconds : float or None
-        Duration of the step; None if this plan reuses it from the plan before, or if it is not timed separately.
+        Duration of the step; None if this plan reuses the step from the previous plan, or if the step is not timed
+        separately.
     """
 
     name: str
@@ -107,7 +110,7 @@ def _unpacks(name: str) -> bool:
 
 def printed(*traces: TraceCtx) -> str:
     """Print traces as Thunder does, one after the other."""
-    # The first line names the pass that made the trace and its duration: no two plans would be equal with it.
+    # The first line names the pass that made the trace and its duration. With that line, no two plans would be equal.
     lines_of = (trace.python(print_depth=1).splitlines() for trace in traces)
     return "\n\n".join("\n".join(line for line in lines if not line.startswith(_PROVENANCE)) for lines in lines_of)
 

@@ -45,7 +45,7 @@ def _all(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def _of_program(stage: LeverContext, initial: TraceCtx) -> Iterator[tuple[str, BoundSymbol, str]]:
-    """Yield corrections found in the program's statements: by a mark on them, or by a corrected gradient."""
+    """Yield corrections that are found in the program's statements, by a mark on them or by a corrected gradient."""
     differentiated = {origin_of(bsym) for bsym in stage.claimed.bound_symbols if BoundSymbolTag.BACKWARD in bsym.tags}
     for bsym in (stage.program or initial).bound_symbols:
         for part in _all((bsym,)):
@@ -65,7 +65,7 @@ def _of_complex(bsym: BoundSymbol) -> bool:
 
 
 def _claimed(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, str]]:
-    """Yield corrections found in the statements that run."""
+    """Yield corrections that are found in the statements that run."""
     for bsym in stage.claimed.bound_symbols:
         if bsym.sym.name == thunder_fixes.as_complex.name:
             yield corrections.COMPLEX_VIEW, bsym, ""
@@ -73,13 +73,13 @@ def _claimed(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, str]]:
             yield corrections.COMPLEX_PAD, bsym, ""
         elif bsym.sym.name == "zeros" and bsym.args[:1] == ((),) and BoundSymbolTag.BACKWARD in bsym.tags:
             made = bsym.flat_proxy_outs[0].name
-            # Thunder inserts it between the gradients of two statements: it belongs to the statement that reads it.
+            # Thunder inserts it between the gradients of two statements. It belongs to the statement that reads it.
             readers = (each for each in stage.claimed.bound_symbols if made in (a.name for a in each.flat_proxy_args))
             yield corrections.ZEROS, next((each for each in readers if origin_of(each) >= 0), bsym), ""
 
 
 def _drawn_order(equation: object) -> bool:
-    """Return whether Thunder iterates over a set of several labels of an ``einsum``."""
+    """Return whether Thunder iterates over a set with several labels of an ``einsum``."""
     given, _, kept = str(equation).replace(" ", "").replace(".", "").partition("->")
     operands = given.split(",")
     contracted = {label for label in given if label.isalpha() and label not in kept}

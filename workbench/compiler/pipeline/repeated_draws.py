@@ -1,4 +1,4 @@
-"""Random draws that unmodified Thunder repeats or merges; plans here execute each exactly once."""
+"""Random draws that unmodified Thunder repeats or merges. Plans here execute each exactly once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.compiler.trace.stable_ids import origin_of
 
 
 def differences(stage: LeverContext, made: LeverOutcome) -> dict[str, list[BoundSymbol]]:
-    """Return the statements that a plan draws differently from unmodified Thunder, by name of the correction.
+    """Return the statements that draw differently in a plan than in unmodified Thunder, by name of the correction.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]
 
 
 def _merged(stage: LeverContext, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
-    """Yield draws that Thunder's common subexpression elimination, for nvFuser, merges with an earlier draw."""
+    """Yield draws that Thunder's common subexpression elimination for nvFuser merges with an earlier draw."""
     if partitioned is None or stage.executor != "nvfuser":
         return
     fusions = [bsym.subsymbols for bsym in partitioned.bound_symbols if bsym.sym.is_fusion]

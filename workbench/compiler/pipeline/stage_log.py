@@ -17,12 +17,12 @@ class StageTime:
 
 
 class StageLog:
-    """An `Observer` that records stage times, and ends planning after any stage.
+    """An `Observer` that records stage times, and can end planning after any stage.
 
     Parameters
     ----------
     newer : callable, optional
-        Returns whether a newer choice waits to be planned.
+        Returns whether a newer choice is waiting to be planned.
     """
 
     def __init__(self, newer: Callable[[], bool] | None = None) -> None:
@@ -35,7 +35,7 @@ class StageLog:
         Raises
         ------
         Superseded
-            If a newer choice waits to be planned.
+            If a newer choice is waiting to be planned.
         """
         PLANNING.give_way()
         if self._newer is not None and self._newer():
@@ -43,9 +43,9 @@ class StageLog:
         self.times.append(StageTime(name, seconds))
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Do nothing: planning compiles no fusion."""
+        """Do nothing, because planning compiles no fusion."""
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Do nothing: planning compiles no fusion."""
+        """Do nothing, because planning compiles no fusion."""

@@ -1,4 +1,4 @@
-"""Compare the values of the joint trace with those of the program's own trace, both decomposed to primitives."""
+"""Compare the values of the joint trace with those of the program's own trace, after decomposing both to primitives."""
 
 from __future__ import annotations
 
@@ -29,21 +29,26 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 _COMPARED = ("draws", "written_forward", "outputs")
-"""Properties compared here; `workbench.analysis.equivalence.side_effects` reports repeated draws and later writes."""
+"""Properties that this check compares; `workbench.analysis.equivalence.side_effects` reports repeated draws and later
+writes.
+"""
 
 
 def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
-    """Return how the values of a joint trace's forward differ from the program's own trace; empty if they do not.
+    """Return how the values of a joint trace's forward differ from those of the program's own trace.
 
-    Gradient rules decompose composite ops in their own ways; down to primitives both give the same terms. If a gradient
-    rule replaces a composite by an executor's op, this check does the same if both have the same tensors.
+    Empty if they do not.
+
+    Gradient rules decompose composites in their own ways. Decomposed to primitives, both give the same terms. If a
+    gradient rule replaces a composite by an executor's operator, this check does the same, provided that both have the
+    same tensors.
 
     Parameters
     ----------
     stage : LeverContext
-        With the program's own trace.
+        Its `interpreted` trace is the program's own.
     joint : TraceCtx, optional
-        Compared instead of the context's own.
+        The trace to compare instead of the context's own.
     """
     assert stage.program is not None
     if joint is None and stage.few is not None and not lost_in_tracing(stage.few):
@@ -66,7 +71,10 @@ def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
 def primitives(
     bsyms: Iterable[BoundSymbol], instead: dict[int, list[BoundSymbol]] | None = None
 ) -> Iterator[BoundSymbol]:
-    """Decompose statements to Thunder's primitives; statements with a replacement, by identity, become that."""
+    """Decompose statements to Thunder's primitives.
+
+    If a statement has a replacement, by identity, use the replacement.
+    """
     for bsym in bsyms:
         if instead is not None and id(bsym) in instead:
             yield from instead[id(bsym)]
@@ -77,7 +85,7 @@ def primitives(
 
 
 def _live_statements(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
-    """Return statements that write or that the forward's outputs need: Thunder drops the rest, even random draws."""
+    """Return statements that write or that the forward's outputs need. Thunder drops the others, even random draws."""
     returned = trace.bound_symbols[-1].args[0]
     outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
     needed = {leaf.name for leaf in tree_flatten(outputs)[0] if isinstance(leaf, Proxy)}
@@ -99,7 +107,7 @@ def _graph(stage: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Gr
 
 
 def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
-    """Map composites to the executor ops that replace them in the joint trace, on the tensors of the composites."""
+    """Map composites to the executor operators that replace them in the joint trace, on the composites' tensors."""
     by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
     for bsym in made:
         if origin_of(bsym) >= 0 and not isinstance(bsym.sym.id, prims.PrimIDs) and bsym.sym.executor is not None:
@@ -110,7 +118,8 @@ def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> 
         if not ops:
             continue
         for bsym in (whole, *_inside(whole, ops[0].sym.executor.implmap)):
-            # Some PyTorch operators have no primitives in Thunder: they have no subsymbols, but are not primitives.
+            # Some PyTorch operators have no primitives in Thunder: they have no subsymbols and are not primitives
+            # themselves.
             apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
             if apart and (on := _on(bsym, ops)) is not None:
                 found[id(bsym)] = on
@@ -127,7 +136,7 @@ def _inside(whole: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSy
 
 
 def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
-    """Yield the tensors that an op takes; for a computed one, the tensors that it is computed from."""
+    """Yield the tensors that an operator takes; for a computed tensor, also the tensors from which it is computed."""
     for arg in op.flat_args:
         if is_tensor(arg) and arg.name in makers:
             yield from _input_tensors(makers[arg.name], makers)
@@ -136,10 +145,10 @@ def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[
 
 
 def _on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
-    """Return ops with a composite's inputs and first outputs instead of their own; None if shapes differ.
+    """Return operators with a composite's inputs and first outputs instead of their own; None if shapes differ.
 
-    A value that one of the ops computes for the next keeps its name. The last op returns the composite's outputs. It
-    takes the composite's inputs in order, or values computed from them.
+    If one of the operators computes a value for the next, the value keeps its name. The last op returns the composite's
+    outputs. It takes the composite's inputs in order, or values computed from these.
     """
     given = list(_input_tensors(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
     pairs: list[tuple[Proxy, Proxy]] = []

@@ -1,9 +1,9 @@
-"""Replay a plan for a missing GPU with PyTorch on the CPU: each statement, and each member of a fusion, in order.
+"""Replay a plan for a missing GPU with PyTorch on the CPU: run each statement, and each member of a fusion, in order.
 
 nvFuser's fusions are replayed as nvFuser executes them. Every read of an input sees its value at the start. In-place
 copies are written at the end, through one destination alias per value. Outputs that only move elements are views
-(`workbench.compiler.memory.nvfuser_aliasing`), also of inputs that are written. Random ops inside a fusion cannot be
-replayed: their generator is the GPU's.
+(`workbench.compiler.memory.nvfuser_aliasing`), even of inputs that are written. Random operators inside a fusion cannot
+be replayed, because they use the GPU's generator.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ReplayResult:
     gradients : dict of str to Tensor or None
         By argument name of the forward trace; empty without a backward.
     arguments : dict of str to Tensor
-        The arguments after the step, with the program's writes.
+        The arguments after the step, including the program's writes.
     """
 
     outputs: tuple[Any, ...]
@@ -65,11 +65,11 @@ def replay(
     forward, backward : TraceCtx
         `Plan.split`.
     arguments : mapping of str to Tensor
-        By name in the forward trace; the replay works on copies.
+        By name in the forward trace; the replay copies them.
     cotangents : sequence of Tensor, optional
-        One per output; by default ones, and zeros for outputs without a gradient, such as integers.
+        One per output. The default is ones, and zeros for outputs without a gradient, such as integers.
     without_set : collection of str
-        Names of copies with a value that nvFuser aliases directly, without a `set`.
+        Names of copies whose value nvFuser aliases directly, without a `set`.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def _run(trace: TraceCtx, names: dict[str, Any], without_set: Collection[str]) -
 def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[str]) -> None:
     inputs = {proxy.name: names[proxy.name] for proxy in bsym.flat_proxy_args}
     inside = dict(inputs)
-    # By aliased value, as in nvFuser: a second destination for a value replaces the first.
+    # By aliased value, as in nvFuser. A second destination for a value replaces the first.
     aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for member in bsym.subsymbols:
         if inplace_copies.is_copy(member):
@@ -169,7 +169,7 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, devices.Device):
         return devices.cpu
     if isinstance(value, functools.partial):
-        # The function that brings a storage back holds the target device.
+        # The function that loads a storage back contains the target device.
         return functools.partial(value.func, *value.args, **{name: _on_cpu(v) for name, v in value.keywords.items()})
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
@@ -216,7 +216,7 @@ def _cross_entropy(
     ignore_index: int = -100,
     *_: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """Replace nvFuser's own loss, which computes means without weights; return the values for its backward."""
+    """Replace nvFuser's own loss, which computes means without weights; return the values that its backward reads."""
     largest = logits.max(1).values
     log_sum = (logits - largest[:, None]).exp().sum(1).log()
     counted = target != ignore_index
@@ -249,4 +249,4 @@ _IN_PLACE_OF: dict[str, Callable[..., Any]] = {
     "nv_cross_entropy_bwd": _cross_entropy_backward,
     "lerp": torch.lerp,
 }
-"""Replacements, by symbol name, for ops that neither a CPU nor Thunder's torch executor has."""
+"""Replacements, by symbol name, for operators that neither a CPU nor Thunder's torch executor has."""

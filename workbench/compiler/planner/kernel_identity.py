@@ -1,4 +1,4 @@
-"""Kernels that a compiled program runs: the same kernels as unmodified Thunder's must give the same bits."""
+"""Kernels that a compiled program runs. If they are the same as unmodified Thunder's, every bit must be equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOVES = (OFFLOAD, RELOAD, ARRIVE)
 
 
 def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
-    """Return the kernels of execution traces, each once however often it runs.
+    """Return the kernels of execution traces, each once, however often it runs.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
     -------
     dict of str to str
         Maps a key to the name of a statement. A fusion's key is its structure; any other statement's key is its symbol
-        with constants, shapes and data types. Equal keys run equal code.
+        with constants, shapes and data types. Kernels with equal keys run equal code.
     """
     return {_key(bsym): str(bsym.sym.name) for bsym in _computing(traces)}
 

@@ -60,51 +60,52 @@ NO_STEPS: LazyValue[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = LazyValue(la
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Plan of what Thunder would execute under a config; every figure is predicted.
+    """Plan of the computation that Thunder would execute under a config; every figure is predicted.
 
     Attributes
     ----------
     graph : Graph
         The execution traces, forward then backward.
     peak_bytes, baseline_bytes : int
-        Predicted peak of forward and backward, and the bytes alive before and after: parameters, buffers, inputs.
+        Predicted peak of forward and backward, and the bytes of parameters, buffers and inputs, which are alive before
+        and after.
     saved_bytes, saved_tensors : int
-        Bytes held for the backward: each storage counts once; arguments, which are held anyway, do not count. Also
-        the tensors on Thunder's saved list, which includes parameters and inputs that the backward reads.
+        Bytes held for the backward. Each storage counts once; arguments do not count, because they are held anyway.
+        Number of tensors on Thunder's saved list. It includes parameters and inputs that the backward reads.
     timeline : Timeline
     census : Census
     sites : tuple of Site
     stages : tuple of StageTime
         Time of this planning.
     opening : tuple of StageTime
-        Time to trace the program, once for all plans.
+        Time to trace the program, which is done once for all plans.
     split : SplitTraces
         Thunder's traces.
     counts : mapping of str to int
-        ``compilations``: fusions to compile; in-place ``copies``, ``sets`` that nvFuser inserts before them, and
-        ``fences`` around them; ``buckets`` of collectives, and ``bucket_copied_bytes`` written to fill them and to take
-        tensors out of them; ``offloaded_bytes``, and ``offload_us``, microseconds to move them out and back at
-        the bandwidth of `workbench.compiler.interop.devices.copy_bandwidth`.
+        ``compilations``: fusions to compile. ``copies``: in-place copies; ``sets`` that nvFuser inserts before them;
+        ``fences`` around them. ``buckets`` of collectives; ``bucket_copied_bytes`` written to fill buckets and to take
+        tensors out of them. ``offloaded_bytes``; ``offload_us``, microseconds to move them out and back at the
+        bandwidth of `workbench.compiler.interop.devices.copy_bandwidth`.
     unmatched : tuple of str
         Choices without a site in this program.
     warnings : tuple of str
-        Wrong behaviour to expect although nothing is refused, each with its cause.
+        Wrong behaviour to expect although the choices are accepted, each with its cause.
     corrections : tuple of Correction
         Differences from unmodified Thunder's plan, with their lines; see `docs/reference/corrections.md`.
     ranks : int
-        Processes that share the program.
+        Number of processes that share the program.
     steps : LazyValue of tuple of (str, tuple of TraceCtx)
-        Thunder's traces before `split`, named by the step that made them: one, then forward and backward.
+        Thunder's traces before `split`, by the step that made them: first one trace, then forward and backward.
     unordered : Plan or None
         The same plan before its statements were reordered.
     rows : (statements,) intp or None
         For each row of the graph, the row of `unordered`'s graph.
     places : mapping of str to str
-        For values of statements that keep their place, the name of that statement in ``at(STATEMENT)``.
+        For values of statements that keep their place, the statement's name in ``at(STATEMENT)``.
     proof : Proof
-        Proof that the plan computes the same as the stock plan, with the rules used.
+        Proof that the plan computes the same results as the stock plan, with the rules that it used.
     capture, capture_reason : str
-        Front end, ``dynamo`` or ``interpreter``, and the reason for it.
+        Front end (``dynamo`` or ``interpreter``), and the reason why it was used.
     """
 
     program: str
@@ -147,12 +148,12 @@ class Plan:
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes held for the backward, each storage once, arguments not counted."""
+        """Bytes held for the backward; each storage counts once, arguments do not count."""
         return self.graph.saved_bytes
 
     @property
     def saved_tensors(self) -> int:
-        """Tensors on Thunder's saved list, saved arguments too."""
+        """Number of tensors on Thunder's saved list, saved arguments included."""
         return len(self.graph.saved())
 
     @cached_property
@@ -187,11 +188,13 @@ class Plan:
         ----------
         machine : Machine
         calibration : Calibration, optional
-            Times of statements in a run. Measured kernels take their measured time, others the time by its rates.
+            Times of statements in a run. Kernels that were measured take their measured time; other kernels take the
+            time that the machine's rates give.
         """
         key = (machine.name, id(calibration))
         known = self._overlaps.get(key)
-        # Compared with the original objects: a name may be used twice, and the id of a dead object may be reused.
+        # Compared by identity with the original objects: a name may be used twice, and the id of a dead object may be
+        # reused.
         if known is None or known[0] != machine or known[1] is not calibration:
             known = self._overlaps[key] = (machine, calibration, self._overlap(machine, calibration))
         return known[2]
@@ -207,7 +210,7 @@ class Plan:
         return known.reordered(self.graph, self.rows) if known is not None else None
 
     def alive_at_peak(self) -> list[dict[str, Any]]:
-        """List the values that are alive at the peak, the largest first.
+        """List the values that are alive at the peak, largest first.
 
         Returns
         -------
@@ -230,9 +233,9 @@ class Plan:
         ]
 
     def place(self, row: int) -> str:
-        """Return the option of a collective's site that puts it right before a statement of the graph, or its fusion.
+        """Return the option that puts a collective right before a statement of the graph, or before its fusion.
 
-        For a statement without a place of its own, such as another collective, the next one with a place counts.
+        If a statement has no place of its own, such as another collective, the next statement with a place is used.
         """
         statements, name = self.graph.statements, self.graph.values.name
         start = int(statements.parent[row]) if statements.parent[row] >= 0 else row
@@ -268,7 +271,7 @@ class Plan:
         return passes_of((*self.steps.value, ("choices after the split", split)), (*self.opening, *self.stages))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain JSON data."""
+        """Return the plan as plain data for JSON."""
         return {
             "program": self.program,
             "device": self.device,

@@ -1,4 +1,4 @@
-"""Plan again from the kept joint trace or, if a lever supports it, from the traces after the split."""
+"""Plan again, from the kept joint trace or, if a lever supports it, from the split traces."""
 
 from __future__ import annotations
 
@@ -41,30 +41,29 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.capture import Capture
 
 BASES_KEPT = 4
-"""Number of plans kept with their stages, so that levers can start from them in milliseconds."""
+"""Number of plans that are kept with their stages. Levers can start from them in milliseconds."""
 
 
 @one_at_a_time
 @paused_gc()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
-    """Plan from the kept joint trace under `choices`; from the split traces if a lever supports it.
+    """Plan under `choices`, from the kept joint trace or, if a lever supports it, from split traces.
 
     Parameters
     ----------
     captured : Capture
     choices : mapping of str to str
     newer : callable, optional
-        Called after each stage; returns whether a newer choice waits to be planned.
+        Called after each stage; returns whether a newer choice is waiting to be planned.
 
     Raises
     ------
     PlanError
-        If a pass made a trace that reads undefined values, or the plan is not proven to compute the same as the stock
-        plan.
+        If a pass made a trace that reads undefined values, or if the plan is not proven equal to the stock plan.
     ChoiceError
         If a choice is illegal.
     Superseded
-        If a newer choice waits to be planned.
+        If a newer choice is waiting to be planned.
     """
     begun = time.perf_counter()
     for lever in reversed(all_levers()):
@@ -96,7 +95,7 @@ class BasePlan:
 
 @one_at_a_time
 def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> BasePlan:
-    """Return the plan under choices that all need a plan from the joint trace; the last few plans are kept.
+    """Return the plan under choices that all need a plan from the joint trace. The last few plans are kept.
 
     Raises
     ------
@@ -116,13 +115,16 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     if captured.planned.entry is not None and not choices:
         captured.planned.on_disk = captured.planned.entry.keep(captured, known.plan)
     if len(captured.planned.bases) > BASES_KEPT:
-        # The stock plan stays: every screen compares with it.
+        # The stock plan is never dropped, because every screen compares with it.
         del captured.planned.bases[next(kept for kept in captured.planned.bases if kept)]
     return known
 
 
 def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: LeverOutcome) -> Plan:
-    """Return the stock plan with its proof against the joint trace: the reference of all plans may itself be wrong."""
+    """Return the stock plan with its proof against the joint trace.
+
+    The stock plan is the reference of all plans, and may itself be wrong.
+    """
     stage = captured.stage
     warned = []
     if lost := lost_in_tracing(stage) if stage.program is not None else "":
@@ -144,7 +146,7 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     Raises
     ------
     PlanError
-        If it does not compute the same as the stock plan; the message names the first statement that differs.
+        If it does not compute the same results as the stock plan; the message names the first statement that differs.
     """
     begun = time.perf_counter()
     stock = base_of(captured, {}).plan
@@ -167,7 +169,7 @@ def _proven(captured: Capture, made: Plan) -> Plan:
 def replan(
     captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None
 ) -> tuple[Plan, LeverOutcome]:
-    """Plan from the kept joint trace, whatever the choices; also return the intermediate results of the levers.
+    """Plan from the kept joint trace under any choices; also return the intermediate results of the levers.
 
     Raises
     ------
@@ -244,7 +246,7 @@ def read_again(
     split: tuple[TraceCtx, TraceCtx | None],
     begun: float,
 ) -> Plan:
-    """Return a plan with split traces that a lever has edited.
+    """Return a plan for split traces that a lever has edited.
 
     Parameters
     ----------
@@ -292,7 +294,7 @@ def _ran(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
 
 
 def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
-    """Return the census of the fusions, which are in the order of the graph's rows."""
+    """Return the census of the fusions. They are in the order of the graph's rows."""
     side = graph.statements.side[graph.statements.kind == Kind.FUSION]
     keys = [fusion_key(fusion) for fusion in fusions]
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
@@ -330,7 +332,7 @@ def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: LeverOutcome, execut
 
 
 def _bucket_copied_bytes(graph: Graph) -> int:
-    """Count the bytes written to put tensors into buckets and to take out those that are not views of a bucket."""
+    """Count the bytes copied into buckets, and out of them for tensors that are not views of a bucket."""
     statements, written = graph.statements, 0
     for row in np.flatnonzero((statements.flags & StatementFlag.VIEW) == 0):
         if statements.name[row].startswith((PACK, UNPACK)):
@@ -340,10 +342,10 @@ def _bucket_copied_bytes(graph: Graph) -> int:
 
 @one_at_a_time
 def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
-    """Predict memory under `choices` by arithmetic, in milliseconds; None if only a plan can tell.
+    """Predict memory under `choices` by arithmetic, in milliseconds; None if this needs a plan.
 
-    These need a plan: fusions, collectives, choices of several levers, and writes in a program without gradients.
-    Thunder makes a backward for such writes if nothing reads them.
+    A plan is needed for fusions, collectives, choices of several levers, and writes in a program without gradients.
+    If nothing reads such a write, Thunder makes a backward for it.
     """
     stage = captured.stage
     if captured.ranks is not None or stage.fuses:

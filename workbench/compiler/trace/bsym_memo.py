@@ -1,4 +1,7 @@
-"""Memo tables for facts about statements, shared by successive plans: a choice leaves most statements unchanged."""
+"""Memo tables for facts about statements.
+
+Successive plans share them, because a choice leaves most statements unchanged.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ from itertools import chain
 from typing import Any
 
 identity: Callable[[object], int] = object.__hash__
-"""Number of an object that is unique while the object lives, like `id`.
+"""Number of an object that is unique while the object lives, as `id` is.
 
-`id` raises an audit event at each call. filelock, which PyTorch imports, handles every audit event in Python: it
-was a fifteenth of the time of a choice.
+`id` raises an audit event at each call. filelock, which PyTorch imports, handles every audit event in Python; this took
+a fifteenth of the time of a choice.
 """
 
 PLANS = 16
-"""Plans per generation. Outcomes that no plan of a generation uses are dropped, so that long sessions do not grow."""
+"""Plans per generation. Outcomes that no plan of a generation uses are dropped, so that memory does not grow in long
+sessions.
+"""
 
 
 class PlanMemo:
@@ -36,12 +41,12 @@ class PlanMemo:
             self._older, self._known = self._known, {}
 
     def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-        """Return the outcome of `make` for a key, and call it only for a new key.
+        """Return the outcome of `make` for a key; call `make` only for a new key.
 
         Parameters
         ----------
         key : hashable
-            All that the outcome depends on; objects by their `identity`.
+            All objects that the outcome depends on, by their `identity`.
         alive : object
             Keeps those objects alive.
         make : callable
@@ -66,20 +71,21 @@ class Structure:
         self._known: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the outcome of `make` for a key, and call it only for a new key."""
+        """Return the outcome of `make` for a key; call `make` only for a new key."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
     def known(self, key: Hashable) -> Any:
-        """Return the cached outcome for a key; None if there is not one yet."""
+        """Return the cached outcome for a key; None if there is none yet."""
         return self._known.get(key)
 
 
 STRUCTURE = "_workbench_structure"
-"""Attribute of a statement: its `Structure`. A copy shares it unless its subsymbols change: see `quick_passes`.
+"""Attribute of a statement: its `Structure`. A copy of the statement shares it unless the copy's subsymbols change: see
+`quick_passes`.
 
-The structure does not include tags: a statement is tagged after it is copied.
+The structure does not include tags, because a statement is tagged after it is copied.
 """
 
 
@@ -87,20 +93,22 @@ SHARED = "_workbench_shared"
 """Attribute of a statement: the result of `shared_of`."""
 
 READ, MADE = "_workbench_read", "_workbench_made"
-"""Attributes of a statement: the names of the values that it reads, and of those that it makes."""
+"""Attributes of a statement: the names of the values that it reads, and of the values that it makes."""
 
 CROSSING = "_workbench_crossing"
-"""Attribute of a fusion: the result of `compiler.fusion.fusion_boundaries`, with its subsymbols at that time."""
+"""Attribute of a fusion: the result of `compiler.fusion.fusion_boundaries`, with the fusion's subsymbols at that
+time.
+"""
 
 CLEAN = "_workbench_clean"
-"""Attribute of a statement: its subsymbols when dead code elimination had nothing left to remove among them."""
+"""Attribute of a statement: its subsymbols at the time when dead code elimination could remove none of them."""
 
 NAMES = "_workbench_names"
-"""Attribute of a statement: all names in it, in order, with its subsymbols at that time."""
+"""Attribute of a statement: all names in it, in order, with the statement's subsymbols at that time."""
 
 
 def shared_of(bsym: Any) -> dict[Hashable, Any]:
-    """Return the cached facts that do not depend on tags; copies of a statement that differ only in tags share them."""
+    """Return the cached facts that do not depend on tags. Copies of a statement that differ only in tags share them."""
     found: dict[Hashable, Any] | None = bsym.__dict__.get(SHARED)
     if found is None:
         found = bsym.__dict__[SHARED] = {}
@@ -116,7 +124,7 @@ def read_names(bsym: Any) -> tuple[str, ...]:
 
 
 def made_names(bsym: Any) -> tuple[str, ...]:
-    """Return the names of a statement's outputs, in order, returned inputs included."""
+    """Return the names of a statement's outputs in order, including returned inputs."""
     found: tuple[str, ...] | None = bsym.__dict__.get(MADE)
     if found is None:
         found = bsym.__dict__[MADE] = tuple([proxy.name for proxy in bsym.flat_proxy_outs])
@@ -124,7 +132,7 @@ def made_names(bsym: Any) -> tuple[str, ...]:
 
 
 def names_in(bsym: Any) -> tuple[str, ...]:
-    """Return all names in a statement, those of its subsymbols first, each once."""
+    """Return all names in a statement, each once; the names in its subsymbols come first."""
     known: tuple[Any, tuple[str, ...]] | None = bsym.__dict__.get(NAMES)
     if known is not None and known[0] is bsym.subsymbols:
         return known[1]
@@ -135,7 +143,7 @@ def names_in(bsym: Any) -> tuple[str, ...]:
 
 
 def structure_of(bsym: Any) -> Structure:
-    """Return the structure of a statement: one object for copies, and for fusions that differ only in names."""
+    """Return the structure of a statement. Copies share one object, and so do fusions that differ only in names."""
     found: Structure | None = bsym.__dict__.get(STRUCTURE)
     if found is None:
         found = bsym.__dict__[STRUCTURE] = Structure()

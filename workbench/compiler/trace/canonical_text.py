@@ -1,19 +1,14 @@
-"""Canonical text of a statement's computation: equal texts give equal outputs on equal inputs, in any trace.
+"""Canonical text of a statement's computation. In any trace, equal texts give equal outputs on equal inputs.
 
-A text has one line per step. Unclaimed statements are written as the PyTorch functions that would run for them, so
-that an op has the same text inside and outside a fusion. A line has four or five fields, separated by tabs:
+A text has one line per step. Unclaimed statements are written as the PyTorch functions that would run for them, so an
+operator has the same text inside and outside of a fusion. A line has four or five fields, separated by tabs:
 
-``linear($, $, $)``
-    the symbol with its static arguments, exactly (floats in hexadecimal), and a ``$`` for each value;
-``0 1.2``
-    the values behind the ``$``: an input of the statement, or an earlier step with its output after a dot;
-``- 0 ~0``
-    per output the owner of its memory: itself, the ``$`` of that number, or another output;
-``float32[4,4]@cpu``
-    per output its data type, shape and device;
-``4;4,4;0,1;0``
-    only for steps that just move elements: per output the shape of the first ``$`` and its own shape, then the strides
-    and the offset of its elements in the first ``$``, as if that were contiguous.
+``linear($, $, $)``: the symbol with its static arguments, exactly (floats in hexadecimal), and a ``$`` for each value.
+``0 1.2``: the value behind each ``$``, which is an input of the statement, or the number of an earlier step with its
+output after a dot. ``- 0 ~0``: for each output, the owner of its memory, which is itself, the ``$`` of that number, or
+another output. ``float32[4,4]@cpu``: for each output, its data type, shape and device. ``4;4,4;0,1;0``, only for steps
+that just move elements: for each output, the shape of the first ``$`` and its own shape, then the strides and the
+offset of its elements in the first ``$``, as if that were contiguous.
 
 The last line starts with ``=`` and lists the values that are the outputs of the statement.
 """
@@ -30,7 +25,7 @@ import torch
 from workbench.compiler.interop.thunder_api import FutureTensorProxy, NumberProxy, Proxy, TensorProxy
 
 type Ref = tuple[int, int]
-"""Number of an earlier step and of its output; for an input, -1 and its position."""
+"""Number of an earlier step and of its output; for an input, -1 and the input's position."""
 
 FUSION = "fusion"
 """Symbol of a statement that consists only of its members."""
@@ -60,7 +55,7 @@ class Computation:
 
     @cached_property
     def text(self) -> str:
-        """Return the text that the graph holds."""
+        """Return the text that is stored in the graph."""
         return "\n".join((*map(str, self.steps), f"={' '.join(map(_written, self.outputs))}"))
 
 
@@ -87,8 +82,8 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
     ----------
     bsym : BoundSymbol
     sources : mapping of str to (str or int)
-        For an output in an input's memory, the name of that input; for others a number, equal for outputs that share
-        memory.
+        For an output in an input's memory, the name of that input; for other outputs a number, which is equal for
+        outputs that share memory.
     moves : sequence of str
         For a symbol of `MOVING`, the source of each output's elements, if the statement only moves them.
     """
@@ -100,7 +95,7 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
         executor = bsym.sym.executor
         prefix = "" if executor is None or executor.name in ("torch", "python") else f"{executor.name}."
         arguments = [_static(arg, operands) for arg in _shaped(bsym)]
-        # PyTorch's default is left out, because Thunder's primitives leave it out, too.
+        # PyTorch's default is left out, as Thunder's primitives leave it out.
         given_too = ((key, arg) for key, arg in bsym.kwargs.items() if (key, arg) != ("alpha", 1))
         arguments += [f"{key}={_static(arg, operands)}" for key, arg in given_too]
         symbol = _SAME.get(bsym.sym.name, bsym.sym.name)
@@ -129,7 +124,7 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
 
 
 _SAME = {"torch_prims_reshape_impl": "reshape", "view": "reshape"}
-"""Symbols of Thunder's PyTorch executor that compute the same as another; memory is a separate field."""
+"""Symbols of Thunder's PyTorch executor that compute the same as another symbol; their memory is a separate field."""
 
 MOVING = frozenset(
     (
@@ -140,12 +135,12 @@ MOVING = frozenset(
 )
 """Symbols of Thunder's PyTorch executor that only move elements, if their results are views.
 
-Thunder keeps such an op out of nvFuser's fusions, and so in one piece, where the fusion would hold no other op. Inside
-a fusion it is decomposed into primitives. Both read the same elements.
+Thunder keeps such an operator out of nvFuser's fusions, undecomposed, if the fusion would contain no other operator.
+Inside a fusion, Thunder decomposes it into primitives. Both read the same elements.
 """
 
 KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
-"""Symbols of that executor that change strides, but not the position of an element in the tensor."""
+"""Symbols of Thunder's PyTorch executor that change strides, but not the position of an element in the tensor."""
 
 
 def where(taken: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
@@ -158,20 +153,23 @@ _SHAPED = ("expand", "reshape")
 
 
 def _shaped(bsym: Any) -> Sequence[Any]:
-    """Return a statement's arguments, with the requested shape replaced by the output's shape."""
+    """Return a statement's arguments, in which the output's shape replaces the requested shape."""
     if _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED:
         return (bsym.args[0], tuple(int(length) for length in bsym.output.shape))
     return tuple(bsym.args)
 
 
 def _keeps_shape(bsym: Any) -> bool:
-    """Return whether the requested shape is the input's: the op returns its input, and fusions leave it out."""
+    """Return whether the requested shape is the input's.
+
+    Then the operator returns its input, and fusions leave it out.
+    """
     shaped = _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED and isinstance(bsym.output, TensorProxy)
     return shaped and tuple(bsym.args[0].shape) == tuple(bsym.output.shape)
 
 
 def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
-    """Return the computation of a composite statement; None if its parts do not make all its outputs."""
+    """Return the computation of a composite statement; None if its parts do not make all of its outputs."""
     known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(input_names(bsym))}
     steps: list[TextLine] = []
     for part, computation in parts:
@@ -200,7 +198,7 @@ def _kind(proxy: Any) -> str:
 
 
 def _static(tree: Any, operands: list[str]) -> str:
-    """Return an argument as text, and append the values in it to `operands`, in order."""
+    """Return an argument as text, and append the values in it to `operands` in order."""
     if isinstance(tree, NumberProxy):
         operands.append(tree.name)
         return f"${type(tree).__name__}" + ("" if tree.value is None else f"={_static(tree.value, operands)}")

@@ -1,6 +1,7 @@
 """Corrections of unmodified Thunder: the list in `docs/reference/corrections.md`, and the marks in a trace.
 
-Code that corrects a statement during tracing marks it. `pipeline.plan_corrections` finds the rest in the traces.
+Code that corrects a statement during tracing marks it. `pipeline.plan_corrections` finds the other corrections in the
+traces.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Correction:
     name : str
         Name in `docs/reference/corrections.md`.
     reason : str
-        Sentence on the behavior of unmodified Thunder, and that of the plan.
+        Sentence on the behavior of unmodified Thunder and of the plan.
     lines : tuple of str
         Affected lines of the program, ``FILE:LINE  TEXT``; a statement's id if its line is not known.
     """
@@ -36,7 +37,7 @@ class Correction:
 
     @property
     def changes_draws(self) -> bool:
-        """Return whether unmodified Thunder draws other random numbers, so that its values are not a reference."""
+        """Return whether unmodified Thunder draws wrong random numbers, so that its values are not a reference."""
         return self.name in DRAWS
 
 
@@ -114,7 +115,7 @@ def correction(name: str, lines: Iterable[str]) -> Correction:
 
 @dataclasses.dataclass(frozen=True)
 class Corrected:
-    """Tag of a statement that a correction made, or of the neighbor of a statement that it removed.
+    """Tag of a statement that a correction made, or of a statement beside one that a correction removed.
 
     Attributes
     ----------
@@ -135,7 +136,7 @@ def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
 
 
 def is_thunders_own(made: list[BoundSymbol], target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether the statements recorded for a call are the single one that unmodified Thunder records.
+    """Return whether the statements that were recorded for a call are the single one that unmodified Thunder records.
 
     Parameters
     ----------
@@ -148,7 +149,7 @@ def is_thunders_own(made: list[BoundSymbol], target: Any, args: tuple[Any, ...],
     if len(made) != 1 or made[0].sym.name != getattr(target, "__name__", ""):
         return False
     given, taken = [*args, *kwargs.values()], [*made[0].args, *made[0].kwargs.values()]
-    # The statement may spell out arguments that the call left to their defaults.
+    # The statement may spell out arguments for which the call used the defaults.
     return all(any(one is other or _equal(one, other) for other in taken) for one in given)
 
 

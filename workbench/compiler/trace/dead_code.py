@@ -1,4 +1,4 @@
-"""Statements without effect inside other statements, which dead code elimination removes."""
+"""Statements inside other statements that have no effect; dead code elimination removes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def remove_noops(bsym: Any) -> None:
     left = []
     for sub in inside:
         within = sub.subsymbols
-        # `does_nothing` is False for a statement with outputs that is a primitive or has subsymbols: skip the call.
+        # `does_nothing` is False for a statement with outputs that is a primitive or has subsymbols, so skip the call.
         if not (sub.flat_proxy_outs and (within or sub.sym.is_prim)) and does_nothing(sub, bsym):
             continue
         if within or type(within) is not list:
@@ -43,7 +43,7 @@ def does_nothing(sub: Any, bsym: Any) -> bool:
 
 
 def is_clean(bsym: Any) -> bool:
-    """Return whether a statement has nothing to remove inside of it."""
+    """Return whether dead code elimination would remove nothing inside of a statement."""
     inside = bsym.subsymbols
     if bsym.__dict__.get(CLEAN) is inside:
         return True
@@ -51,7 +51,7 @@ def is_clean(bsym: Any) -> bool:
 
 
 def clean(bsyms: Sequence[Any]) -> list[Any]:
-    """Remove subsymbols without effect from statements, as dead code elimination does in those that it keeps."""
+    """Remove subsymbols without effect from statements, as dead code elimination does in statements that it keeps."""
     for bsym in bsyms:
         remove_noops(bsym)
     return list(bsyms)

@@ -1,4 +1,4 @@
-"""Equality of statements and fusions: keys of their effects on memory, digests of their structure."""
+"""Equality of statements and fusions: keys of their memory effects, digests of their structure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> H
     """Return a key that is equal for statements with the same memory effects."""
     frozen = _freeze((bsym.args, bsym.kwargs, bsym.output), {}, strides)
     symbol = bsym.sym
-    # Include the functions: an operator may be registered again under its name.
+    # Include the functions, because an operator may be registered again under the same name.
     what = (symbol.name, str(symbol.id), symbol.executor, symbol._module)
     functions = (symbol.meta and _IdentityKey(symbol.meta), symbol.python_impl and _IdentityKey(symbol.python_impl))
     return (*what, *functions, frozen)
 
 
 class _IdentityKey:
-    """An object as part of a key: equal only to itself while it is alive, and not kept alive by the key."""
+    """An object as part of a key. It equals only itself while it is alive, and the key does not keep it alive."""
 
     def __init__(self, what: Any) -> None:
         self.number = identity(what)
@@ -67,11 +67,12 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
 
 
 def fusion_key(bsym: Any) -> str:
-    """Return the digest of a fusion's structure: equal for fusions that can share one compiled region.
+    """Return the digest of a fusion's structure. It is equal for fusions that can share one compiled region.
 
-    Values are renumbered by first appearance and count with shape, data type and device; symbols by id; constants by
-    type and value, floats exactly. The inputs and outputs count, and their order. Whether they require gradients does
-    not count, although it does for Thunder: regions run without autograd, and no compiler reads it.
+    Values are renumbered by first appearance; they count by shape, data type and device. Symbols count by id, and
+    constants by type and value (floats exactly). The inputs, the outputs and their order count. Whether values require
+    gradients does not count, although it does for Thunder, because regions run without autograd and no compiler reads
+    it.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def _structure(members: Iterable[Any], inputs: Any, outputs: Any) -> tuple[Hasha
 
 
 def statement_key(bsym: Any) -> str:
-    """Return the digest of a statement other than a fusion: symbol, constants, shapes and data types of tensors."""
+    """Return the digest of a statement that is not a fusion: symbol, constants, shapes and data types."""
     executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
     parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

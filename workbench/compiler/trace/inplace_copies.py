@@ -1,8 +1,8 @@
-"""In-place copies in fusions: conditions for correctness, copies with a `set`, and copies that passes would lose.
+"""In-place copies in fusions: when they are correct, which get a `set`, and which ones passes would lose.
 
-nvFuser writes an output into an input's memory by an alias. Its alias map is keyed by the output value: a value may be
-aliased only once, and must not be returned or be an input. In other cases the copy needs a `set`, a separate node.
-Thunder inserts one before every copy; most copies do not need it.
+nvFuser writes an output into an input's memory by an alias. Its alias map is keyed by the output value. A value may
+therefore be aliased only once, and must not be returned or be an input. In other cases the copy needs a `set`, a
+separate node. Thunder inserts one before every copy; most copies do not need it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from workbench.compiler.trace.bsym_memo import structure_of
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
-"""Stock Thunder; the seed's revert; only values that no op of the fusion makes; only if the alias needs it."""
+"""Policies: stock Thunder; the seed's revert; only values that the fusion does not compute; only if the alias needs
+it.
+"""
 
 VIEWS = {
     prims.PrimIDs.SHALLOW_COPY,
@@ -41,7 +43,7 @@ VIEWS = {
     prims.PrimIDs.SLICE,
     prims.PrimIDs.STRIDE_ORDER,
 }
-"""Ops with a result that has, or may have, the memory of their first argument."""
+"""Operators whose result has, or may have, the memory of their first argument."""
 
 _skipped: ContextVar[frozenset[tuple[str, str]]] = ContextVar("copies without a set", default=frozenset())
 
@@ -56,7 +58,7 @@ def leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def is_copy(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is the primitive in-place copy, or an executor's version of it."""
+    """Return whether a statement is the primitive in-place copy, or an executor's version of that primitive."""
     return bool(bsym.sym.id is prims.PrimIDs.COPY_ or (bsym.sym.name == "copy_" and not bsym.subsymbols))
 
 
@@ -66,7 +68,7 @@ def is_fence(bsym: BoundSymbol) -> bool:
 
 
 def inside_of(bsym: BoundSymbol) -> tuple[int, int]:
-    """Count in-place copies and fences in a statement, itself included; cached with its structure."""
+    """Count in-place copies and fences in a statement, including the statement itself; cached with its structure."""
 
     def count() -> tuple[int, int]:
         found = list(leaves([bsym]))
@@ -92,11 +94,11 @@ class CopyFact:
     Attributes
     ----------
     output, source, destination : str
-        Names of the copy's result, of the value copied and of the tensor written.
+        Names of the copy's result, of the copied value and of the written tensor.
     needs_set : str
         Reason why the alias needs a `set`; empty if it does not.
     direct : bool
-        Whether no op of the fusion makes the value.
+        Whether no operator of the fusion computes the value.
     """
 
     output: str
@@ -112,7 +114,7 @@ def facts(fusion: BoundSymbol) -> list[CopyFact]:
         return []
     inputs = {a.name for a in fusion.flat_proxy_args}
     members = list(leaves(fusion.subsymbols))
-    # Names of one value: nvFuser translates a shallow copy, or a cast to the same type, to its argument.
+    # Names of the same value: nvFuser translates a shallow copy, or a cast to the same type, to its argument.
     same: dict[str, str] = {}
     for member in members:
         if member.sym.id is prims.PrimIDs.SHALLOW_COPY:
@@ -154,9 +156,9 @@ def has_set(policy: str, fact: CopyFact) -> bool:
 def without_set(
     fusion: BoundSymbol, policies: Mapping[str, str], *, unchecked: bool = False
 ) -> frozenset[tuple[str, str]]:
-    """Return source and destination of the copies without a `set`: the policy omits it and they stay correct.
+    """Return source and destination of copies from which the policy omits the `set`, and which stay correct.
 
-    With `unchecked`, include copies that do not stay correct.
+    With `unchecked`, also include copies that do not stay correct.
     """
     return frozenset(
         (fact.source, fact.destination)
@@ -167,10 +169,12 @@ def without_set(
 
 @contextlib.contextmanager
 def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
-    """Context in which this thread builds definitions without a `set` for the copies, given as source and destination.
+    """Context in which this thread builds definitions without a `set` for the given copies.
+
+    The copies are given by source and destination.
 
     Thunder's translator inserts a `set` before every in-place copy. This can be deleted once the translator has an
-    option.
+    option for this.
     """
     token = _skipped.set(pairs)
     try:
@@ -201,17 +205,17 @@ _sets = ThreadPatches(
 
 
 def goes_without(source: str, destination: str) -> bool:
-    """Return whether the definition being built leaves the `set` of this copy out."""
+    """Return whether the definition that is being built leaves out the `set` of this copy."""
     return (source, destination) in _skipped.get()
 
 
 def any_left_out() -> bool:
-    """Return whether the definition being built may leave a `set` out."""
+    """Return whether the definition that is being built may leave out a `set`."""
     return bool(_skipped.get())
 
 
 def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
-    """Return the outputs of a fusion; for a fusion without outputs, a copy's result.
+    """Return the outputs of a fusion; if it has none, the result of a copy.
 
     Thunder's dead-code pass drops a statement without outputs (`remove_duplicate_number_proxies` calls ``all`` on an
     empty list). A fusion that only copies would be lost, and its write with it. This can be deleted when
@@ -223,11 +227,11 @@ def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
 
 
 def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> list[BoundSymbol]:
-    """Rewrite members of an nvFuser fusion so that every copy writes into an input, and every input is written once.
+    """Rewrite members of an nvFuser fusion: every copy writes into an input, and every input is written only once.
 
-    nvFuser accepts only an input as destination. A copy into the result of an earlier copy goes to that one's
-    destination; of several writes into one input only the last aliases; a copy into what the fusion itself made
-    needs no memory of its own.
+    nvFuser accepts only an input as destination. A copy into the result of an earlier copy goes to the earlier copy's
+    destination. Of several writes into one input, only the last aliases. A copy into a value that the fusion itself
+    made needs no memory of its own.
     """
     root: dict[str, Any] = {}
     last: dict[str, int] = {}
@@ -254,7 +258,7 @@ def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> li
 class MemoryAliases:
     """Sets of values that may share memory.
 
-    Values named by one fence may share memory: Thunder's fences name all values that its own functions may have made
+    Values that one fence names may share memory. Thunder's fences name all values that its own functions may have made
     views of each other.
 
     Parameters
@@ -291,14 +295,14 @@ class MemoryAliases:
         while (known := self._root.get(name, name)) != name:
             passed.append(name)
             name = known
-        # In a program that writes row by row, the chains are as long as the number of rows.
+        # In a program that writes row by row, a chain is as long as the number of rows.
         for each in passed:
             self._root[each] = name
         return name
 
 
 class MemoryWrites(MemoryAliases):
-    """Writes to memory in a partitioned trace, by place.
+    """Writes to memory in a partitioned trace, by position.
 
     Parameters
     ----------
@@ -311,7 +315,7 @@ class MemoryWrites(MemoryAliases):
         super().__init__(trace.bound_symbols if writes else ())
         fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)
         self._position = {bsym: i for i, bsym in fusions} if writes else {}
-        # In order of the writes.
+        # In the order of the writes.
         self._written = [(position, self.base(base)) for position, base in self._written]
         self._of_one: dict[str, set[str]] = {base: {base} for _, base in self._written}
         for name in list(self._root):
@@ -319,7 +323,7 @@ class MemoryWrites(MemoryAliases):
                 self._of_one[base].add(name)
 
     def between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
-        """Return the names of values with a write to their memory between one fusion and the end of another."""
+        """Return the names of values whose memory is written between one fusion and the end of another."""
         if not self._written:
             return frozenset()
         first, last = self._position[producer], self._position[consumer]
@@ -331,9 +335,10 @@ class MemoryWrites(MemoryAliases):
 def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
     """Return the results of in-place statements that Thunder's split would put into the backward.
 
-    `split_into_forward_and_backward` keeps a statement in the forward if the forward reads its result later, and a copy
-    if the forward reads its destination later by the same name. It misses reads by another name. This can be deleted
-    when ``v = t.view(-1); v.copy_(s); return t`` with differentiated `s` and `t` writes in the forward.
+    `split_into_forward_and_backward` keeps a statement in the forward if the forward reads its result later. It keeps a
+    copy also if the forward later reads the copy's destination by the same name. It does not see reads by another name.
+    This can be deleted when ``v = t.view(-1); v.copy_(s); return t`` writes in the forward if `s` and `t` are
+    differentiated.
 
     Parameters
     ----------
@@ -352,11 +357,11 @@ def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
 
 
 def kept_in_forward(trace: TraceCtx) -> TraceCtx:
-    """Open the forward regions of the fused joint trace that Thunder's split would put into the backward.
+    """Replace forward regions that Thunder's split would put into the backward by their members.
 
-    The split does not see a copy into outside memory, such as the last running statistics of a batch norm, inside a
-    region whose outputs nothing in the forward reads. It does see a copy outside of regions. This function can go when
-    `split_into_forward_and_backward` looks into fusions.
+    The split does not see a copy into outside memory inside a region whose outputs the forward does not read. The last
+    running statistics of a batch norm are an example. It does see a copy that is outside of regions. This function can
+    be removed when `split_into_forward_and_backward` looks into fusions.
     """
     returned = trace.bound_symbols[-1].args[0]
     if "fw_flat_out" not in returned:
@@ -388,7 +393,7 @@ def _copies_in_forward(member: BoundSymbol) -> bool:
 
 
 def _opened(fusion: BoundSymbol, taken: set[str], trace: TraceCtx) -> list[BoundSymbol]:
-    """Return the members of a fusion; rename intermediate values if their names are in use."""
+    """Return the members of a fusion; rename intermediate values whose names are in use."""
     handed = {proxy.name for proxy in (*fusion.flat_proxy_args, *fusion.flat_proxy_outs)}
     swap = {}
     with tracectx(trace):

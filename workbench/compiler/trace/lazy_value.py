@@ -20,7 +20,7 @@ class LazyValue[T]:
 
     @property
     def value(self) -> T:
-        """Return the value; wait if another thread computes it."""
+        """Return the value; if another thread is computing it, wait."""
         return self._made
 
     @planned_property

@@ -1,7 +1,7 @@
 """Process-wide lock for capturing and planning programs, one at a time.
 
 Planning shares fake tensor modes, memo tables, facts about statements, and the contexts of Thunder and Dynamo. Lazily
-computed values use the same lock, so that two locks taken in different orders cannot deadlock.
+computed values use the same lock. With two locks, threads that take them in different orders could deadlock.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Superseded(Exception):
 
 
 class _YieldedError(Exception):
-    """Planning in a background thread ended because a foreground thread waits; it restarts afterwards."""
+    """Planning in a background thread ended because a foreground thread is waiting; it restarts afterwards."""
 
 
 class PlanningLock:
-    """A reentrant lock that prefers foreground threads to background threads."""
+    """A reentrant lock that gives foreground threads priority over background threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -47,22 +47,22 @@ class PlanningLock:
             self._thread.background = before
 
     def give_way(self) -> None:
-        """End planning in a background thread if a foreground thread waits.
+        """End planning in a background thread if a foreground thread is waiting.
 
         Raises
         ------
         _YieldedError
-            `one_at_a_time` catches it and plans again.
+            `one_at_a_time` catches the exception and plans again.
         """
         if self._foreground and self._is_background and getattr(self._thread, "begins_again", False):
             raise _YieldedError
 
     def begins_again(self, *, on: bool) -> None:
-        """Record whether the work of this thread under the lock restarts after it gave way."""
+        """Record whether this thread's work under the lock restarts after it gave way."""
         self._thread.begins_again = on
 
     def forked(self) -> None:
-        """Drop the threads of the parent process, which a forked process does not have."""
+        """Drop the threads of the parent process, because a forked process does not have them."""
         self._changed, self._foreground = threading.Condition(threading.Lock()), 0
         if not self.is_mine:
             self._owner = self._depth = 0
@@ -84,7 +84,7 @@ class PlanningLock:
                 self._owner, self._depth = me, 1
             finally:
                 self._foreground -= foreground
-                # Wake background threads that saw this thread wait.
+                # Wake background threads that have seen this thread wait.
                 self._changed.notify_all()
 
     def __exit__(
@@ -104,7 +104,7 @@ os.register_at_fork(after_in_child=PLANNING.forked)
 
 
 def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
-    """Call a function under the lock; call it again if it gave way to a foreground thread."""
+    """Call a function under the lock; if it gives way to a foreground thread, call it again."""
 
     @functools.wraps(plan)
     def planned(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -126,7 +126,7 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
 
 
 class planned_property[T](cached_property[T]):
-    """A `cached_property` that is computed under the lock: never by two threads at once."""
+    """A `cached_property` that is computed under the lock, so never by two threads at once."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...

@@ -1,4 +1,4 @@
-"""Traits of a tensor proxy: its shape, bytes, data type and device."""
+"""Properties of a tensor proxy: its shape, bytes, data type and device."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ class Traits(NamedTuple):
 
 
 TRAITS = "_workbench_traits"
-"""Attribute of a proxy: its traits with the fields they depend on. Successive plans read the same proxies."""
+"""Attribute of a proxy: its properties, with the fields on which they depend. Successive plans read the same
+proxies.
+"""
 _found_from = operator.itemgetter("_shape", "_dtype", "_device")
 """Read the fields that Thunder's passes may replace."""
 
 TOLD_APART_BY = ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type", "_tags")
-"""Attributes by which Thunder distinguishes tensor proxies, without the name."""
+"""Attributes by which Thunder distinguishes tensor proxies, except the name."""
 
 
 def is_tensor(proxy: Any) -> bool:
-    """Return whether a proxy stands for a tensor or for the future of one."""
+    """Return whether a proxy stands for a tensor or for a future of a tensor."""
     return isinstance(proxy, (TensorProxy, FutureTensorProxy))
 
 
 def traits_of(proxy: Any) -> Traits:
-    """Return the traits of a proxy that stands for a tensor."""
+    """Return the properties of a proxy that stands for a tensor."""
     own = proxy.__dict__
     known: tuple[tuple[Any, ...], Traits] | None = own.get(TRAITS)
     if known is not None:
@@ -50,7 +52,7 @@ def traits_of(proxy: Any) -> Traits:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _traits(shape: tuple[int, ...], dtype: Any, device: str) -> Traits:
-    # Use the shape: a sharded parameter's `numel` is stale in Thunder.
+    # Use the shape, because in Thunder the `numel` of a sharded parameter is out of date.
     return Traits(shape, math.prod(shape) * int(dtype.bytes), str(dtype).rsplit(".", 1)[-1], device)
 
 
@@ -62,10 +64,10 @@ def shape_of(proxy: Any) -> tuple[int, ...]:
 
 
 def bytes_of(proxy: Any) -> int:
-    """Return the bytes of a tensor of the proxy's shape; 0 if the proxy is not a tensor."""
+    """Return the bytes of a tensor with the proxy's shape; 0 if the proxy is not a tensor."""
     return traits_of(proxy).bytes if is_tensor(proxy) else 0
 
 
 def storage_bytes_of(proxy: Any) -> int:
-    """Return the allocated bytes of a storage for a tensor of the proxy's shape; 0 if the proxy is not a tensor."""
+    """Return the allocated bytes of a storage for a tensor with the proxy's shape; 0 if the proxy is not a tensor."""
     return allocated_bytes(bytes_of(proxy), traits_of(proxy).device.partition(":")[0]) if is_tensor(proxy) else 0

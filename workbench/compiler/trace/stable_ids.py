@@ -29,7 +29,7 @@ _NO_STATEMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class OriginTag:
-    """Origin in a statement's tags, from the initial trace through every pass; Thunder propagates tags."""
+    """Origin in a statement's tags. Thunder propagates tags, so it goes from the initial trace through every pass."""
 
     index: int
 
@@ -83,7 +83,7 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
             fences.append(bsym)
             continue
         # Dynamo's graphs leave out statements without a value, such as a query of a tensor's number of dimensions. If
-        # they counted, names would depend on the front end.
+        # these counted, names would depend on the front end.
         if not is_statement(bsym) or not bsym.flat_proxy_outs:
             tagged.bound_symbols.append(bsym)
             continue
@@ -106,17 +106,17 @@ def known_file(file: str) -> str:
 
 
 def told_place(file: str, line: int) -> str:
-    """Return the beginning of a message about a user's line: file, line number and text; empty without a line."""
+    """Return the beginning of a message about a user's line: file, line number and text; empty if there is no line."""
     return f"{known_file(file)}:{line} ({read_line(file, line)}): " if line else ""
 
 
 def told_origin(origin: Origin) -> str:
-    """Return the line of a statement, ``FILE:LINE  TEXT``; its id if the line is not known."""
+    """Return the line of a statement as ``FILE:LINE TEXT``; its id if the line is not known."""
     return f"{origin.file}:{origin.line}  {origin.text}" if origin.line else origin.id
 
 
 def told_line(file: str, line: int) -> str:
-    """Return a line of a file in the format of `told_origin`; empty if it is not known."""
+    """Return a line of a file in the format of `told_origin`; empty if the line is not known."""
     return f"{known_file(file).rsplit('/', 1)[-1]}:{line}  {read_line(file, line)}" if line else ""
 
 
@@ -128,7 +128,7 @@ def line_of(bsym: BoundSymbol) -> str:
 def class_of(bsym: BoundSymbol) -> str:
     """Return the class of a called `torch.autograd.Function`; an empty string for any other statement.
 
-    Thunder's interpreter names the call by class and address.
+    Thunder's interpreter names such a call by class and address.
     """
     found = _BY_ADDRESS.fullmatch(str(bsym.sym.id)) if bsym.sym.module is None and bsym.subsymbols else None
     return "" if found is None else found[1]
@@ -138,7 +138,7 @@ _BY_ADDRESS = re.compile(r"(\w+)_\d+_\d+")
 
 
 def _symbol(bsym: BoundSymbol) -> str:
-    """Return the name of a statement's symbol, equal in every process."""
+    """Return the name of a statement's symbol, which is equal in every process."""
     return class_of(bsym) or str(bsym.sym.name)
 
 
@@ -166,9 +166,9 @@ class ValuePlace(NamedTuple):
     """Parts of the stable id of a value."""
 
     origin: int
-    """Index of the origin; -1 for none."""
+    """Index of the origin; -1 if there is none."""
     of: str
-    """Argument that a value without an origin is made of."""
+    """Argument from which a value without an origin is made."""
     rest: str
     """Rest of the id: symbol and ordinal if the origin became several statements, and the index of the value."""
 
@@ -180,7 +180,7 @@ class ValuePlace(NamedTuple):
 def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, ValuePlace]:
     """Return the places of values by proxy name.
 
-    A value without an origin (a gathered parameter) is named after the argument that it is made of.
+    A value without an origin, such as a gathered parameter, is named after the argument from which it is made.
     """
     rows: defaultdict[tuple[int, bool, str], list[BoundSymbol]] = defaultdict(list)
     known: dict[str, int] = {}
@@ -190,7 +190,7 @@ def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
             continue
         index = origin_of(bsym)
         if index < 0:
-            # A gradient accumulation has no origin: it belongs to the value that it adds to.
+            # A gradient accumulation has no origin. It belongs to the value to which it adds.
             index = next((known[a.name] for a in bsym.flat_proxy_args if known.get(a.name, -1) >= 0), -1)
         known.update(dict.fromkeys(made_names(bsym), index))
         of = ""

@@ -6,16 +6,18 @@ from workbench.compiler.interop.thunder_api import BoundSymbol, _vjp_impl, prims
 
 
 def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
-    """Return whether a statement, or one of its subsymbols, has the tag."""
+    """Return whether a statement or one of its subsymbols has the tag."""
     if tag in (bsym.sym.tags or ()) or tag in bsym.tags:
         return True
     return any(contains(sub, tag) for sub in bsym.subsymbols)
 
 
 def differentiates(bsym: BoundSymbol) -> bool:
-    """Return whether a statement runs PyTorch's autograd, which Thunder does for ops without a rule of its own.
+    """Return whether a statement runs PyTorch's autograd.
 
-    Dynamo does not trace into it: a region with the gradient of ``x.detach()`` would not compile.
+    Thunder uses it for operators without a gradient rule of its own.
+
+    Dynamo does not trace into autograd, so a region with the gradient of ``x.detach()`` would not compile.
     """
     called = (bsym._call_ctx or {}).values()
     return any(getattr(function, "func", None) is _vjp_impl for function in called) or any(

@@ -14,7 +14,7 @@ _UNPACKING = {prims.PrimIDs.UNPACK_TRIVIAL, prims.PrimIDs.UNPACK_SEQUENCE}
 
 
 def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
-    """Check that every argument is defined, not deleted, and made once.
+    """Check that every argument is defined, is not deleted, and is made only once.
 
     Raises
     ------
