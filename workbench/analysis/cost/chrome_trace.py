@@ -1,4 +1,4 @@
-"""Trace files that Perfetto and ``chrome://tracing`` read: spans, counters, and a simulated step as both."""
+"""Trace files for Perfetto and ``chrome://tracing``: spans, counters, and a simulated step as both."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from workbench.util import paths
 
 _US = 1e6
 _BEGIN = b'{"traceEvents"'
-"""First bytes of every trace file written here."""
+"""First bytes of every trace file that this module writes."""
 
 
 def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> dict[str, Any]:
-    """Something that takes a time; `more` is shown beside it."""
+    """An event with a duration; `more` is shown beside it."""
     return {
         "ph": "X",
         "pid": process,
@@ -31,7 +31,7 @@ def span(process: str, thread: str, name: str, start_s: float, seconds: float, *
 
 
 def counter(process: str, name: str, at_s: float, nbytes: int) -> dict[str, Any]:
-    """A number of bytes from a moment on."""
+    """A number of bytes, from a point in time on."""
     return {"ph": "C", "pid": process, "name": name, "ts": at_s * _US, "args": {"bytes": nbytes}}
 
 
@@ -41,7 +41,7 @@ def document(events: Iterable[dict[str, Any]], **about: Any) -> dict[str, Any]:
 
 
 def simulated_step(graph: Graph, found: Overlap) -> dict[str, Any]:
-    """Return a simulated step: work of host, compute and communication stream, and the bytes in flight.
+    """Return a simulated step: the work of host, compute and communication streams, and the bytes in flight.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def write(content: dict[str, Any], path: str | Path) -> Path:
     Raises
     ------
     RunError
-        If it cannot be written, or another file than a trace is there.
+        If the file cannot be written, or exists and is not a trace.
     """
     try:
         return paths.write(path, json.dumps(content).encode(), may_replace=_why_not)

@@ -1,6 +1,6 @@
-"""Collectives beside compute: the order they are issued and consumed in, and a simulation of the streams they run on.
+"""Collectives beside compute: the order in which they are issued and consumed, and a simulation of their streams.
 
-Every time here is simulated: rates are a machine's published peaks, nothing else runs, nothing contends.
+Every time here is simulated. Rates are a machine's published peaks, and there is neither other work nor contention.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 _NO_KERNEL = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
 
 _TRAFFIC = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0, "all_to_all": 1.0}
-"""Times that a ring moves (n - 1) / n of the full tensor, per rank (NCCL tests, PERFORMANCE.md)."""
+"""Number of times that a ring moves (n - 1) / n of the full tensor, per rank (NCCL tests,
+PERFORMANCE.md).
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class StatementSeconds:
-    """Seconds of each statement, by row of the graph; members of fusions cost nothing by themselves.
+    """Seconds of each statement, by row of the graph; members of fusions count as zero.
 
     Attributes
     ----------
     host_s, compute_s, communication_s : (statements,) float64
-        What it takes of each stream.
+        Time on each stream.
     """
 
     host_s: NDArray[np.float64]
@@ -49,17 +51,17 @@ class StatementSeconds:
 
 
 def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration | None = None) -> StatementSeconds:
-    """Roofline costs: a kernel takes its operations or its bytes at the machine's peak, whichever is longer.
+    """Roofline costs: a kernel takes the time of its operations or its bytes at the machine's peak, the longer one.
 
     Parameters
     ----------
     graph : Graph
     machine : Machine
     ranks : int
-        Processes that take part in each collective whose group is not known.
+        Number of processes that take part in each collective whose group is not known.
     calibration : Calibration, optional
-        Measured times of kernels, and rates for kernels without one. Collectives always use the machine's rates: a run
-        measures only when a collective was launched and how long it was waited for.
+        Measured times of kernels; the rates for kernels that were not measured. Collectives always use the machine's
+        rates, because a run measures only when a collective was launched and how long the wait took.
     """
     statements = graph.statements
     top = statements.parent < 0
@@ -85,7 +87,7 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
 
 
 def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
-    """Bytes of a collective's larger side: the gathered tensor, or the one to be reduced and scattered."""
+    """Bytes of a collective's larger side: the gathered tensor, or the tensor that is reduced and scattered."""
     inputs = int(graph.values.bytes[graph.statements.inputs[row]].sum())
     return max(inputs, _result_bytes(graph, row))
 
@@ -99,14 +101,14 @@ def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """Connections of a graph's collectives to their waits and readers; equal for every order.
+    """A graph's collectives with their waits and readers; equal for every order.
 
     Attributes
     ----------
     issue, wait : (collectives,) int32
-        Rows of the graph, in the order in which collectives are issued; -1 where nothing waits.
+        Rows of the graph in the order in which collectives are issued; -1 if nothing waits.
     readers : Ragged
-        Rows of the same side that do something with the result; views do nothing.
+        Rows of the same side that compute with the result; views do not count.
     bytes : (collectives,) int64
         Of the result.
     """
@@ -136,7 +138,7 @@ class Links:
 
     @property
     def consumer(self) -> NDArray[np.int32]:
-        """Row of the first reader, -1 if there is none."""
+        """Row of the first reader; -1 if there is none."""
         first = np.full(len(self.issue), -1, np.int32)
         read = self.read
         if read.any():
@@ -178,18 +180,19 @@ def _rows(graph: Graph) -> NDArray[np.intp]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IssueOrder:
-    """Fit between the order in which collectives are issued and the order in which their results are used.
+    """Comparison of the order in which collectives are issued with the order in which their results are used.
 
     Attributes
     ----------
     collectives : int
     inversions : int
-        Pairs of one side (forward or backward) issued in one order and first read in the other: the result needed first
-        waits for the one needed later. Results that nothing reads, such as returned gradients, do not count.
+        Pairs of one side (forward or backward) that are issued in one order and first read in the other. The result
+        that is needed first must wait for the other. Results that no statement reads, such as returned gradients, do
+        not count.
     without_compute : int
-        Collectives with no kernel between issue and wait: nothing to hide behind.
+        Collectives without a kernel between issue and wait, so that nothing hides them.
     distances : tuple of int
-        Kernels between issue and wait, per collective, in the order in which they are issued.
+        Number of kernels between issue and wait, per collective, in the order in which they are issued.
     """
 
     collectives: int
@@ -219,19 +222,19 @@ def order(graph: Graph, known: Links | None = None) -> IssueOrder:
 
 
 def communication_streams(graph: Graph) -> tuple[str, ...]:
-    """Names of the communication streams: one for each process group of the graph's collectives."""
+    """Names of the communication streams, one for each process group of the graph's collectives."""
     if len(graph.groups) < 2:
         return (COMMUNICATION,)
     return tuple(f"{COMMUNICATION} {at + 1}, {ranks} ranks" for at, ranks in enumerate(graph.groups))
 
 
 class Bar(NamedTuple):
-    """One interval of work on a stream: a row of a Gantt chart.
+    """One interval of work on a stream, that is, a bar of a Gantt chart.
 
     Attributes
     ----------
     stream : str
-        ``host``, ``compute`` or, for each process group, what `communication_streams` calls it.
+        ``host``, ``compute`` or, for each process group, its name from `communication_streams`.
     row : int
         Of the graph's statements.
     start_s, end_s : float
@@ -245,31 +248,33 @@ class Bar(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A step on a host, a compute and a communication stream for each process group. All of it is simulated.
+    """A step on a host, a compute stream, and one communication stream for each process group.
+
+    All figures are simulated.
 
     Attributes
     ----------
     step_s : float
-        From the first launch to the end of the last stream.
+        Time from the first launch to the end of the last stream.
     forward_s : float
         Part of the step until the compute stream has finished the forward.
     stall_s : tuple of float
-        Forward and backward: seconds for which a wait holds the compute stream up.
+        Seconds during which a wait blocks the compute stream, in the forward and in the backward.
     idle_compute_s : float
-        Seconds in which the compute stream does nothing, for any reason.
+        Seconds during which the compute stream is idle, for any reason.
     host_lead_s : float
         Maximum lead of the host over the compute stream.
     in_flight_bytes : (statements,) int64
         Bytes of results between issue and wait, after each statement in program order.
     ahead_peak_bytes : int
-        Maximum bytes of results between issue and wait that a statement of the same trace reads later; returned values,
-        such as gradients, are held in any case.
+        Maximum bytes of results between issue and wait that a statement of the same trace reads later. Returned values,
+        such as gradients, do not count, because they are held in any case.
     rows : list of int
-        Of the graph's statements, in the order in which the host launches them.
+        Times of the graph's statements, in the order in which the host launches them.
     launched_s : (statements,) float64
-        When the host is done with each.
+        Time at which the host has finished each statement.
     busy : mapping of int to (str, float, float)
-        By row the statement's work on another stream: the stream, start and end.
+        For each row, the statement's work on another stream: the stream, start and end.
     """
 
     step_s: float
@@ -298,12 +303,12 @@ class Simulation:
 
     @property
     def exposed_communication_s(self) -> float:
-        """Seconds for which communication holds the compute stream up, forward and backward."""
+        """Seconds during which communication blocks the compute stream, forward and backward together."""
         return sum(self.stall_s)
 
     @property
     def in_flight_peak_bytes(self) -> int:
-        """The most bytes of results between issue and wait."""
+        """Maximum bytes of results between issue and wait."""
         return int(self.in_flight_bytes.max(initial=0))
 
 
@@ -313,12 +318,12 @@ def simulate(
     rows: Sequence[int] | NDArray[np.intp] | None = None,
     known: Links | None = None,
 ) -> Simulation:
-    """Run a host thread, a compute stream and a communication stream for each process group, each in order.
+    """Simulate a host thread, a compute stream, and a communication stream for each process group; each runs in order.
 
     The host launches statement after statement. A kernel starts when it is launched and the compute stream is free. A
-    collective starts when it is launched, its group's stream is free, and the earlier work of the compute stream is
-    done, as NCCL's streams wait; groups do not hold each other up, nor share a link's bandwidth. A wait holds
-    up the compute stream alone. Bytes count in program order, as the allocator, which runs on the host, sees them.
+    collective starts when it is launched, its group's stream is free, and all earlier work of the compute stream is
+    done, as for NCCL's streams. Groups neither block each other nor share a link's bandwidth. A wait blocks only the
+    compute stream. Bytes are counted in program order, because the allocator runs on the host.
 
     Parameters
     ----------
@@ -326,9 +331,9 @@ def simulate(
         An execution graph.
     cost : StatementSeconds
     rows : sequence of int, optional
-        Its top-level rows in another order; by default in program order.
+        Its top-level rows in another order; default: program order.
     known : Links, optional
-        Its `links`, where they are known.
+        Its `links`, if they are known.
     """
     statements = graph.statements
     found = links(graph) if known is None else known
@@ -396,7 +401,7 @@ def simulate(
 
 
 def _in_flight(found: Links, place: NDArray[np.intp], count: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes between issue and wait after each of `count` statements, whose places are given by row."""
+    """Return the bytes between issue and wait after each of `count` statements, whose positions are given by row."""
     change = np.zeros(count, np.int64)
     change[place[found.issue]] = sizes
     waited = found.wait >= 0
@@ -405,11 +410,11 @@ def _in_flight(found: Links, place: NDArray[np.intp], count: int, sizes: NDArray
 
 
 def lower_bound(graph: Graph, cost: StatementSeconds) -> float:
-    """Seconds that no order of the collectives can beat, on the streams of `simulate`.
+    """Least number of seconds of any order of the collectives, on the streams of `simulate`.
 
-    Kernels stay in program order. For every stretch of them, and each process group: the compute before it, the group's
-    collectives that can be issued only in it and have to be waited for in it, one after another, and the compute after
-    it. All compute in a row, and all launches in a row, are bounds too.
+    Kernels stay in program order. For every stretch of kernels and each process group, the bound adds three times: the
+    compute before the stretch, the group's collectives that must be both issued and waited for in the stretch, one
+    after another, and the compute after it. All compute in sequence, and all launches in sequence, are also bounds.
     """
     by_group, prefix = _ranges(graph, cost)
     around = (_bound_of_stream(ranges, prefix) for ranges in by_group.values())
@@ -423,7 +428,7 @@ def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[n
     low_at, high_at = {v: i for i, v in enumerate(lows)}, {v: i for i, v in enumerate(highs)}
     for low, high, seconds in ranges:
         table[low_at[low], high_at[high]] += seconds
-    # Collectives issued at `low` or later and waited for at `high` or earlier.
+    # Collectives that are issued at `low` or later and waited for at `high` or earlier.
     inside = table[::-1].cumsum(0)[::-1].cumsum(1)
     around = prefix[lows][:, None] + (prefix[-1] - prefix[highs])[None, :]
     return float((inside + around)[inside > 0].max(initial=0.0))
@@ -432,12 +437,14 @@ def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[n
 def _ranges(
     graph: Graph, cost: StatementSeconds
 ) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
-    """Per collective the kernels that have to be before it and after its wait, and its seconds; prefix sums of compute.
+    """For each collective, the kernels that must be before it and those that must be after its wait, and its seconds.
 
-    By process group; collectives without a group count with the first.
+    Prefix sums of compute.
 
-    Statements that may move with a collective do not count as kernels: views, statements that depend on waits alone,
-    and statements that only collectives read.
+    By process group; collectives without a group count for the first group.
+
+    Statements that may move with a collective do not count as kernels: views, statements that depend only on waits, and
+    statements that only collectives read.
     """
     statements, values = graph.statements, graph.values
     rows = _rows(graph).tolist()
@@ -488,7 +495,7 @@ def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """A plan's collectives beside its compute: the order, the simulated step, and a lower bound for any order.
+    """A plan's collectives beside its compute: their order, the simulated step, and a lower bound for any order.
 
     Attributes
     ----------
@@ -498,10 +505,10 @@ class Overlap:
     simulation : Simulation
     lower_bound_s : float
     cost : StatementSeconds
-        What the simulation rests on.
+        Rates and times that the simulation uses.
     links : Links
     calibrated : bool
-        Whether kernels take what they took in a run.
+        Whether kernels take the times that a run measured.
     """
 
     machine: Machine
@@ -514,7 +521,7 @@ class Overlap:
     calibrated: bool = False
 
     def reordered(self, graph: Graph, rows: NDArray[np.intp]) -> Overlap:
-        """The same for `graph`, which has these rows of the one that this is for."""
+        """The same for `graph`, whose rows are these rows of the graph that this object is for."""
         cost, known = self.cost.reordered(rows), self.links.reordered(rows)
         return dataclasses.replace(
             self, order=order(graph, known), simulation=simulate(graph, cost, known=known), cost=cost, links=known
@@ -548,7 +555,7 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverlapChange:
-    """Effect of a change on a plan's overlap, simulated: after minus before.
+    """Simulated effect of a change on a plan's overlap: after minus before.
 
     Attributes
     ----------
@@ -562,7 +569,7 @@ class OverlapChange:
 
 
 def change(before: Overlap | None, after: Overlap | None) -> OverlapChange | None:
-    """Return the change from one plan to another; None where there are no collectives."""
+    """Return the change from one plan to another; None if there are no collectives."""
     if before is None or after is None:
         return None
     old, new = before.simulation, after.simulation
@@ -593,7 +600,7 @@ def overlap(
 
 
 def layer_of(place: str) -> str:
-    """The layer of a parameter by the name it has in a trace: up to the first number, or without its last part."""
+    """Return the layer of a parameter from its name in a trace: up to the first number, or without the last part."""
     name = re.split(r"[<>]", place, maxsplit=1)[0]
     numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)
     return numbered[0] if numbered else name.rpartition("_")[0] or name

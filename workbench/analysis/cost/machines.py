@@ -1,4 +1,4 @@
-"""Named machines: peak rates as their makers publish them, for simulations where nothing was measured."""
+"""Named machines: published peak rates, for simulations without measurements."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Rates of one GPU and of the link to the others; peaks, which no program reaches.
+    """Rates of one GPU and of its link to the others. These are peaks, which no program reaches.
 
     Attributes
     ----------
     name, source : str
-        What it is called here, and where its rates are published.
+        Its name here, and the source of its rates.
     flops_per_s : mapping of str to float
-        Dense floating point operations a second by data type, as matmuls run by default.
+        Dense floating point operations per second by data type, as matmuls run by default.
     bytes_per_s : float
         Of device memory.
     link_bytes_per_s : float
-        One way, from one GPU to the others together.
+        One way, from one GPU to all others together.
     launch_s : float
         Seconds that the host takes for one statement; assumed, not published.
     latency_s : float
@@ -72,4 +72,4 @@ PCIE = Machine(
 )
 
 MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in (H100, H200, A100, PCIE)}
-"""By name; `workbench.runs.measure.measured_rates` has the one that runs this, too."""
+"""By name; `workbench.runs.measure.measured_rates` adds the machine on which this runs."""

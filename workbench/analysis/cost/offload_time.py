@@ -1,4 +1,4 @@
-"""Time that offloading adds to a step: the transfers that compute does not hide."""
+"""Time that offloading adds to a step: the part of the transfers that compute does not hide."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from workbench.core.graph import BACKWARD, Graph
 
 
 def hidden_s(graph: Graph, seconds: NDArray[np.float64], *, hides: bool) -> tuple[float, float]:
-    """Seconds of transfers that the forward's compute hides, and the backward's.
+    """Seconds of transfers that the compute of the forward hides, and that of the backward.
 
     Parameters
     ----------
     graph : Graph
     seconds : (statements,) float64
-        Compute of each of its statements.
+        Compute of each of the graph's statements.
     hides : bool
-        Whether transfers go on beside compute, as on a GPU; on a CPU nothing hides them.
+        Whether transfers run beside compute, as on a GPU; on a CPU nothing hides them.
     """
     if not hides:
         return 0.0, 0.0
@@ -27,12 +27,12 @@ def hidden_s(graph: Graph, seconds: NDArray[np.float64], *, hides: bool) -> tupl
 
 
 def exposed_s(way_s: float, hidden: tuple[float, float]) -> float:
-    """Seconds that transfers add to a step: out beside the forward, back beside the backward.
+    """Return the seconds that transfers add to a step: out beside the forward, back beside the backward.
 
     Parameters
     ----------
     way_s : float
-        Of all that is offloaded, one way.
+        Seconds to move all offloaded storages one way.
     hidden : tuple of float
         As `hidden_s` gives them.
     """

@@ -1,4 +1,4 @@
-"""Predicted time of a step: measured times of statements, and a fitted roofline for statements without one."""
+"""Predicted time of a step: measured times of statements, and a fitted roofline for other statements."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from workbench.analysis.cost.machines import Machine
 from workbench.core.graph import Graph, Kind, StatementFlag
 
 _ATTAINED = 75
-"""Percentile of the rates seen that counts as the rate of the machine: the best are measured by luck."""
+"""Percentile of the observed rates that counts as the rate of the machine, because the best rates are outliers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """A machine's rates as its statements reached them.
+    """A machine's rates, as its statements reached them.
 
     Attributes
     ----------
     flops_per_s : float
         Of matrix products.
     bytes_per_s : float
-        Read and written by everything else.
+        Bytes per second of all other statements.
     launch_s : float
-        Of a statement that does nothing.
+        Seconds of a statement without work.
     """
 
     flops_per_s: float
@@ -35,7 +35,7 @@ class Rates:
     launch_s: float
 
     def seconds(self, flops: float, nbytes: float) -> float:
-        """Roofline: operations or bytes, whichever takes longer."""
+        """Roofline: the time of operations or of bytes, whichever is longer."""
         return self.launch_s + max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
 
 
@@ -66,9 +66,9 @@ class StepPrediction:
     ----------
     step_s : float
     seconds : (statements,) float64
-        Time of each statement of the graph; 0 for members of fusions, which are counted in their fusion.
+        Time of each statement of the graph; 0 for members of fusions, which count in their fusion.
     measured_share : float
-        Share of `step_s` that rests on statements that were measured.
+        Share of `step_s` that comes from measured statements.
     """
 
     step_s: float
@@ -77,7 +77,9 @@ class StepPrediction:
 
 
 def signature(graph: Graph, row: int) -> str:
-    """Equal for statements that take the same time: symbol, operations, and the shapes and types they read and make.
+    """Return a key that is equal for statements that take the same time.
+
+    It contains the symbol, the operations, and the shapes and types of inputs and outputs.
 
     Parameters
     ----------
@@ -95,7 +97,7 @@ def signature(graph: Graph, row: int) -> str:
     def seen(indices: NDArray[np.int32]) -> list[tuple[tuple[int, ...], str]]:
         return [(values.shape[value], values.dtype[value]) for value in indices.tolist()]
 
-    # The number in a fusion's name means nothing; its members identify it.
+    # The number in a fusion's name has no meaning; its members identify it.
     members = np.flatnonzero(statements.parent == row).tolist()
     name = [statements.name[member] for member in members] if members else statements.name[row]
     parts = (name, int(statements.flops[row]), seen(statements.inputs[row]), seen(statements.outputs[row]))
@@ -103,23 +105,23 @@ def signature(graph: Graph, row: int) -> str:
 
 
 def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step_s: float) -> Calibration:
-    """Learn from a measured step.
+    """Calibrate with a measured step.
 
     Parameters
     ----------
     graph : Graph
         The execution graph of the plan that ran.
     names : sequence of str
-        The statements that were measured, without members of fusions: they must be the graph's.
+        The statements that were measured, without members of fusions. They must be the graph's.
     seconds : sequence of float
-        What each took, deletions after it included.
+        Time of each statement, including the deletions after it.
     step_s : float
         The whole step.
 
     Raises
     ------
     ValueError
-        If the statements are not the graph's.
+        If the statements are not those of the graph.
     """
     statements = graph.statements
     rows = np.flatnonzero(statements.parent < 0).tolist()
@@ -138,7 +140,7 @@ def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step
 def predict_step(graph: Graph, calibration: Calibration) -> StepPrediction:
     """Predict the time of a step under another plan of the calibrated program, or of another program.
 
-    Right where one statement runs at a time: on a CPU, or a device that waits for none of its streams.
+    This is right if one statement runs at a time: on a CPU, or on a device that waits for none of its streams.
     """
     statements = graph.statements
     seconds = np.zeros(len(statements))
@@ -155,7 +157,7 @@ def predict_step(graph: Graph, calibration: Calibration) -> StepPrediction:
 
 
 def _touched_bytes(graph: Graph, row: int) -> int:
-    """Bytes read and written; a view touches none."""
+    """Bytes that are read and written; none for a view."""
     statements = graph.statements
     if statements.flags[row] & StatementFlag.VIEW:
         return 0
@@ -164,7 +166,9 @@ def _touched_bytes(graph: Graph, row: int) -> int:
 
 
 def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Return the bytes that kernels read and write: only existing bytes of expanded values, none for a fusion's views.
+    """Return the bytes that kernels read and write.
+
+    Of expanded values only existing bytes count, and a fusion's views do not count.
 
     Parameters
     ----------
@@ -179,7 +183,7 @@ def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     (by, read), (made_by, made) = statements.inputs.pairs(rows), statements.outputs.pairs(rows)
     apart = (statements.kind[rows] == Kind.FUSION) & ((statements.flags[rows] & StatementFlag.INPLACE) == 0)
     lives = values.storage[made]
-    # Keys of storages and of values, distinguished by statement.
+    # Keys of storages and of values, separate for each statement.
     viewed = np.isin(_keys(made_by, lives, len(graph.storages)), _keys(by, values.storage[read], len(graph.storages)))
     kept = ~apart[made_by] | ~viewed | (lives < 0)
     touched = np.unique(_keys(np.append(by, made_by[kept]), np.append(read, made[kept]), len(values)))
@@ -190,13 +194,13 @@ def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
 
 
 def _keys(rows: NDArray[np.intp], items: NDArray[np.int32], count: int) -> NDArray[np.int64]:
-    """A number for each pair of a row and an item from -1 to below `count`."""
+    """Return a number for each pair of a row and an item from -1 to below `count`."""
     found: NDArray[np.int64] = rows.astype(np.int64) * (count + 1) + items
     return found
 
 
 def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDArray[np.float64]:
-    """Seconds of statements' operations at a machine's peak.
+    """Return the seconds of statements' operations at a machine's peak.
 
     Parameters
     ----------
@@ -216,7 +220,7 @@ def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDAr
     by, made = statements.outputs.pairs(rows)
     dtypes = [values.dtype[value] for value in made.tolist()]
     known = [(row, rate_of[dtype]) for row, dtype in zip(by.tolist(), dtypes, strict=True) if dtype]
-    # The first that has a type counts, and so comes last.
+    # The first value with a type determines it, so assign that one last.
     for row, rate in reversed(known):
         rates[row] = rate
     found: NDArray[np.float64] = statements.flops[rows] / rates
@@ -228,12 +232,12 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
     views = np.asarray([bool(statements.flags[row] & StatementFlag.VIEW) for row in rows], bool)
     flops = statements.flops[list(rows)].astype(float)
     touched = np.asarray([_touched_bytes(graph, row) for row in rows], float)
-    # Cost of a call alone: a view, or the quickest statement if there is no view.
+    # Cost of a call alone: of a view, or of the fastest statement if there is no view.
     nothing = seconds[views] if views.any() else np.sort(seconds)[:1]
     launch_s = float(np.median(nothing)) if len(nothing) else 0.0
     working = np.maximum(seconds - launch_s, 1e-9)
     products, moving = flops > 0, (flops == 0) & (touched > 0)
-    # Without any statement of a kind there is nothing to learn a rate from, and a rate that no time comes of is kept.
+    # Without any statement of a kind there is no rate to learn; a rate without an observed time keeps its value.
     return Rates(
         flops_per_s=float(np.percentile((flops / working)[products], _ATTAINED)) if products.any() else np.inf,
         bytes_per_s=float(np.percentile((touched / working)[moving], _ATTAINED)) if moving.any() else np.inf,

@@ -1,4 +1,4 @@
-"""When a graph in another order computes the same, because nothing passed what it depends on or changes."""
+"""Check that a reordered graph computes the same, because no statement moved past one that it depends on or changes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ _SENT = (Kind.COLLECTIVE, Kind.WAIT)
 
 
 def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
-    """Return whether a graph computes what it does whatever its statements compute, with its rows in another order.
+    """Return whether a reordered graph computes the same, whatever its statements compute.
 
-    This takes a twentieth of the time of a proof by values, since it does not look into statements. Values are read
-    after they are made, and by the same side. Each access of memory that anything writes comes after as many of the
-    writes as before. Draws, and collectives that nothing waits for, keep their order. A tensor that is sent counts as
-    read until its wait. A statement with unknown writes counts as writing all that it touches.
+    This takes a twentieth of the time of a proof by values, because it does not look into statements. Values are read
+    after they are made, and on the same side. Before each access of written memory there are
+    as many writes to it as in the old order. Draws, and collectives that nothing waits for, keep their order. A tensor
+    that is sent counts as read until the wait of its collective. A statement with unknown writes counts as writing all
+    memory that it touches.
 
     Parameters
     ----------
     graph : Graph
         An execution graph.
     rows : (statements,) intp
-        Its rows in their new order; see `workbench.analysis.graphs.reorder_graph`.
+        The graph's rows in their new order; see `workbench.analysis.graphs.reorder_graph`.
 
     Returns
     -------
     bool
-        False also where this cannot tell.
+        False also if this check cannot decide.
     """
     statements, values = graph.statements, graph.values
     count = len(statements)
@@ -38,7 +39,7 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
     new_row[rows] = np.arange(count)
     parent = statements.parent
     top = np.where(parent >= 0, parent, np.arange(count))
-    # Members go with their fusion, and no statement to the other side.
+    # Members stay with their fusion, and no statement changes sides.
     if not np.array_equal(new_row - new_row[top], np.arange(count) - top):
         return False
     if not np.array_equal(statements.side[rows], statements.side):
@@ -69,11 +70,11 @@ def _in_order(graph: Graph, new_row: NDArray[np.intp], among: NDArray[np.intp]) 
 
 
 def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.int64]) -> bool:
-    """Return whether each access of memory comes after the writes that it came after."""
+    """Return whether each access of memory comes after the same writes as before."""
     statements, values = graph.statements, graph.values
     parent, kind = statements.parent, statements.kind
     storage = values.storage.astype(np.intp)
-    # The backward has its own names for the values that the forward passes.
+    # The backward has its own names for values that the forward passes to it.
     same = [(given, taken) for given, taken in zip(graph.ends.given, graph.ends.received, strict=True)]
     same = [(given, taken) for given, taken in same if given >= 0 and taken >= 0]
     alias = np.arange(int(storage.max(initial=-1)) + 1)
@@ -123,18 +124,18 @@ def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.
 def _after(
     place: NDArray[np.intp], row: NDArray[np.intp], at: NDArray[np.intp], writes: NDArray[np.bool_], count: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Per access, by place and statement: which it is, and after how many writes of that place it comes.
+    """For each access, by place and statement: its kind, and the number of writes to that place before it.
 
     Parameters
     ----------
     place, row, writes : (accesses,) intp, intp, bool
-        The memory, the statement, and whether it is written.
+        The memory, the statement, and whether the statement writes.
     at : (accesses,) intp
         When.
     count : int
         Statements.
     """
-    # One access for each place and statement: a write where any of them is.
+    # One access for each place and statement; it is a write if any of them is.
     key, inverse = np.unique(place * count + row, return_inverse=True)
     written = np.zeros(len(key), bool)
     np.logical_or.at(written, inverse, writes)
@@ -142,7 +143,7 @@ def _after(
     when[inverse] = at
     order = np.lexsort((when, key // count))
     before = np.cumsum(written[order]) - written[order]
-    # Counted over all places, which come one after the other in both orders with as many writes each.
+    # Counted over all places, which follow each other in both orders with the same number of writes each.
     found = np.empty(len(key), np.intp)
     found[order] = before
     return key, written.astype(np.intp), found

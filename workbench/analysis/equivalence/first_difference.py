@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from workbench.analysis.equivalence.value_numbering import Numbered
 
 _CARRIERS = (Kind.FUSION, Kind.OFFLOAD, Kind.RELOAD)
-"""Statements that move values: their outputs have no counterpart in another plan."""
+"""Statements that move values. Their outputs have no counterpart in another plan."""
 
 
 def source_of(graph: Graph, row: int) -> str:
-    """Return the user's line for a statement, or for a producer of its inputs; empty if none is known."""
+    """Return the user's line for a statement, or for a producer of its inputs; empty if unknown."""
     origin, asked = int(graph.statements.origin[row]), {row}
     while origin < 0:
         makers = (int(graph.values.producer[value]) for value in graph.statements.inputs[row])
@@ -29,7 +29,7 @@ def source_of(graph: Graph, row: int) -> str:
 
 
 def first_difference(stock: Graph, known: Numbered, plan: Graph, found: Numbered, end: str) -> tuple[int, str, str]:
-    """Return the row of the first statement of the plan that differs, or -1; its source position; and the difference.
+    """Return the row of the plan's first different statement, or -1; its source position; and the difference.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def first_difference(stock: Graph, known: Numbered, plan: Graph, found: Numbered
     known, found : Numbered
         The two numbered.
     end : str
-        What of them differs in the end, see `Numbered.differs`.
+        The results that differ at the end, see `Numbered.differs`.
     """
     numbers = {number for row in known.rows for number in row} | {number for _, number in known.writes}
     written = dict(found.writes)
@@ -62,7 +62,7 @@ def first_difference(stock: Graph, known: Numbered, plan: Graph, found: Numbered
 
 
 def _stands_alone(graph: Graph, row: int) -> bool:
-    """False for a collective on packed tensors, or the wait for one: alone it has no counterpart."""
+    """False for a collective on packed tensors, or its wait, because alone it has no counterpart."""
     while row >= 0 and graph.statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT):
         row = int(graph.values.producer[graph.statements.inputs[row][0]])
     return row < 0 or not graph.statements.name[row].startswith("bucket_")
@@ -104,7 +104,7 @@ def _read(graph: Graph, row: int) -> list[str]:
 
 
 def _counterparts(stock: Graph, plan: Graph, row: int) -> Iterator[int]:
-    """Yield statements of the stock plan that may correspond to the plan's, the likeliest first."""
+    """Yield statements of the stock plan that may correspond to the plan's statement, most likely first."""
     made = {name.removeprefix("re_") for name in _names(plan, row)}
     by_name = [other for other in range(len(stock.statements)) if made & set(_names(stock, other))]
     yield from (other for other in by_name if stock.statements.kind[other] != Kind.FUSION)

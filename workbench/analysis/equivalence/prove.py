@@ -2,14 +2,14 @@
 
 Translation validation: the method does not depend on how the plan was made. Both graphs are walked statement by
 statement. A value's number identifies its content, as a term: the symbol that made it, its static arguments, and the
-numbers of its inputs at that moment. Equal terms have equal numbers, independent of names and places, so that a value
-that is recomputed or kept outside of a fusion has the number of the original. A write makes a new version of its
-storage; a read through an alias or a view is then numbered by that version. A random draw carries its position among
-the draws, a collective its group, and a sent tensor differs from the result of its wait.
+numbers of its inputs at that moment. Equal terms have equal numbers, whatever their names and places. A value that is
+recomputed, or kept outside of a fusion, therefore has the number of the original. A write makes a new version of its
+storage. A later read through an alias or a view is numbered by that version. The term of a random draw contains its
+position among the draws, and the term of a collective its group. A sent tensor differs from the result of its wait.
 
 Two graphs are equal if outputs, gradients and all writes have equal numbers, if they draw the same numbers in the same
-order, and if neither leaves a collective behind that the other waits for. `RULES` lists the further differences that
-are allowed; a proof names the rules that it needed.
+order, and if each waits for the same collectives. `RULES` lists the other differences that are allowed; a proof names
+the rules that it used.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Proof:
     ----------
     proven : bool
     rules : tuple of str
-        Names of the rules without which the two would differ, as `RULES` has them.
+        Names of the rules that were necessary for equality, as in `RULES`.
     statement : int
-        Row of the first statement that differs, in the plan; -1 if none differs or it is missing there.
+        Row of the first statement of the plan that differs; -1 if none differs, or if the plan lacks the statement.
     source : str
-        The user's line for it, such as ``model.py:12  x = torch.tanh(x)``; empty where it is not known.
+        The user's line for that statement, such as ``model.py:12 x = torch.tanh(x)``; empty if unknown.
     difference : str
-        Description of the difference; empty where it is proven.
+        Description of the difference; empty if there is none.
     fault : str
         Difference of the stock plan itself from Thunder's trace, with the user's line; empty if there is none.
     """
@@ -57,12 +57,12 @@ class Proof:
         return f"{self.source}: {self.difference}" if self.source else self.difference
 
     def beside(self, fault: str) -> Proof:
-        """Return this proof where the stock plan has a fault, which nothing that is equal to it is proven beside."""
+        """Return this proof with a fault of the stock plan; nothing that equals a faulty stock plan is proven."""
         return dataclasses.replace(self, proven=False, fault=fault) if fault else self
 
 
 def prove(stock: Graph, plan: Graph) -> Proof:
-    """Prove that a plan computes what the stock plan does.
+    """Prove that a plan computes the same results as the stock plan.
 
     Parameters
     ----------
@@ -77,16 +77,16 @@ def prove(stock: Graph, plan: Graph) -> Proof:
 
 
 def fault(joint: Graph, stock: Graph) -> str:
-    """Describe, in one line, how a stock plan differs from the joint graph that it was made of; empty if it does not.
+    """Describe in one line how a stock plan differs from the joint graph from which it was made; empty if it does not.
 
-    nvFuser's fusions are made of primitives and draw with a generator of their own: of theirs it is only found whether
-    as many random numbers are drawn, each by a state of the generator of its own, and whether the same is written into,
-    and when.
+    For nvFuser less is checked, because its fusions consist of primitives and draw with a generator of their own. The
+    check covers the number of draws, each with a generator state of its own, and the memory that is written and the
+    order of the writes.
 
     Parameters
     ----------
     joint, stock : Graph
-        As claimed, before any fusion and split; as it would run.
+        As claimed, before fusion and split; as it would run.
     """
     if not any("nvfuser" in name.lower() for name in stock.statements.executor):
         return prove(joint, stock).message
@@ -108,7 +108,7 @@ def fault(joint: Graph, stock: Graph) -> str:
 
 
 def _draws(graph: Graph) -> int:
-    """How often random numbers are drawn: what a state of the generator gives again is no further draw."""
+    """Number of random draws; drawing again from the same generator state does not count."""
     statements, values, states, others = graph.statements, graph.values.name, set(), 0
     inside = set(statements.parent.tolist())
     for row in np.flatnonzero(statements.flags & StatementFlag.RANDOM).tolist():
@@ -120,7 +120,7 @@ def _draws(graph: Graph) -> int:
 
 
 class Prover:
-    """Proves plans equal to one stock plan, which is numbered once.
+    """Proves that plans equal one stock plan, whose values are numbered once.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Prover:
         return ValueNumbering(self._terms, graph, drops_casts=self._drops_casts).result()
 
     def prove(self, plan: Graph) -> Proof:
-        """Prove that a plan computes what the stock plan does."""
+        """Prove that a plan computes the same results as the stock plan."""
         known, found = self._known, self._numbered(plan)
         difference = known.differs(found)
         if difference is None:
@@ -152,6 +152,6 @@ class Prover:
         Parameters
         ----------
         fault : str
-            Difference between it and Thunder's trace; empty if there is none.
+            Difference between the stock plan and Thunder's trace; empty if there is none.
         """
         return Proof(True).beside(fault)

@@ -1,4 +1,4 @@
-"""The named rules by which two plans may differ and yet be equal: the only ones."""
+"""The named rules by which two plans may differ and still be equal; there are no others."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class RewriteRule:
-    """A way in which two plans may differ and yet be equal.
+    """A way in which two plans may differ and still be equal.
 
     Attributes
     ----------
     name, allows, reason : str
-        Its name, the difference that it allows, and why that is right.
+        Its name, the difference that it allows, and the reason why that is right.
     """
 
     name: str

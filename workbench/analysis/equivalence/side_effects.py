@@ -1,4 +1,4 @@
-"""Compare the writes of a program with those of Thunder's trace of it: the check of the stock plan itself."""
+"""Compare the writes of a program with those of Thunder's trace of the program, to check the stock plan itself."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
 def lost_writes(program: Graph, made: Graph) -> tuple[str, ...]:
-    """Arguments that a program writes into and that nothing made of it writes into any more.
+    """Return arguments that a program writes to, but the traces made from it no longer write to.
 
-    Values are not compared: gradient rules and executors decompose composite ops in their own ways.
+    Values are not compared, because gradient rules and executors decompose composites in their own ways.
 
     Parameters
     ----------
     program : Graph
-        Of the trace as interpreted, before anything was done to it.
+        Of the interpreted trace, before any transform.
     made : Graph
-        The joint graph, or an execution graph, of the same origins.
+        The joint graph, or an execution graph, with the same origins.
     """
     terms = Terms()
     told = _without_unknown_writes(program)
@@ -36,12 +36,12 @@ def lost_writes(program: Graph, made: Graph) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class StaleRead:
-    """A value that gradient rules use in its original form although it was overwritten.
+    """A value whose original content a gradient rule uses, although it was overwritten.
 
     Attributes
     ----------
     reader, value, write : int
-        Rows: of the statement that reads it, of the value, and of the write.
+        Rows of the statement that reads the value, of the value, and of the write.
     """
 
     reader: int
@@ -50,36 +50,36 @@ class StaleRead:
 
 
 def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
-    """Find the gradients that are computed as if a write in place had not happened.
+    """Find gradients that are computed as if an in-place write had not happened.
 
-    A gradient rule refers to the value that its forward statement read or made: a backward that reads the same memory
-    after a write gets another value. A forward read under a name from before a write passes its gradient on as if
-    nothing had been written; so does the program's own memory after a write of a value with a gradient into a part of
-    it. Eager PyTorch follows each write, keeps a copy, or refuses.
+    A gradient rule refers to the value that its forward statement read or made. A backward that reads the same memory
+    after a write gets another value. A forward read by a name from before a write passes its gradient on as if there
+    had been no write. So does the program's own memory after a value with a gradient is written into a part of it.
+    Eager PyTorch tracks each write, keeps a copy, or refuses.
 
     Parameters
     ----------
     joint : Graph
-        As claimed, before any fusion and split.
+        As claimed, before fusion and split.
     """
     statements, values = joint.statements, joint.values
     version = np.zeros(len(joint.storages), np.int64)
     overwritten = np.full(len(joint.storages), -1, np.int64)
     differentiated = set(statements.origin[statements.side == BACKWARD].tolist()) - {-1}
     made: dict[int, int] = {}
-    """Version of the values that gradients pass to; no entry for the others."""
+    """Version of the values that receive gradients; other values have no entry."""
     meant: dict[int, set[int]] = {}
     named: dict[int, int] = {}
     """Version of the memory when a value got its name."""
     carried: dict[int, int] = {}
-    """Per storage of the program's own, the version made by a write of a value that gradients pass to."""
+    """For each storage of the program itself, the version that was made by writing a value that receives gradients."""
     given = {int(at) for at in values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]}
     found: dict[int, StaleRead] = {}
     for row in np.flatnonzero(statements.parent < 0).tolist():
         inputs = [v for v in statements.inputs[row].tolist() if values.storage[v] >= 0]
         outputs = [v for v in statements.outputs[row].tolist() if values.storage[v] >= 0]
         if statements.kind[row] == Kind.FENCE:
-            # Aliases of the same value: a read, and a gradient, belong to the earlier content.
+            # Aliases of the same value; a read, and its gradient, belong to the earlier content.
             for value, other in zip(inputs, outputs, strict=True):
                 if value in made:
                     made[other] = made[value]
@@ -116,6 +116,9 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
 
 
 def _without_unknown_writes(graph: Graph) -> Graph:
-    """Return the graph without writes of unknown destination: an undecomposed op may write into any input."""
+    """Return the graph without writes of unknown destination.
+
+    An operator that is not decomposed may write to any input.
+    """
     statements = dataclasses.replace(graph.statements, flags=graph.statements.flags & ~StatementFlag.INPLACE)
     return dataclasses.replace(graph, statements=statements)

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.core.graph import Graph, StatementFlag
 
-# Action of a step beside computing values from values, by its symbol.
+# Effect of a step other than computing values from values, by its symbol.
 PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
 _BY_NAME = {
     "copy_": COPY,
@@ -30,7 +30,7 @@ _BY_PREFIX = (
     ("bucket_unpack", UNPACK),
 )
 _MAKING = frozenset((PLAIN, FENCE, SHALLOW, CAST, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, MOVE))
-"""Actions that make values and write nothing else."""
+"""Effects that make values and write nothing else."""
 _SENDING = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
 _DRAWING = frozenset(
     (
@@ -39,7 +39,7 @@ _DRAWING = frozenset(
     )
 )
 _FLOAT_BITS = {
-    # Bits of exponent and of fraction: the resolution of a type.
+    # Number of exponent bits and of fraction bits, which are the resolution of a type.
     "float16": (5, 10),
     "bfloat16": (8, 7),
     "float32": (8, 23),
@@ -57,12 +57,12 @@ def _action(symbol: str) -> int:
         return SEND
     if symbol in _DRAWING:
         return DRAW
-    # PyTorch's own naming for ops that write into their first argument.
+    # PyTorch's naming convention for operators that write into their first argument.
     return WRITES if symbol.endswith("_") and not symbol.endswith("__") else PLAIN
 
 
 UNTOLD = 1 << 20
-"""Beside a statement's flags: it writes in place, and no step of it says where."""
+"""Added to a statement's flags: the statement writes in place, and no step of it says where."""
 
 
 class ParsedLine:
@@ -82,15 +82,15 @@ class ParsedLine:
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Elements copied unchanged from a tensor, identified by their places in it.
+    """Elements copied unchanged from a tensor, identified by their positions in it.
 
     Attributes
     ----------
     taken, shape, strides : tuple of int
-        Shape of that tensor and of what is made of it; steps along each of the latter's dimensions, in elements of a
-        contiguous tensor, 0 where there is but one place.
+        Shape of that tensor and of the result; strides along each dimension of the result, in elements of a contiguous
+        tensor, 0 for a dimension of length one.
     offset : int
-        Place of the first one.
+        Position of the first element.
     """
 
     taken: tuple[int, ...]
@@ -100,7 +100,7 @@ class Move:
 
     @classmethod
     def of(cls, taken: tuple[int, ...], shape: tuple[int, ...], strides: Sequence[int], offset: int) -> Move:
-        """One that is written as every other that takes the same elements."""
+        """Return the canonical form, which is the same for all moves that take the same elements."""
         if not all(shape):
             return cls(taken, shape, (0,) * len(shape), 0)
         steps = tuple(stride if length > 1 else 0 for length, stride in zip(shape, strides, strict=True))
@@ -108,18 +108,18 @@ class Move:
 
     @classmethod
     def read(cls, text: str) -> Move:
-        """Read a move as `workbench.compiler.trace.canonical_text` writes it."""
+        """Parse a move as `workbench.compiler.trace.canonical_text` writes it."""
         taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
         return cls.of(taken, shape, strides, offset[0])
 
     @property
     def whole(self) -> bool:
-        """Return whether all elements are where they were."""
+        """Return whether all elements keep their positions."""
         return self.taken == self.shape and self == Move.of(self.taken, self.shape, contiguous(self.shape), 0)
 
     @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - moves are few, and small
     def then(self, after: Move) -> Move | None:
-        """Both, one after the other, as one; None where no strides say where elements come from."""
+        """Return both moves, one after the other, as one move; None if no strides can describe it."""
         if after.taken != self.shape:
             return None
         if not all(after.shape):
@@ -128,7 +128,7 @@ class Move:
         places = [_digits(step, dims) for step in (*after.strides, after.offset)]
         reach = [*(length - 1 for length in after.shape), 1]
         for dim, (length, _) in enumerate(dims):
-            # Steps along several dimensions add up: none may run over into the next row.
+            # Steps along several dimensions add up, so none may go over into the next row.
             if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
                 return None
         *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]
@@ -136,7 +136,7 @@ class Move:
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a tensor whose elements follow each other."""
+    """Return the strides of a contiguous tensor."""
     strides = [1]
     for length in reversed(shape[1:]):
         strides.insert(0, strides[0] * max(length, 1))
@@ -144,7 +144,7 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Lengths and strides of the fewest dimensions that have the same elements in the same order."""
+    """Return lengths and strides of the fewest dimensions that have the same elements in the same order."""
     found: list[tuple[int, int]] = []
     for length, stride in zip(shape, strides, strict=True):
         if length == 1:
@@ -157,7 +157,7 @@ def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int
 
 
 def _digits(place: int, dims: Sequence[tuple[int, int]]) -> list[int]:
-    """A place among the elements in order as one along each dimension."""
+    """Convert a position among the elements in order to one along each dimension."""
     found = []
     for length, _ in reversed(dims[1:]):
         place, digit = divmod(place, length)
@@ -171,14 +171,14 @@ def _ref(text: str) -> tuple[int, int]:
 
 
 def _share(text: str) -> int:
-    """Return the operand whose memory an output shares, or -1; below that, another output: ``-2 - i``."""
+    """Return the operand whose memory an output shares, or -1 for none; ``-2 - i`` stands for another output i."""
     if text == "-":
         return -1
     return -2 - int(text[1:]) if text.startswith("~") else int(text)
 
 
 class Terms:
-    """Numbers for terms, shared by all graphs that are compared."""
+    """Numbers of terms, shared by all graphs that are compared."""
 
     def __init__(self) -> None:
         self.ids: dict[Any, int] = {}
@@ -187,7 +187,7 @@ class Terms:
         self._parsed: dict[str, tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]] = {}
 
     def number(self, term: Any) -> int:
-        """The number of a term: one for equal terms."""
+        """Return the number of a term; equal terms have equal numbers."""
         ids = self.ids
         found = ids.get(term)
         if found is None:
@@ -195,7 +195,7 @@ class Terms:
         return found
 
     def steps(self, text: str) -> tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]:
-        """Return a statement's steps, and which of their results it returns."""
+        """Return a statement's steps, and the results of these steps that it returns."""
         found = self._parsed.get(text)
         if found is None:
             *lines, last = text.split("\n")
@@ -205,7 +205,7 @@ class Terms:
 
 
 def may_write(graph: Graph, terms: Terms) -> bool:
-    """Return whether any statement may write into memory that it did not make; False only where none does."""
+    """Return whether any statement may write to memory that it did not make; False only if certainly none does."""
     if (graph.statements.flags & StatementFlag.INPLACE).any():
         return True
     texts = set(graph.statements.computes) - {""}
@@ -213,7 +213,7 @@ def may_write(graph: Graph, terms: Terms) -> bool:
 
 
 def kind_of(graph: Graph, value: int) -> str:
-    """Data type, shape and device of a value, as statements' texts write them."""
+    """Data type, shape and device of a value, as statements' texts contain them."""
     values = graph.values
     shape = ",".join(map(str, values.shape[value]))
     return f"{values.dtype[value]}[{shape}]@{values.device[value]}"
@@ -232,19 +232,19 @@ def is_float(kind: str) -> bool:
 
 
 def is_wider(wide: str, narrow: str) -> bool:
-    """Return whether every number of one floating point type is one of the other."""
+    """Return whether the type `wide` contains every number of the type `narrow`; both are floating point types."""
     one, other = _FLOAT_BITS[wide.partition("[")[0]], _FLOAT_BITS.get(narrow.partition("[")[0])
     return other is not None and one[0] >= other[0] and one[1] >= other[1]
 
 
 def in_place(step: ParsedLine) -> tuple[str, bool]:
-    """A collective's call without the flag that lets an all-reduce write into what it is given, and that flag."""
+    """Return a collective's call without the flag that lets an all-reduce overwrite its operand, and that flag."""
     found = re.fullmatch(r"(.*all_reduce.*), (True|False)\)", step.call)
     return (step.call, False) if found is None else (f"{found[1]})", found[2] == "True")
 
 
 def comes_apart(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], made: Sequence[str]) -> bool:
-    """Return whether the outputs of a bucket equal those of each part alone, in order and by shape."""
+    """Return whether the outputs of a bucket equal those of each part by itself, in order and by shape."""
     if len(kinds) != len(made) or len({_parts(kind)[::2] for kind in (*kinds, *made)}) != 1:
         return False
     gathers, reduces, scatters = ("all_gather" in call, "all_reduce" in call, "reduce_scatter" in call)

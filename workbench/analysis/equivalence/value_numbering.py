@@ -35,14 +35,14 @@ from workbench.analysis.equivalence.terms import (
 )
 from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
-# Plain integers: an enumeration's own operators would take most of the time here.
+# Plain integers, because operators of an enumeration would take most of the time here.
 _RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
 _ARGUMENT = int(ValueFlag.ARGUMENT)
 _GET_GRAD, _FUSION = int(Kind.GET_GRAD), int(Kind.FUSION)
 
 
 class _Node:
-    """A value: its content when it was made or last read, and the means to find its later content."""
+    """A value: its content when it was made or last read, and data to find its later content."""
 
     __slots__ = ("kind", "number", "parent", "storage", "version", "view")
 
@@ -54,9 +54,9 @@ class _Node:
         self.storage = storage
         self.version = version
         self.parent = parent
-        """Node that this one is a view of; None if it has a storage to itself."""
+        """Node of which this one is a view; None if it has a storage of its own."""
         self.view = view
-        """Term that makes it from the parent's content, with None in the parent's place."""
+        """Term that computes it from the parent's content, with None in the place of the parent."""
 
 
 @dataclasses.dataclass
@@ -66,19 +66,19 @@ class Numbered:
     Attributes
     ----------
     outputs, gradients : tuple of int
-        Results of forward and backward, in order; -1 where there is no value.
+        Results of forward and backward, in order; -1 if there is no value.
     written, written_forward : dict of str to int
-        Arguments that were written into, by name, as they are left by the step and by its forward.
+        Written arguments by name, with their content after the step and after its forward.
     draws : tuple of int
-        What was drawn, in order.
+        Random draws, in order.
     left : tuple of int
-        Collectives that nothing waits for.
+        Collectives without a wait.
     rows : list of tuple of int
-        Per statement the numbers of what it made; for a write also that of the storage's new version.
+        For each statement, the numbers of its results; for a write also the number of the storage's new version.
     reads : list of tuple of int
-        Per statement the numbers of what it read.
+        For each statement, the numbers of the values that it read.
     applied : dict of str to set
-        By rule what it was applied to.
+        For each rule, the terms to which it was applied.
     """
 
     outputs: tuple[int, ...]
@@ -101,7 +101,7 @@ class Numbered:
 
 
 class ValueNumbering:
-    """Numbers one graph from its first statement to its last."""
+    """Numbers the values of one graph, from its first statement to its last."""
 
     def __init__(self, terms: Terms, graph: Graph, *, drops_casts: bool) -> None:
         self.terms = terms
@@ -110,20 +110,20 @@ class ValueNumbering:
         self.drops_casts = drops_casts
         self.graph = graph
         self.version: dict[int, list[int]] = {}
-        """By written storage the number of writes, and the number of its current content."""
+        """For each written storage, the number of writes and the number of its current content."""
         self.storages = 0
         self.nodes: dict[int, _Node] = {}
         self.applied: dict[str, set[Any]] = {name: set() for name in RULES}
         self.draws: list[int] = []
         self.under_way: dict[int, tuple[int, _Node | None]] = {}
-        """By number of a sent tensor without a wait: the tensor, as it was then."""
+        """By number of a sent tensor without a wait: the tensor's content when it was sent."""
         self.rows: list[tuple[int, ...]] = []
         self.reads: list[tuple[int, ...]] = []
         self.writes: list[tuple[int, int]] = []
         self.written_forward: dict[str, int] = {}
         self.outputs: tuple[int, ...] = ()
         self.deferred: list[tuple[_Node, int, _Node]] | None = None
-        """Inside an nvFuser fusion what is written at its end: destination, content, and the copy's own result."""
+        """Inside an nvFuser fusion, writes that happen at its end: destination, content, and the result of the copy."""
         self.row = -1
         self.arguments = self._arguments()
         self._run()
@@ -165,7 +165,7 @@ class ValueNumbering:
                 if storage >= 0:
                     by_storage[storage] = node
             elif whole.kind == kind:
-                # The same tensor given twice.
+                # The same tensor is passed twice.
                 node = _Node(number, kind, whole.storage, 0, whole, (("argument",), (None,), 0))
             else:
                 node = _Node(number, kind, whole.storage, 0, whole, (("argument", name), (None,), 0))
@@ -209,7 +209,7 @@ class ValueNumbering:
                 continue
             scope = self.nodes if parent < 0 else local
             if not text:
-                # Its computation is unknown: its outputs equal nothing.
+                # Its computation is unknown, so its outputs equal nothing.
                 for value in given:
                     scope[value] = self._new(self.number(object()), kind_of(graph, value))
                 self.rows.append(tuple(scope[value].number for value in given))
@@ -230,13 +230,13 @@ class ValueNumbering:
             self._turn()
 
     def _node(self, value: int, scope: dict[int, _Node]) -> _Node:
-        """The node of a value that is read; one of its own for a value that nothing has defined here."""
+        """Return the node of a value that is read; if the value is not defined here, make one."""
         node = scope.get(value)
         if node is None:
             values = self.graph.values
             made = values.producer[value] >= 0 or values.flags[value] & ValueFlag.TENSOR
             name = values.name[value]
-            # Equal to nothing, not even to the same statement in another graph.
+            # It equals nothing, not even the same statement in another graph.
             number = self.number(object() if made else ("number", name))
             node = scope[value] = self._new(number, kind_of(self.graph, value))
         return node
@@ -246,7 +246,7 @@ class ValueNumbering:
         return _Node(number, kind, self.storages)
 
     def _turn(self) -> None:
-        """End the forward: fix its outputs and writes; only the values that it passes to the backward go on."""
+        """End the forward: fix its outputs and writes; only values that it passes to the backward remain."""
         ends = self.graph.ends
         self.outputs = tuple(self._end(v) for v in ends.outputs if v >= 0)
         self.written_forward = self._written()
@@ -262,7 +262,7 @@ class ValueNumbering:
         self.nodes = received
 
     def _cotangent(self, taken: Sequence[int], given: Sequence[int], asked: dict[int, int]) -> None:
-        """Number the gradient that a joint graph requests of an output, which may be returned several times."""
+        """Number the gradient that a joint graph requests for an output, which may be returned several times."""
         output, outputs = taken[0], self.graph.ends.outputs
         places = [i for i, value in enumerate(outputs) if value == output]
         place = places[min(asked.get(output, 0), len(places) - 1)] if places else -1
@@ -284,7 +284,7 @@ class ValueNumbering:
         }
 
     def _close(self, row: int, local: dict[int, _Node], given: Sequence[int]) -> None:
-        """End a fusion: the memory of its outputs follows from the fusion's own text."""
+        """End a fusion: the fusion's own text determines the memory of its outputs."""
         deferred, self.deferred = self.deferred, None
         self.row = row
         ((step,), _) = self.terms.steps(self.graph.statements.computes[row])
@@ -294,7 +294,7 @@ class ValueNumbering:
         for value, share in zip(given, step.shares, strict=True):
             node = self._node(value, local)
             if deferred is not None:
-                # Outputs are new tensors, except in-place copies and forwarded inputs.
+                # Outputs are new tensors, except for in-place copies and forwarded inputs.
                 node = copied.get(id(node), node) if share >= 0 else self._new(node.number, node.kind)
             self.nodes[value] = node
         self.rows[row] = tuple(self.nodes[value].number for value in given)
@@ -325,7 +325,7 @@ class ValueNumbering:
         return self.number(("output", base, place)) if place else base
 
     def _write(self, node: _Node, content: int) -> None:
-        """A value's memory holds something else from now on."""
+        """Record that a value's memory has new content."""
         state = self.version.setdefault(node.storage, [0, -1])
         whole, at = content, node
         while at.parent is not None:
@@ -354,7 +354,7 @@ class ValueNumbering:
             reads += numbers
             action = step.action
             if action == PLAIN and not flag & (_RANDOM | UNTOLD):
-                # By far the most: here it counts.
+                # This case is by far the most frequent, so its speed matters.
                 term = (step.call, *numbers)
                 number = ids.get(term)
                 if number is None:
@@ -391,7 +391,7 @@ class ValueNumbering:
         return found
 
     def _same(self, step: ParsedLine, i: int, node: _Node, number: int) -> _Node:
-        """An output that holds what an operand holds: the operand itself, or a copy of it."""
+        """An output with the same content as an operand: the operand itself, or a copy of it."""
         return node if step.shares[i] >= 0 else self._new(number, step.made[i])
 
     def _apply(self, rule: str, number: int) -> None:
@@ -416,7 +416,7 @@ class ValueNumbering:
         if action in _STRUCTURED:
             return _STRUCTURED[action](self, step, operands, numbers)
         term: tuple[Any, ...] = (step.call, *numbers)
-        # Philox numbers are a function of a seed and an offset, which are values themselves.
+        # Philox numbers are a function of a seed and an offset, which are themselves values.
         draws = (action == DRAW or flag & _RANDOM) and "philox" not in step.symbol
         if draws:
             term = ("draw", len(self.draws), *term)
@@ -425,13 +425,13 @@ class ValueNumbering:
             self.draws.append(number)
         found = self._outputs(step, operands, numbers, number)
         if action == WRITES or flag & UNTOLD:
-            # Which operands it writes is unknown: assume all of them.
+            # The operands that it writes are unknown, so assume all of them.
             for i, node in enumerate(operands[:1] if action == WRITES else operands):
                 self._write(node, self.number(("written by", number, i)))
         return found
 
     def _move(self, step: ParsedLine, node: _Node, number: int) -> list[_Node]:
-        """Return elements of one tensor, identified by their places in it, whatever operation selects them."""
+        """Return elements of one tensor, identified by their positions in it, whatever operation selects them."""
         found = []
         state = self.version.get(node.storage)
         for move, share, kind in zip(step.moves, step.shares, step.made, strict=True):
@@ -475,7 +475,7 @@ class ValueNumbering:
         if source.kind != destination.kind:
             number = self.number(("copy_", destination.kind, number))
         if self.deferred is not None:
-            # nvFuser reads its inputs as they are at the start and writes at the end.
+            # nvFuser reads its inputs at the start and writes at the end.
             earlier = (to for to, _, result in self.deferred if result is destination)
             result = self._new(number, destination.kind)
             self.deferred.append((next(earlier, destination), number, result))
@@ -500,7 +500,7 @@ class ValueNumbering:
                 number, before = source, kind
                 if before == after:
                     return [self._new(number, after)]
-        # A cast depends on the type alone; the form of the request does not count.
+        # A cast depends only on the type, not on the form in which it is requested.
         made = self.number(("cast", after.partition("[")[0], after.rpartition("@")[2], number))
         self.structure.setdefault(made, ("cast", number, before))
         return self._outputs(step, operands, numbers, made)
@@ -571,7 +571,7 @@ class ValueNumbering:
     def _arrive(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
         coming = [self.structure.get(number, ("",)) for number in numbers]
-        # The wait belongs to the first of the tensors that are brought back together.
+        # The wait belongs to the first of the tensors that are loaded back together.
         if len(found) != len(numbers) or coming[0][0] != "coming" or coming[0][2] != 0:
             return found
         for node, known in zip(found, coming, strict=True):

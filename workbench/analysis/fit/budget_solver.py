@@ -1,10 +1,12 @@
-"""Least time under a stated peak: storages to save, recompute and offload, by linear programs and exact prediction.
+"""Least time under a stated peak: choose storages to save, recompute and offload.
 
-Each storage that the forward saves is a variable: saved, recomputed or offloaded. Recomputing it costs the statements
-that are run again, offloading it the transfers that compute does not hide. A linear model says how many bytes each
-choice frees at each statement; the exact prediction of `memory.Predictor` says where the model was wrong, and the
-statement is put into the model as it was found there, until no statement is over the limit. Then whatever can be saved
-again without going over it is.
+The method is linear programs with exact prediction.
+
+Each storage that the forward saves is a variable: saved, recomputed or offloaded. Recomputing a storage costs the time
+of the statements that run again. Offloading it costs the transfers that compute does not hide. A linear model says how
+many bytes each choice frees at each statement. The exact prediction of `memory.Predictor` shows where the model is
+wrong, and a row with the exact bytes is added for that statement, until no statement exceeds the limit. Then every
+storage that still fits is saved again.
 """
 
 from __future__ import annotations
@@ -34,26 +36,32 @@ _CUTS_PER_ROUND = 40
 _NODES = 1000
 """Node limit of the solver's search, for each integer program."""
 GUIDE_NODES = 1
-"""Node limit for a guide, whose answer is approximate in any case: only the root node."""
+"""Node limit for a guide, whose answer is approximate anyway: only the root node."""
 _PLANS_TO_SAVE_AGAIN = 4
 _PLANNED_TO_SAVE_AGAIN = 8_000
-"""Statements of all plans made to save again, where each is a plan of its own; not fewer than the plans above."""
+"""Limit of statements in all plans that are made to save storages again, if each needs a plan; at least the number of
+plans above.
+"""
 _WORTH = 1e-4
-"""Share of a step that making storages again has to spare, to be tried where all could be saved."""
+"""Share of a step that a recomputation must gain for it to be tried when all storages could be saved."""
 _AIMS = 8
-"""Limits tried of a guide, each a plan."""
+"""Number of limits that are tried for a guide; each needs a plan."""
 _NEAR = 0.01
-"""Share of a limit that a guide's result may stay under it, and of a step that it may be from the bound."""
+"""Share of a limit by which a guide's result may stay below it, and share of a step by which it may be above the
+bound.
+"""
 _TURNS = (40, 400)
-"""Single changes weighed to better what the linear model has ended at: at least, and at most."""
+"""Number of single changes that are evaluated to improve the linear model's result: least and most."""
 _TURNED = 400_000
-"""Statements of all of these together, in between."""
+"""Number of statements in all of these evaluations; it determines the number between the two."""
 _ALONE = 1_000_000
-"""Maximum of statements times variables for a prediction of each choice alone; above it, an upper bound is used."""
+"""Maximum product of statements and variables for predicting each choice by itself; above it, an upper bound is
+used.
+"""
 
 
 class Chooser:
-    """Chooses for the storages of one joint graph.
+    """Chooses options for the storages of one joint graph.
 
     Parameters
     ----------
@@ -61,30 +69,30 @@ class Chooser:
     places : PeakPlaces
     rates : OptionRates
     weigh : callable
-        Exact memory under options, for storages that are not saved.
+        Exact memory under options for storages that are not saved.
     quick : bool
-        Whether `weigh` takes milliseconds, so that it can be called for each storage.
+        Whether `weigh` takes only milliseconds, so that it can be called for each storage.
     free : mapping of int to collection of str
-        Storages to choose for, and the options that are legal beside `SAVE`.
+        Storages to choose for, and their legal options other than `SAVE`.
     fixed : mapping of int to str
-        Other storages that are not saved.
+        Other storages that are not saved, with their options.
     along, gather, ahead
         As for `JointGraphMemory`.
     go_on : callable, optional
-        Called while a linear program is solved; what it raises ends the work.
+        Called while a linear program is solved; an exception that it raises ends the work.
     guides : sequence of callable, optional
-        Each makes a chooser that weighs in milliseconds and nearly right: what it finds is weighed exactly here, and
-        its limits moved by what is found.
+        Each makes a chooser that evaluates options approximately, in milliseconds. Its results are evaluated exactly
+        here, and its limits are corrected by the differences.
     remade : collection of int
-        Storages that are not saved where nothing is chosen, either: fusions make them again. A guide may take them as
-        made again, and not choose for them; where what is made again then reads one, it is made again with it, for it
-        would be saved otherwise.
+        Storages that fusions recompute even without any choice. A guide may treat them as
+        recomputed instead of choosing for them. If a recomputation reads one, it is recomputed as well, because it
+        would otherwise be saved.
     dragged : collection of int
-        Of `fixed` those whose statements count as run again only where something chosen reads them.
+        Those of `fixed` whose statements count as run again only if a chosen storage reads them.
     stands_for : callable, optional
-        For a guide that chooses for other storages: the equivalent options of these storages.
+        For a guide that chooses for other storages: the equivalent options of this chooser's storages.
     nodes : int, optional
-        Of the solver's search, for each linear program of whole choices.
+        Node limit of the solver's search, for each integer program.
     """
 
     def __init__(
@@ -146,7 +154,7 @@ class Chooser:
         )
 
     def corrected(self, more: NDArray[np.int64]) -> Chooser:
-        """Return a copy with so many more bytes alive at each place, for any choice, than it predicts."""
+        """Return a copy that adds a number of bytes at each place to its prediction, for any choice."""
         other = copy.copy(self)
         other._more, other._known, other._lowered_once, other._spared = more, {}, False, None
         other.stock, other._stock_peaks = other._evaluate({})
@@ -159,34 +167,35 @@ class Chooser:
         return self._evaluate(options)[0]
 
     def alone_s(self, storage: int, option: str) -> float:
-        """Seconds that one choice takes if it is the only one, of an offload if nothing hides it."""
+        """Return the seconds of one choice if it is the only one; for an offload, if nothing hides it."""
         if option == RECOMPUTE:
             return self._chain_s(storage)
         return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
 
     def hoped_s(self, limit_bytes: int) -> float:
-        """Seconds that options within a limit add, as it looks before any is planned: by the nearest guide."""
+        """Estimate the seconds that options within a limit add, before any is planned, by the best guide."""
         if not self._guides:
             return self.bound(limit_bytes).added_s
         guide = self._guides[0]()
         return guide.corrected(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
 
     def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> OptionCost | None:
-        """Return options with a peak within a limit, in the least time that is found; None if none are found.
+        """Return options with a peak within a limit, in the least time that was found; None if there are none.
 
         Parameters
         ----------
         limit_bytes : int
         gap : float
-            What is found first is enough if it is this near to the best: a share of the step, as `gap` gives it.
+            Stop when the result is this close to the best: a share of the step, as for `gap`.
         below_s : float
-            Options that add as much are not needed: guides are skipped where plans have shown that nothing adds less.
+            Options that add at least this much are not needed. Guides are skipped if plans have shown that nothing adds
+            less.
         """
         if self.stock.peak_bytes <= limit_bytes:
             self._sparing()
             return self.known(limit_bytes)
         if limit_bytes < self._relaxation.floor_bytes and self.least().peak_bytes > limit_bytes:
-            return None  # and nothing is known to be quicker within it
+            return None  # and no faster result within it is known
         if self._guided(limit_bytes, below_s) is None:
             if self._guides and np.isfinite(below_s):
                 return None
@@ -205,11 +214,13 @@ class Chooser:
         return self.known(limit_bytes)
 
     def _sparing(self) -> OptionCost:
-        """Return the quickest point found that recomputes to save time; all saved if none is quicker than that.
+        """Return the fastest point found that recomputes to save time.
 
-        Where statements are fused, recomputing inside a fusion may cost less than the traffic to memory. All candidates
-        that may gain by the certain part of the cost are tried, identical layers together; the plan decides whether one
-        is quicker.
+        If none is faster, the point with everything saved.
+
+        If statements are fused, recomputing inside a fusion may cost less than the memory traffic. All candidates
+        that may gain by the certain part of the cost are tried, identical layers together. The plan decides whether one
+        is faster.
         """
         if self._spared is not None:
             return self._spared
@@ -233,9 +244,9 @@ class Chooser:
         return self._spared
 
     def _guided(self, limit_bytes: int, below_s: float) -> OptionCost | None:
-        """Return the quickest result of the guides within a limit, corrected until it fits here."""
+        """Return the fastest result of the guides within a limit, corrected until it fits here."""
         for number, guide in enumerate(self._guides):
-            # The first guide is nearest to a plan; the others go further down, in many more plans.
+            # The first guide is closest to a plan. The others reach lower peaks, with many more plans.
             if self._closing.within(limit_bytes, _NEAR if number else _WORTH):
                 break
             if self._ask(guide(), limit_bytes, below_s) and self._plans() == _PLANS_TO_SAVE_AGAIN:
@@ -243,7 +254,7 @@ class Chooser:
         return self.known(limit_bytes) if self._guides else None
 
     def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
-        """Plan the choices of a guide; it searches again with the measured excess at each place added, until they fit.
+        """Plan the choices of a guide. Until they fit, it searches again with the measured excess at each place added.
 
         Returns whether any of them fits.
         """
@@ -266,7 +277,7 @@ class Chooser:
             seen = peaks - guide._evaluate(point.options)[1]
             over = found.peak_bytes > limit_bytes and nearer.known(limit_bytes) is not None
             more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
-        # Points that the guide weighed on its way may fit where its preferred one does not.
+        # Other points that the guide evaluated may fit if its preferred point does not.
         for point in nearer.weighed(limit_bytes)[:_AIMS]:
             if fits:
                 break
@@ -274,13 +285,13 @@ class Chooser:
         return fits
 
     def _as_guided(self, guide: Chooser, point: OptionCost) -> OptionCost:
-        """Convert a guide's point: add values recomputed by fusions, where recomputed statements read them."""
+        """Convert a guide's point: add values recomputed by fusions if recomputed statements read them."""
         if guide.stands_for is not None:
             return self.point(self._with_read(guide.stands_for(point.options), self._remade))
         return self.point(self._with_read(point.options, self._remade - {storage for storage, _ in guide._variables}))
 
     def _with_read(self, given: Mapping[int, str], taken: Collection[int]) -> dict[int, str]:
-        """Add to options those `taken` values, recomputed by fusions, that recomputed statements read."""
+        """Add to options those values of `taken`, recomputed by fusions, that recomputed statements read."""
         graph, options = self._work.graph, dict(given)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
@@ -291,26 +302,29 @@ class Chooser:
             options |= dict.fromkeys(sorted(more), RECOMPUTE)
 
     def _plans(self) -> int:
-        """Return the number of plans that may be made to improve one, where each takes seconds."""
+        """Return the number of plans that may be made to improve one, if each takes seconds."""
         return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
 
     def weighed(self, limit_bytes: int) -> list[OptionCost]:
-        """All within a limit that was weighed so far, the quickest first."""
+        """All points within a limit that were evaluated so far, fastest first."""
         within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
         return sorted(within, key=quickest)
 
     def known(self, limit_bytes: int) -> OptionCost | None:
-        """Return the quickest weighed point within a limit, for this limit or another; then the lowest."""
+        """Return the fastest evaluated point within a limit, found for this limit or another.
+
+        Of equally fast ones, the lowest.
+        """
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
         return min(within, key=quickest, default=None)
 
     def known_lowest(self, limit_s: float, before_s: float) -> OptionCost:
-        """Return the lowest weighed point with which a step of `before_s` takes at most `limit_s`."""
+        """Return the lowest evaluated point with which a step of `before_s` takes at most `limit_s`."""
         within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
         return min(within, key=lowest, default=self.stock)
 
     def helpful(self, point: OptionCost, place: int) -> list[tuple[int, str]]:
-        """Return choices to add to a point that free bytes at a place, the most bytes for their time first."""
+        """Return choices to add to a point that free bytes at a place, in order of bytes per second."""
         costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
         freed = self._frees(place)
         open_ = [
@@ -321,18 +335,18 @@ class Chooser:
         return [self._variables[n] for n in sorted(open_, key=lambda n: (costs[n] + 1e-12) / freed[n])]
 
     def added_s(self, options: Mapping[int, str]) -> float:
-        """Seconds that options add, without weighing their memory."""
+        """Return the seconds that options add, without evaluating their memory."""
         return sum(self._added(options))
 
     def least(self) -> OptionCost:
-        """Return the options of the least peak of all weighed so far, for this or for a limit, at any time."""
+        """Return the options with the least peak that were evaluated so far, for any limit, whatever their time."""
         if not self._lowered_once:
             self._lowest()
             self._lowered_once = True
         return min((point for point, _ in self._known.values()), key=lowest)
 
     def _lowest(self) -> None:
-        """Look for options of the least peak, until nothing can be lower."""
+        """Search for options with the least peak, until a lower one is impossible."""
         floor_bytes = self._relaxation.floor_bytes
         for make in self._guides:
             self._ask_lowest(make(), floor_bytes)
@@ -347,7 +361,7 @@ class Chooser:
                 freed = self._frees(place)
                 rows.append(freed)
                 limits.append(float(peaks[place]) + float(freed @ x))
-            # Minimize z, where every statement seen limits it: at most z bytes minus the freed ones.
+            # Minimize z; every statement seen so far requires that its bytes minus the freed bytes are at most z.
             count = len(self._variables)
             if not count:
                 break
@@ -367,7 +381,7 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             if solved.x[-1] * scale >= min(point.peak_bytes for point, _ in self._known.values()):
-                break  # the known peaks show that nothing is lower
+                break  # the known peaks show that no lower one exists
             x = np.round(solved.x[:-1])
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
@@ -375,14 +389,14 @@ class Chooser:
             self._lower(away)
 
     def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
-        """Plan a guide's least peak; it searches again with the measured excess at each place added.
+        """Plan a guide's least peak. It searches again with the measured excess at each place added.
 
         Continue as long as the last measured excess leaves room for a lower peak than the known one.
         """
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
         for more in (apart, np.zeros_like(apart)):
-            # A guide's own live bytes say nothing of plans: plan at least its lowest point.
+            # A guide's own live bytes say nothing about plans, so plan at least its lowest point.
             bound_bytes = floor_bytes
             for _ in range(_AIMS):
                 nearer = guide.corrected(more)
@@ -400,13 +414,16 @@ class Chooser:
                 more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
     def _lower(self, point: OptionCost) -> None:
-        """Weigh the point with each storage in turn changed to lower the peak; the linear model may miss these."""
+        """For each storage in turn, change its option and evaluate whether the peak falls.
+
+        The linear model may miss such changes.
+        """
         left = self._turns()
         while left > 0:
             place = int(np.argmax(self._evaluate(point.options)[1]))
             turns: list[dict[int, str]] = []
             helps = self._relaxation.helps(place)
-            # Weigh the choices first that may free the most there: a large program has too many to weigh all.
+            # Evaluate the choices first that may free most there, because a large program has too many to evaluate all.
             for number in np.argsort(-helps, kind="stable").tolist():
                 storage, option = self._variables[number]
                 if len(turns) == left:
@@ -422,12 +439,12 @@ class Chooser:
             point = lower
 
     def _turns(self) -> int:
-        """Return the number of single changes to weigh, where each is predicted."""
+        """Return the number of single changes to evaluate, if each is predicted."""
         least, most = _TURNS
         return max(least, min(most, _TURNED // max(1, self._places.count)))
 
     def bound(self, limit_bytes: int) -> Bound:
-        """Return the bound that no options under a limit can beat, in this model of time, as far as it is known."""
+        """Return the best known lower bound on the cost of any options under a limit, in this model of time."""
         return self._closing.bound(limit_bytes)
 
     def gap(self, point: OptionCost, limit_bytes: int) -> float:
@@ -472,17 +489,20 @@ class Chooser:
         )
 
     def _spread(self, start: int, end: int) -> tuple[int, int]:
-        """Places where a byte freed from one to before another counts: where statements are fused, in all of these."""
+        """Places from one to before another at which a freed byte counts.
+
+        With fusions, all places that a fusion covers.
+        """
         if self._quick or start >= end:
             return start, end
-        # All statements that a fusion covers have its peak.
+        # All statements that a fusion covers have the fusion's peak.
         steps = np.flatnonzero(np.append(True, np.diff(self._stock_peaks) != 0))
         ends = np.append(steps[1:], len(self._stock_peaks))
         first = steps[np.searchsorted(steps, start, side="right") - 1]
         return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
 
     def _evaluate(self, options: Mapping[int, str]) -> tuple[OptionCost, NDArray[np.int64]]:
-        """A point and its peaks; it is a candidate for a limit only where all its options may be chosen here."""
+        """A point and its peaks. It is a candidate for a limit only if all its options may be chosen here."""
         key = frozenset(options.items())
         if key not in self._known:
             if key not in self._weighed:
@@ -513,7 +533,7 @@ class Chooser:
         return point, weighed.peaks
 
     def _added(self, options: Mapping[int, str]) -> tuple[float, float]:
-        """Seconds of statements run again, and of transfers that nothing hides."""
+        """Return the seconds of statements that run again, and of transfers without hiding."""
         chosen = {storage for storage, option in options.items() if option == RECOMPUTE}
         again = self._work.again(chosen, along=self._along, gather=self._gather)
         if self._dragged:
@@ -527,36 +547,36 @@ class Chooser:
         return sum(self._again.each_s.get(storage, 0.0) for storage in sorted(chosen))
 
     def _chain(self, storage: int) -> frozenset[int]:
-        """Statements that are run again to recompute a storage alone."""
+        """Return the statements that run again to recompute only this storage."""
         options = self._with_read({storage: RECOMPUTE}, self._dragged)
         return frozenset(self._work.again(options, along=self._along, gather=self._gather))
 
     def _chain_s(self, storage: int) -> float:
-        """Seconds of making a storage again as the only one."""
-        # A plan in force may recompute a storage that is not a variable here.
+        """Return the seconds of recomputing a storage as the only one."""
+        # A plan that is active may recompute a storage that is not a variable here.
         chain = self._chains[storage] if storage in self._chains else self._chain(storage)
         return float(self._again.seconds[sorted(chain)].sum()) + self._each_s((storage,))
 
     # The linear model.
 
     def _frees(self, place: int) -> NDArray[np.float64]:
-        """Bytes that each variable frees at a place where it alone is chosen, as far as that is known."""
+        """Return the bytes that each variable frees at a place if it is the only choice, as far as they are known."""
         return self._relaxation.helps(place) if self._alone is None else self._alone[:, place]
 
     def _each_alone(self) -> NDArray[np.float64]:
-        """Bytes that each variable frees at each statement where it alone is chosen, by exact prediction."""
+        """Return the bytes that each variable frees at each statement if it is the only choice, by exact prediction."""
         found = np.zeros((len(self._variables), len(self._stock_peaks)))
         for number, (storage, option) in enumerate(self._variables):
             found[number] = self._stock_peaks - self._evaluate({storage: option})[1]
         return found
 
     def _costs(self) -> NDArray[np.float64]:
-        """Seconds that each variable costs alone; of transfers what would be if nothing hid them."""
+        """Return the seconds that each variable costs by itself; for transfers, the seconds without hiding."""
         found = [self._chain_s(storage) if option == RECOMPUTE else 0.0 for storage, option in self._variables]
         return np.asarray(found, float)
 
     def _transfers(self) -> tuple[NDArray[np.float64], tuple[float, float]]:
-        """Return the seconds of each variable's transfer, and those that forward and backward compute hide."""
+        """Return the seconds of each variable's transfer, and those that forward and backward compute can hide."""
         seconds = np.asarray(
             [
                 float(self._bytes[storage]) / self._rates.offload_bytes_per_s if option == OFFLOAD else 0.0
@@ -567,7 +587,7 @@ class Chooser:
         return seconds, hidden_s(self._work.graph, self._rates.seconds, hides=self._rates.hides)
 
     def _both(self) -> list[list[int]]:
-        """The variables of each storage that could be recomputed and offloaded, which is one or the other."""
+        """Return the pairs of variables of storages that can be recomputed or offloaded, but not both."""
         numbers: dict[int, list[int]] = {}
         for number, (storage, _) in enumerate(self._variables):
             numbers.setdefault(storage, []).append(number)
@@ -589,13 +609,16 @@ class Chooser:
 
     @staticmethod
     def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:
-        """The places over a limit, the highest first, not more than a few."""
+        """Return the places that exceed a limit, highest first, but only a few."""
         over = np.flatnonzero(peaks > limit_bytes)
         highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_CUTS_PER_ROUND].tolist()
         return highest
 
     def _taken_back(self, point: OptionCost, limit_bytes: int) -> OptionCost:
-        """Return the point with all storages saved that fit in the bytes left at each place: makes a plan, or a few."""
+        """Return the point with all storages saved again that fit into the free bytes at each place.
+
+        This makes one or a few plans.
+        """
         numbers = {chosen: number for number, chosen in enumerate(self._variables)}
         share = 1.0
         for _ in range(0 if self._quick else _PLANS_TO_SAVE_AGAIN):
@@ -622,7 +645,7 @@ class Chooser:
         return point
 
     def _saved_again(self, point: OptionCost, limit_bytes: int) -> OptionCost:
-        """Return the point with further storages saved, the dearest first, and cheaper options where possible."""
+        """Return the point with more storages saved, most expensive first, and with cheaper options if possible."""
         tries_left = min(len(point.options) * 2, self._turns()) if self._quick else self._plans()
         legal = set(self._variables)
         alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))

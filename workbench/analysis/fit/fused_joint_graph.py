@@ -1,9 +1,9 @@
-"""A joint graph with the memory of its execution graph, so that arithmetic says nearly what a plan under choices would.
+"""A joint graph with the memory of its execution graph, so that arithmetic nearly predicts a plan under choices.
 
-Values that pass between statements inside a fusion take no memory, and a part of a tensor that a fusion outputs has its
-own storage. The storages that the execution graph saves count as saved, where the joint graph saves values derived from
-them: for an activation that is saved in float32 and recomputed in a fusion, the product in bfloat16. Such a storage can
-be recomputed, too, by choosing that for all values derived from it.
+Values that pass between statements inside a fusion take no memory. A part of a tensor that a fusion outputs has its own
+storage. Storages that the execution graph saves count as saved, even if the joint graph saves values derived from them.
+For example, a fusion may recompute a product in bfloat16 from an activation that is saved in float32. Such a storage
+can also be recomputed, by choosing that for all values derived from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from workbench.analysis.memory.recompute_set import Recomputer
 from workbench.core.graph import Graph, Storages, ValueFlag
 
 _WITHIN, _APART = -2, -3
-"""Values that a fusion hands on inside, and those of no fusion that the execution graph has no name for."""
+"""Values that a fusion passes on internally, and values outside of fusions for which the execution graph has no
+name.
+"""
 
 
 class FusedJointGraph:
@@ -34,17 +36,17 @@ class FusedJointGraph:
     free : mapping of int to sequence of str
         Storages of the joint graph to choose for, with their legal options.
     remade : collection of int
-        Those of them that fusions recompute in any case.
+        Those of `storages` that fusions recompute in any case.
     along, gather : bool
         As for `Recomputer.edit`.
 
     Attributes
     ----------
     work : Recomputer
-        Of the same statements with the execution graph's memory. A storage that the joint graph saves has the same
-        number.
+        Memory of the same statements, with the execution graph's storages. A storage that the joint graph also saves
+        has the same number.
     free : dict of int to sequence of str
-        Storages to choose for whose choices have the effect that `work` predicts.
+        Storages to choose for, such that choices have the effect that `work` predicts.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class FusedJointGraph:
         remade = frozenset(storage for storage in remade if storage in free)
 
         def through(storage: int) -> set[int]:
-            """Return the storages that the recomputation of an execution-graph storage passes through."""
+            """Return the storages through which the recomputation of an execution graph's storage passes."""
             chosen = {storage}
             while True:
                 rows = work.again(chosen, along=along, gather=gather)
@@ -82,7 +84,7 @@ class FusedJointGraph:
             rows = self.work.again((storage,), along=along, gather=gather)
             for read in {int(storages[value]) for row in rows for value in statements.inputs[row]} - {storage}:
                 self._of.setdefault(read, []).append(storage)
-        # Where a fusion outputs a part of a tensor, an offload moves all of the tensor.
+        # If a fusion outputs a part of a tensor, an offload moves the whole tensor.
         whole = graph.storages.bytes[: len(work.graph.storages)] >= work.graph.storages.bytes
         self.free: dict[int, Sequence[str]] = {}
         for storage, options in free.items():
@@ -101,7 +103,7 @@ class FusedJointGraph:
             **{storage: option for storage, option in options.items() if storage in self._joint},
             **dict.fromkeys(sorted(made), RECOMPUTE),
         }
-        # Storages made beside it are not saved, either.
+        # Storages that are made together with it are not saved either.
         chosen = {*(storage for storage, option in options.items() if option == RECOMPUTE), *made}
         rows = self.work.again(chosen, along=self._along, gather=self._gather)
         for storage, legal in self.free.items():
@@ -113,7 +115,7 @@ class FusedJointGraph:
 
 
 def _with_memory_of(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]:
-    """A joint graph with its execution graph's storages, and values that only that one saves."""
+    """A joint graph with its execution graph's storages, and the values that only the execution graph saves."""
     joint, values = work.graph, work.graph.values
     handed: dict[str, int] = {}
     for row in np.flatnonzero(plan.statements.parent < 0).tolist():

@@ -1,8 +1,8 @@
-"""Cost of recomputing storages where statements are fused: additional memory traffic, and a lower bound.
+"""Cost of recomputing storages of fused statements: additional memory traffic, and a lower bound.
 
-A recomputed statement of a fusion becomes part of a fusion of the backward: it launches no kernel of its own, and
-values that pass inside the fusion do not go through memory. It reads values that are in memory in any case: saved,
-given, or made by an unfused statement. Values that such a statement reads must be written.
+A recomputed statement of a fusion becomes part of a fusion in the backward. It launches no kernel of its own, and
+values inside the fusion do not go through memory. The fusion reads values that are in memory in any case: saved, passed
+in, or made by an unfused statement. Values that an unfused statement reads must be written.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class RecomputeCost:
     Attributes
     ----------
     seconds : (statements,) float64
-        Of each statement of the joint graph that is run again, however many storages it is run for.
+        Cost of each statement of the joint graph that runs again, once, however many storages need it.
     each_s : mapping of int to float
-        What making a storage again takes beside its statements; less than zero where it may spare something.
+        Cost of recomputing a storage in addition to its statements; negative if recomputing may save traffic.
     """
 
     seconds: NDArray[np.float64]
@@ -36,7 +36,7 @@ class RecomputeCost:
 
 
 def fused(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
-    """Find the statements of a joint graph that are part of a fusion of its execution graph, or left out beside one.
+    """Find the statements of a joint graph that are in a fusion of its execution graph, or are left out because of one.
 
     Parameters
     ----------
@@ -77,18 +77,18 @@ def recompute_costs(
     work : Recomputer
         Of the joint graph.
     plan : Graph
-        What is executed with everything saved.
+        The execution graph with everything saved.
     machine : Machine
     seconds : (statements,) float64
-        Of each statement of the joint graph where it stands alone.
+        Seconds of each statement of the joint graph by itself.
     inner : collection of int
-        Storages that the joint graph saves and that are made again in fusions all the same; see `remade`.
+        Storages that the joint graph saves, but that fusions recompute anyway; see `remade`.
 
     Returns
     -------
     tuple of Again
-        Predicted; lower bound. A storage that is saved and read by fusions alone may not have to be written and read
-        any more.
+        Predicted; lower bound. A storage that is saved and that only fusions read may no longer have to be written and
+        read.
     """
     joint = work.graph
     inside = fused(joint, plan)
@@ -98,13 +98,13 @@ def recompute_costs(
     statements, values = joint.statements, joint.values
     predicted, certain = seconds.copy(), seconds.copy()
     rows = np.flatnonzero(inside)
-    # Its operations may go on while the fusion waits for memory.
+    # Its operations may run while the fusion waits for memory.
     certain[rows] = 0.0
     by, read = statements.inputs.pairs(rows)
     lives = values.storage[read]
     view = (statements.flags[rows] & StatementFlag.VIEW) != 0
     from_memory = ~view[by] & (lives >= 0) & (held[lives] | ~inside[values.producer[read]])
-    # A value that a statement reads twice is read from memory once.
+    # A statement reads a value from memory only once, even if it uses it twice.
     once = np.unique(np.stack((by[from_memory], read[from_memory])), axis=1)
     nbytes = np.bincount(once[0], values.bytes[once[1]], minlength=len(rows))
     predicted[rows] = np.maximum(operations_s(joint, rows, machine), nbytes / machine.bytes_per_s)
@@ -119,14 +119,16 @@ def recompute_costs(
 
 
 def remade(work: Recomputer, plan: Graph) -> frozenset[int]:
-    """Storages that a joint graph's forward saves and its execution graph's does not: fusions make them again as it is.
+    """Return storages that a joint graph's forward saves and its execution graph's does not.
+
+    Fusions already recompute them.
 
     Parameters
     ----------
     work : Recomputer
         Of the joint graph.
     plan : Graph
-        What is executed with everything saved.
+        The execution graph with everything saved.
     """
     values, storage_of = plan.values, _storage_of(work.graph)
     saved = np.flatnonzero(values.flags & ValueFlag.SAVED).tolist()
@@ -138,7 +140,7 @@ def _storage_of(joint: Graph) -> dict[str, int]:
 
 
 class _Uses:
-    """Uses of the storages of a joint graph by its execution graph.
+    """How an execution graph uses the storages of its joint graph.
 
     Attributes
     ----------
@@ -174,6 +176,6 @@ class _Uses:
                 self.read_alone |= read
 
     def spared(self, storage: int) -> int:
-        """Return how many transfers of a storage's bytes to or from memory may be spared if it is recomputed."""
+        """Return how many transfers of a storage's bytes from or to memory recomputing it may save."""
         for_backward = storage not in self._read_forward and storage not in self._returned
         return for_backward + self._fusions_of.get(storage, 0)

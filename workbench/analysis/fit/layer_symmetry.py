@@ -1,11 +1,10 @@
-"""Symmetry reduction of a program of choices: equal choices of identical layers become one, with a multiplicity.
+"""Symmetry reduction of a program of choices: merge equal choices of identical layers into one with a multiplicity.
 
-Columns with equal entries in all rows except those of memory are merged into one with a multiplicity; equal rows are
-added up. In a row of memory, where each layer has its own places, a merged column frees at most the sum of its largest
-coefficients, as many as its value. Everything that holds for single choices then holds for these numbers, so that
-single choices never cost less than the solution found here, and a program of two thousand choices has a few hundred
-columns. This does not require that merged columns are exactly equal: the least cost, and in each row the least
-coefficient, stand for all of them.
+Columns with equal entries in all rows except memory rows are merged into one column with a multiplicity. Equal rows are
+added up. In a memory row, each layer has its own coefficients. A merged column of value k frees at most the sum of its
+k largest coefficients there. Every constraint on single choices then holds for the merged values, so single choices
+never cost less than this solution. A program of two thousand choices has a few hundred columns. Merged columns need not
+be exactly equal: the least cost, and in each row the least coefficient, stand for all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Program:
     matrix : (rows, columns)
     limits : (rows,) float64
     integral : (columns,) bool
-        Which columns have to be whole.
+        Which columns must be integers.
     """
 
     costs: NDArray[np.float64]
@@ -46,9 +45,9 @@ class FoldedProgram:
     Attributes
     ----------
     program : Program
-        What no solution of the one that was folded is less than.
+        Lower bound on the solutions of the program before folding.
     of : (columns,) int64
-        Of each column there the one here that it is summed up in.
+        For each column of the original program, the column here that contains it.
     """
 
     program: Program
@@ -62,9 +61,9 @@ def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> FoldedPr
     ----------
     program : Program
     apart : int
-        Number of leading rows, those of memory, in which equal columns may have different entries.
+        Number of leading rows, the memory rows, in which equal columns may have different entries.
     sizes : (columns,) float64
-        Sizes of the columns; only columns of one size are merged.
+        Sizes of the columns; only columns of the same size are merged.
     """
     columns, rows = _equal_columns(program, apart, sizes)
     count = int(columns.max(initial=-1)) + 1
@@ -112,7 +111,7 @@ def _equal_columns(
 
 
 def _rounded_keys(items: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return a number for each item, equal for items that differ by rounding alone."""
+    """Return a number for each item; items that differ only by rounding have equal numbers."""
     mantissa, exponent = np.frexp(np.where(np.isfinite(items), items, -1.0))
     digits = np.round(mantissa * 2.0**30).astype(np.int64).view(np.uint64)
     return _mixed(_mixed(digits) + exponent.astype(np.int64).view(np.uint64))
@@ -126,7 +125,7 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _numbered(kinds: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The same from 0 up, in the order in which they first stand there."""
+    """Return the same classes, numbered from 0 in the order in which they first appear."""
     _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
     numbers = np.empty(len(first), np.int64)
     numbers[np.argsort(first)] = np.arange(len(first))
@@ -140,7 +139,7 @@ def _added_up(
     rows: NDArray[np.int64],
     members: NDArray[np.int64],
 ) -> tuple[csr_array, NDArray[np.float64]]:
-    """Return the rows after the first `apart`, equal ones added up, and their limits."""
+    """Return the rows after the first `apart`, with equal ones added up, and their limits."""
     count, height = len(members), int(rows.max(initial=-1)) + 1
     entries = program.matrix[apart:].tocoo()
     each = csr_array(coo_array((entries.data, (rows[entries.row], entries.col)), shape=(height, len(columns)))).tocoo()
@@ -158,7 +157,7 @@ def _added_up(
 def _of_memory(
     program: Program, apart: int, columns: NDArray[np.int64], members: NDArray[np.int64]
 ) -> tuple[Rows, list[float]]:
-    """Return the first rows, with bounds on their new columns; then rows that enforce these bounds."""
+    """Return the first rows, with bounds on their new columns, and then the rows that enforce these bounds."""
     starts, numbers, items = (
         program.matrix.indptr.tolist(),
         program.matrix.indices.tolist(),
@@ -166,7 +165,7 @@ def _of_memory(
     )
     kinds, counts, upper = columns.tolist(), members.tolist(), program.upper.tolist()
     rows = Rows()
-    # Bytes freed by some columns of a class are a column of their own, shared by all rows with exactly these.
+    # The bytes that some columns of a class free are a new column, shared by all rows with exactly these columns.
     parts: dict[tuple[int, ...], int] = {}
     most: list[float] = []
     for row in range(apart):

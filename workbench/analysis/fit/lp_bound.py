@@ -1,10 +1,10 @@
-"""Lower bound on the step time of any choice of what to save: a linear program that errs on one side only.
+"""Lower bound on the step time under any choice of storages to save: a linear program that errs on one side only.
 
-The program counts every byte that a choice could free, and little of its cost; a statement that several choices repeat
-runs once. Two costs of choices are certain, and are added where they matter: a storage that a recomputation of another
-reads must be in memory by then (`presence`), and an offloaded storage is back a little before its first use. Rows of
-memory are added when they are broken, so that a program of thousands of statements is solved with dozens of rows.
-Choices may be fractions, which takes milliseconds, or integers, which gives a tighter bound.
+The program counts every byte that a choice could free, and only the certain part of its cost. A statement that several
+choices repeat runs once. Two costs are certain, and are added where they matter. A storage that another storage's
+recomputation reads must be in memory by then (`presence`). An offloaded storage is back a little before its first use.
+Memory rows are added when a solution breaks them, so a program of thousands of statements is solved with dozens of
+rows. Choices may be fractions, which takes milliseconds, or integers, which gives a tighter bound.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _LET_GO = 1e-7
 _INFEASIBLE = 2
 """The solver's status of an infeasible program."""
 _ENDED = (0, _INFEASIBLE)
-"""The same where it has ended, and not been ended."""
+"""The solver's status if it ended by itself and was not stopped."""
 _TIE = 1e-7
-"""Relative penalty on expensive choices where all choices are without cost."""
+"""Relative penalty on expensive choices, used if all choices have no cost."""
 _ALIKE = 0.5
-"""Maximum share of distinct choices for a program to be solved with equal choices merged."""
+"""Maximum share of distinct choices at which equal choices are merged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Bound:
     added_s : float
         Seconds that any options within the limit add at least.
     s_per_byte : float
-        By which that falls when the limit rises by a byte.
+        Decrease of this when the limit rises by one byte.
     """
 
     added_s: float
@@ -61,11 +61,11 @@ class IntegerFacts:
     Attributes
     ----------
     taken : (choices,) float64 or None
-        The best found, in fractions of nearly 0 and 1; None if none is.
+        The best solution found, with values close to 0 and 1; None if there is none.
     proven_s : float
-        What no whole choices beat, as the rows are.
+        Lower bound of all integer choices with the present rows.
     limited : bool
-        Whether the solver ended by its limit.
+        Whether the solver stopped at its limit.
     """
 
     taken: NDArray[np.float64] | None
@@ -79,31 +79,31 @@ class Relaxation:
     Parameters
     ----------
     variables : sequence of (int, str)
-        Storages and their options: `RECOMPUTE` or `OFFLOAD`; both of one storage follow each other.
+        Storages and their options, `RECOMPUTE` or `OFFLOAD`; the two options of a storage are next to each other.
     spans : sequence of (int, int)
-        Of each the places where it can free bytes: from the first to before the last.
+        For each choice, the places at which it can free bytes, from the first to before the last.
     sizes : (variables,) float64
         Bytes.
     chains : sequence of collection of int
-        Statements that each repeats; empty for an offload.
+        Statements that each choice repeats; empty for an offload.
     seconds : (statements,) float64
     transfers : (variables,) float64
         Seconds one way.
     hidden : tuple of float
-        Of them hidden in the forward, and in the backward.
+        Seconds of them that are hidden in the forward, and in the backward.
     peaks : (places,) int64
         With everything saved.
     each_s : (variables,) float64, optional
-        Seconds of each beside its statements and transfers; less than zero where it may spare some.
+        Seconds of each choice besides its statements and transfers; negative if it may save time.
     beside : mapping of int to (JointRecompute, float), optional
-        Storages that may be absent beside others that are made again, and their bytes.
+        Storages that may be absent while others are recomputed, and their bytes.
     presence : Presence, optional
-        Times at which storages must be in memory, where known.
+        Times at which storages must be in memory, if known.
 
     Attributes
     ----------
     floor_s : float
-        What any choices add at least, whatever the limit.
+        Seconds that any choices add at least, whatever the limit.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Relaxation:
         hidden: tuple[float, float],
         beside: Mapping[int, tuple[JointRecompute, float]],
     ) -> None:
-        """Columns, and the rows that are not of memory: ``matrix @ x <= limits``."""
+        """Columns, and the rows other than memory rows: ``matrix @ x <= limits``."""
         count = self.count
         costs = each_s.astype(float)
         users: dict[int, list[int]] = {}
@@ -169,17 +169,16 @@ class Relaxation:
         for both in self.of_storage.values():
             if len(both) > 1:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
-        # Statements that several choices repeat: they run as soon as one of the choices is made, or one that repeats a
-        # part.
+        # Statements that several choices repeat. They run as soon as one of these choices is made.
         for group, within in _nested(list(together)).items():
             for inside in within:
                 rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
-        # Absent storages are not saved, or recomputed only beside another.
+        # Absent storages are either not saved, or recomputed only together with another.
         self.absent: dict[int, Mapping[int, float]] = {
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
         }
         self.excuse: dict[int, int] = {}
-        # Where a storage is excused only after its own places, these stay as they are.
+        # If a storage may be absent only after its own places, these stay as they are.
         own = {storage: int(self.end[next(iter(both.values()))]) for storage, both in self.of_storage.items()}
         pieces = [
             (number, self.start[number], self.end[number], self.sizes[number])
@@ -192,7 +191,7 @@ class Relaxation:
             run = {users_of.get(row) for row in found.rows}
             makers = {self.of_storage[maker][RECOMPUTE] for maker in found.makers}
             if len(run) == 1 and (known := run.pop()) in at and makers <= set(known or ()):
-                # Excused as soon as the statement runs that makes it.
+                # It may be absent as soon as the statement that makes it runs.
                 rows.add({excused: 1.0, at[known]: -1.0}, 0.0)
             start, both = found.start, self.of_storage.get(storage, {})
             if RECOMPUTE in both:
@@ -214,7 +213,7 @@ class Relaxation:
         self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
 
     def _most_freed(self, beside: Mapping[int, tuple[JointRecompute, float]]) -> NDArray[np.float64]:
-        """Bytes that all choices together could free at each place."""
+        """Return the bytes that all choices together could free at each place."""
         freed = np.zeros(len(self.peaks) + 1)
         sizes = {storage: size for storage, (_, size) in beside.items()}
         spans = {storage: [(found.start, found.end)] for storage, (found, _) in beside.items()}
@@ -231,37 +230,37 @@ class Relaxation:
 
     @property
     def floor_bytes(self) -> int:
-        """Bytes that are alive at some place at least, whatever is chosen."""
+        """Return the bytes that are alive at some place under all choices."""
         return int((self.peaks - self._freed).max(initial=0))
 
     def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
-        """The same where so many bytes are alive at each place with everything saved."""
+        """Return the same for a given number of bytes alive at each place with everything saved."""
         other = copy.copy(self)
         other.peaks = peaks
         return other
 
     def helps(self, place: int) -> NDArray[np.float64]:
-        """Bytes that each choice could free at a place at most, of its own storage."""
+        """Return the most bytes that each choice could free at a place, of its own storage."""
         return np.where((self.start <= place) & (place < self.end), self.sizes, 0.0)
 
     def options(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Options by the numbers of choices; of one storage the first."""
+        """Return options from the numbers of choices; for each storage the first counts."""
         options: dict[int, str] = {}
         for number in numbers:
             options.setdefault(*self.variables[number])
         return options
 
     def taken(self, options: Mapping[int, str]) -> NDArray[np.float64]:
-        """Choices that are made, as ones."""
+        """Return choices as a vector with ones."""
         return np.asarray([float(options.get(storage) == option) for storage, option in self.variables], float)
 
     def under(self, limit_bytes: int) -> LimitedProgram:
-        """The program for one limit, with no rows of memory yet."""
+        """Return the program for one limit, without memory rows yet."""
         return LimitedProgram(self, limit_bytes)
 
 
 class LimitedProgram:
-    """The program for one limit: rows and columns that were found to matter, each of them true of all choices.
+    """The program for one limit: rows and columns that turned out to matter, all of them valid for any choices.
 
     Parameters
     ----------
@@ -271,11 +270,11 @@ class LimitedProgram:
     Attributes
     ----------
     over : (places,) int64
-        Where more is alive than the limit with everything saved.
+        Places that exceed the limit with everything saved.
     unit : float
-        Bytes by which rows of memory are divided.
+        Number of bytes by which memory rows are divided.
     beyond : float
-        How much more than is needed is asked for, in units.
+        Margin of each memory row above the need, in units.
     """
 
     def __init__(self, base: Relaxation, limit_bytes: int) -> None:
@@ -284,7 +283,7 @@ class LimitedProgram:
         self._needed = base.peaks.astype(float) - limit_bytes
         self.unit = max(1.0, float(self._needed.max(initial=0.0)))
         self._places: dict[int, None] = {}
-        # By storage known to be in memory from a place on: the column of being absent there.
+        # For each storage known to be in memory from a place on, the column that says whether it is absent there.
         self._absent: dict[int, dict[int, int]] = {}
         self._because = Rows()
         self._said: set[tuple[object, ...]] = set()
@@ -299,7 +298,7 @@ class LimitedProgram:
                 self._places[place] = None
 
     def copy(self) -> LimitedProgram:
-        """Return a copy, to which further rows can be added."""
+        """Return a copy to which more rows can be added."""
         other = copy.copy(self)
         other._places, other._said = dict(self._places), set(self._said)
         other._absent = {storage: dict(columns) for storage, columns in self._absent.items()}
@@ -308,12 +307,12 @@ class LimitedProgram:
 
     @property
     def fractions(self) -> NDArray[np.float64]:
-        """Fraction of each choice in the bound's solution."""
+        """Value of each choice in the bound's solution, a fraction."""
         return self._fractions
 
     @property
     def guessed(self) -> bool:
-        """Return whether rows are included that are not known to hold for all choices."""
+        """Return whether rows are included that may not be valid for all choices."""
         return bool(self._guesses) or self.beyond > 0
 
     @property
@@ -324,21 +323,21 @@ class LimitedProgram:
     # Adding rows.
 
     def add_place(self, place: int) -> bool:
-        """Add the bytes to free at a place; return whether that is new."""
+        """Add the bytes to free at a place; return whether this row is new."""
         new = place not in self._places and self._needed[place] > 0
         if new:
             self._places[place] = None
         return new
 
     def guess(self, freed: NDArray[np.float64], needed: float) -> None:
-        """Ask for ``freed @ choices >= needed``, in bytes, which is not known of all choices that fit."""
+        """Require ``freed @ choices >= needed``, in bytes; choices that fit may violate this row."""
         helps = np.flatnonzero(freed)
         self._guesses.append(
             (dict(zip(helps.tolist(), (freed[helps] / self.unit).tolist(), strict=True)), needed / self.unit)
         )
 
     def refuse(self, taken: NDArray[np.float64]) -> None:
-        """Ask for one choice less, at least, of those that are taken."""
+        """Require at least one choice less than the given ones."""
         numbers = np.flatnonzero(taken > 0.5)
         self._guesses.append((dict.fromkeys(numbers.tolist(), -1.0), 1.0 - len(numbers)))
 
@@ -349,7 +348,10 @@ class LimitedProgram:
         return other
 
     def tell(self, options: Mapping[int, str], places: Collection[int]) -> bool:
-        """Put in why storages are in memory at places under options that the program has as absent; whether any is."""
+        """Add the reasons why storages are in memory that the program treats as absent under these options.
+
+        Return whether any is new.
+        """
         presence, new = self._base.presence, False
         if presence is None:
             return False
@@ -369,7 +371,7 @@ class LimitedProgram:
         return new
 
     def _why(self, storage: int, present: Mapping[int, Present]) -> bool:
-        """Add the reasons why a storage is in memory, down to the backward's reads; return whether any is new."""
+        """Add the reasons why a storage is in memory, back from the backward's reads; return whether any is new."""
         new, at = False, present[storage].place
         while True:
             column, reader, first = self._column(storage, at), present[storage].reader, present[storage].first
@@ -402,7 +404,7 @@ class LimitedProgram:
         return True
 
     def _column(self, storage: int, place: int) -> int:
-        """The column of a storage's being absent at a place and after it."""
+        """Return the column that says whether a storage is absent at a place and after it."""
         columns = self._absent.setdefault(storage, {})
         if place not in columns:
             columns[place] = self._base.width + sum(map(len, self._absent.values()))
@@ -411,7 +413,7 @@ class LimitedProgram:
     # Solving.
 
     def _freed(self, place: int) -> dict[int, float]:
-        """Bytes freed at a place, by column."""
+        """Bytes that are freed at a place, by column."""
         base = self._base
         here = np.flatnonzero((base.piece_starts <= place) & (place < base.piece_ends))
         entries = dict(zip(base.piece_columns[here].tolist(), base.piece_sizes[here].tolist(), strict=True))
@@ -426,7 +428,7 @@ class LimitedProgram:
         return entries
 
     def _program(self) -> tuple[NDArray[np.float64], NDArray[np.float64], csr_array, NDArray[np.float64]]:
-        """Costs, upper bounds, and ``matrix @ x <= limits``: first rows of memory."""
+        """Costs, upper bounds, and ``matrix @ x <= limits``; memory rows come first."""
         base = self._base
         more = sum(map(len, self._absent.values()))
         rows = Rows()
@@ -436,7 +438,7 @@ class LimitedProgram:
         for entries, needed in self._guesses:
             rows.add({column: -each for column, each in entries.items()}, -(needed + self.beyond))
         for storage, columns in self._absent.items():
-            # Once it is there it stays; and only what is not saved is absent at all.
+            # Once a storage is in memory it stays, and only a storage that is not saved can be absent.
             before = dict.fromkeys(base.absent[storage], -1.0)
             for place in sorted(columns):
                 rows.add({columns[place]: 1.0, **before}, 0.0)
@@ -454,12 +456,12 @@ class LimitedProgram:
         )
 
     def bound(self, go_on: Callable[[], None] = lambda: None) -> Bound:
-        """The bound if choices may be fractions; rows of memory that these break are put in.
+        """Return the bound for fractional choices; memory rows that these break are added.
 
         Parameters
         ----------
         go_on : callable, optional
-            Called while it is solved; an exception that it raises ends the work.
+            Called while the program is solved; an exception that it raises ends the work.
         """
         base = self._base
         if self.nothing:
@@ -481,7 +483,7 @@ class LimitedProgram:
                 break
         price = max(0.0, -float(solved.ineqlin.marginals[: len(self._places)].sum()) / self.unit)
         bound = Bound(added_s=max(base.floor_s, float(solved.fun) * base.dear_s), s_per_byte=price * base.dear_s)
-        # Minimum added time if a choice is made, or is not made, against this solution.
+        # Return the least added time if a choice is made, or if it is not made, starting from this solution.
         self._against = np.maximum(solved.lower.marginals, -solved.upper.marginals)[: base.count] * base.dear_s
         self._fractions, self._least_s = np.asarray(solved.x[: base.count]), bound.added_s
         return bound
@@ -494,7 +496,7 @@ class LimitedProgram:
         np.add.at(freed, base.piece_starts, absent)
         np.add.at(freed, base.piece_ends, -absent)
         for storage, columns in self._absent.items():
-            # Bytes less absent than chosen, from the place where that is known.
+            # Return the bytes that are absent less than chosen, from the place where this is known.
             numbers = list(base.of_storage[storage].values())
             size, until = base.sizes[numbers[0]], int(base.end[numbers].max())
             was = float(x[list(base.absent[storage])].sum())
@@ -518,14 +520,14 @@ class LimitedProgram:
         gap: float,
         below_s: float = np.inf,
     ) -> IntegerFacts:
-        """Find integer choices that break none of the present rows, with a bound for all choices.
+        """Find integer choices that break no present row, with a bound for all choices.
 
         Parameters
         ----------
         go_on : callable
             As for `bound`.
         nodes : int
-            Node limit of the solver's search; the results by then count.
+            Node limit of the solver's search; after that the results so far count.
         gap : float
             Stop when the solution is at most this share above the bound.
         below_s : float
@@ -565,15 +567,18 @@ class LimitedProgram:
         return IntegerFacts(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
     def alike(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> IntegerFacts | None:
-        """Solve as `whole` does with equal choices merged, made first in the layers where each frees the most.
+        """Solve as `whole` does, but with equal choices merged.
 
-        The proven bound holds for all choices; the returned choices may break rows. None if few choices are equal.
+        They are expanded first into the layers where each frees most.
+
+        The proven bound is valid for all choices, but the returned choices may break rows. None if only a few choices
+        are equal.
         """
         base = self._base
         costs, upper, matrix, limits = self._program()
         integral, sizes = np.arange(len(costs)) < base.count, np.zeros(len(costs))
         sizes[: base.count] = base.sizes
-        # Prefer fewer choices among those without cost.
+        # Among solutions without cost, prefer fewer choices.
         tie = _TIE * base.dear_s / base.count
         program = Program(costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral)
         one = folded(program, len(self._places), sizes)
@@ -611,7 +616,7 @@ class LimitedProgram:
 
 
 def _nested(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
-    """Return, per group of numbers, its largest subgroups and the remaining numbers."""
+    """Return, for each group of numbers, its largest subgroups and the remaining numbers."""
     of: dict[int, list[tuple[int, ...]]] = {}
     for group in sorted(groups, key=len):
         for number in group:

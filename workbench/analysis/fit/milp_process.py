@@ -1,4 +1,4 @@
-"""Linear programs solved in a thread; programs of whole choices in a process that ends with the waiting."""
+"""Linear programs solved in a thread; integer programs solved in a process that ends when nobody waits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from workbench.errors import PlanError
 
 _LOOK_S = 0.02
 _LONGEST_S = 120.0
-"""Seconds that one program may take. The search ends by its nodes, because an end by the clock is not reproducible."""
+"""Longest time of one program, in seconds. The search is limited by nodes, because a limit by time would not be
+reproducible.
+"""
 _IDLE_S = 5.0
-"""A solver's process that has nothing to do for as long ends."""
+"""A solver process that is idle for this long ends."""
 _THERE = """\
 import sys
 from multiprocessing.connection import Connection
@@ -35,7 +37,7 @@ with Connection(int(sys.argv[1])) as asked:
 
 
 class _Solving(threading.Thread):
-    """Calls a solver, and keeps what it returns or raises."""
+    """Calls a solver, and stores its result or its exception."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__(name="workbench-solver", daemon=True)
@@ -51,12 +53,12 @@ class _Solving(threading.Thread):
 
 
 def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """Return ``solver(*given, **options)``; HiGHS releases Python's lock, so that other threads go on.
+    """Return ``solver(*given, **options)``. HiGHS releases Python's lock, so other threads continue.
 
     Parameters
     ----------
     go_on : callable
-        Called while it solves; an exception that it raises ends the wait, and the solver ends by its own time limit.
+        Called during solving; an exception that it raises ends the wait, and the solver ends at its own time limit.
     solver : callable
     *given, **options
         For it.
@@ -73,15 +75,15 @@ def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **
 
 
 class _Process:
-    """A process that solves one program after another; it ends when this process does.
+    """A process that solves one program after another; it ends when its parent ends.
 
-    HiGHS prints a line now and then that no option turns off. It goes nowhere there; in this process it would go to
-    file descriptor 1, which belongs to everyone.
+    HiGHS sometimes prints a line that no option switches off. In the other process the line is discarded. In this
+    process it would go to file descriptor 1, which other code uses.
 
     Raises
     ------
     PlanError
-        If it does not start.
+        If the process does not start.
     """
 
     def __init__(self) -> None:
@@ -120,7 +122,7 @@ class _Process:
         return PlanError(_dead(f"{_ended(self._process.wait())}{f': {last}' if last else ''}"))
 
     def end(self) -> None:
-        """Kill it, and leave nothing of it."""
+        """Kill the process and clean up after it."""
         self.keep_on()
         self._connection.close()
         self._process.kill()
@@ -129,25 +131,25 @@ class _Process:
             self._process.stderr.close()
 
     def end_later(self) -> None:
-        """End it unless it is wanted soon."""
+        """End the process unless it is needed soon."""
         self._ending = threading.Timer(_IDLE_S, _end_idle, (self,))
         self._ending.daemon = True
         self._ending.start()
 
     def keep_on(self) -> None:
-        """Do not end it: it is wanted."""
+        """Do not end the process, because it is needed."""
         if self._ending is not None:
             self._ending.cancel()
 
     def forget(self) -> None:
-        """Leave it to the process that this one was forked from."""
+        """In a forked process, leave the solver to the parent."""
         self._connection.close()
 
 
 _lock = threading.Lock()
 _idle: list[_Process] = []
 _of_parent: list[_Process] = []
-"""Processes of the process that this one was forked from: they are not children of this one."""
+"""Processes of the parent of this forked process; they are not children of this process."""
 
 
 def _end_idle(process: _Process) -> None:
@@ -160,7 +162,7 @@ def _end_idle(process: _Process) -> None:
 
 @atexit.register
 def end_idle() -> None:
-    """End the solvers' processes that have nothing to do now, in place of in some seconds."""
+    """End idle solver processes now, instead of in some seconds."""
     while _idle:
         _idle.pop().end()
 
@@ -184,25 +186,25 @@ def solve_whole(
     options: Mapping[str, Any] = MappingProxyType({}),
     **program: Any,
 ) -> Any:
-    """Return the result of `scipy.optimize.milp`, from a process that ends at once when the wait is given up.
+    """Return the result of `scipy.optimize.milp`, from a process that ends at once when the wait is abandoned.
 
-    It ends by how far it has come, not by the clock, so that the same program has the same answer each time.
+    The search is limited by nodes and not by time, so that the same program always has the same answer.
 
     Parameters
     ----------
     go_on : callable
-        Called while it solves; an exception that it raises ends the wait and the process.
+        Called during solving; an exception that it raises ends the wait and the process.
     *given, **program
         For `milp`.
     nodes : int
-        Node limit of its search, after which its results so far count.
+        Node limit of the search; after that the results so far count.
     options : mapping
         For `milp`, beside these.
 
     Raises
     ------
     PlanError
-        If that process ends without an answer, or never starts.
+        If the process ends without an answer, or does not start.
     """
     asked = (given, {**program, "options": {**options, "node_limit": nodes, "time_limit": _LONGEST_S}})
     with _lock:

@@ -18,14 +18,14 @@ class OptionRates:
     Attributes
     ----------
     seconds : (statements,) float64
-        Of each statement of the joint graph.
+        Seconds of each statement of the joint graph.
     offload_bytes_per_s : float
         One way.
     hides : bool
-        Whether transfers go on beside compute, as on a GPU.
+        Whether transfers run beside compute, as on a GPU.
     again, least : RecomputeCost, optional
-        What is made again is predicted to cost, and costs at least, which the bound rests on. By default the first is
-        by `seconds`, and the second the first.
+        Predicted cost of a recomputation, and its lower bound, on which the bound of a fit depends. By default the
+        prediction uses `seconds`, and the lower bound equals the prediction.
     """
 
     seconds: NDArray[np.float64]
@@ -45,8 +45,8 @@ class OptionCost:
         Storages that are not saved, with their options.
     peak_bytes, saved_bytes : int
     recompute_s, transfer_s : float
-        Seconds added to a step: recomputed statements, and transfers that nothing hides. If a plan was made, the first
-        is the increase of its compute over stock's, and may be negative.
+        Seconds added to a step: recomputed statements, and transfers without hiding. If a plan was made, the
+        recomputation part is the increase of its compute over the stock plan's, and may be negative.
     """
 
     options: Mapping[int, str]
@@ -62,10 +62,10 @@ class OptionCost:
 
 
 def lowest(point: OptionCost) -> tuple[int, float, int]:
-    """Return the sort key of the lowest point: bytes, then seconds, then number of choices."""
+    """Return the sort key for the lowest point: bytes, then seconds, then number of choices."""
     return point.peak_bytes, point.added_s, len(point.options)
 
 
 def quickest(point: OptionCost) -> tuple[float, int, int]:
-    """The same of the quickest: seconds, then bytes, then choices."""
+    """Return the sort key for the fastest point: seconds, then bytes, then number of choices."""
     return point.added_s, point.peak_bytes, len(point.options)

@@ -1,9 +1,9 @@
 """Storages that must be in memory for a recomputation: for each, the places from which others need it.
 
-A storage that is not saved is absent from its last use in the forward until it is first needed in the backward. That is
-its own first reader there, unless an earlier recomputation of another storage reads it: then it must be brought back or
-recomputed by then, together with all that its own recomputation reads. This holds for any options of any other
-storages, so that a bound may rest on it.
+A storage that is not saved is absent from its last use in the forward until it is first needed in the backward. It is
+first needed by its own first reader there, unless an earlier recomputation of another storage reads it. In that case it
+must be loaded back or recomputed before that, together with everything that its own recomputation reads. This is true
+for any options of any other storages, so a bound may use it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Need:
     Attributes
     ----------
     storage, place : int
-        The recomputed storage, and the place.
+        The recomputed storage, and the place of the recomputation.
     reads : frozenset of int
-        Storages that are in memory there, by whatever option.
+        Storages that are in memory at that place, by whatever option.
     """
 
     storage: int
@@ -35,15 +35,15 @@ class Need:
 
 @dataclasses.dataclass(frozen=True)
 class Present:
-    """Since when a storage that is not saved is in memory, and why.
+    """The place from which a storage that is not saved is in memory, and the reason.
 
     Attributes
     ----------
     place : int
     reader : int
-        The storage that is made again and reads it.
+        The recomputed storage that reads it.
     first : bool
-        Whether that is one the backward reads there, and not one that is made again for another.
+        Whether the backward itself reads that storage there, and not only another recomputation.
     """
 
     place: int
@@ -53,14 +53,14 @@ class Present:
 
 @dataclasses.dataclass(frozen=True)
 class JointRecompute:
-    """Storage whose recomputation shares a multi-output statement with another's; that frees its first copy, too.
+    """Storage whose recomputation shares a statement of several outputs with another's. This also frees its first copy.
 
     Attributes
     ----------
     start, end : int
-        Places where it may be absent for that, from the first to before the last.
+        Places at which it may therefore be absent, from the first to before the last.
     makers : frozenset of int
-        Storages beside which it is made.
+        Storages together with which it is made.
     rows : frozenset of int
         Statements that make it.
     """
@@ -79,24 +79,24 @@ class Presence:
     work : Recomputer
     stock : IncrementalLiveness
     free : collection of (int, str)
-        Options that can be chosen, storage by storage.
+        Options that can be chosen, by storage.
     along, gather : bool
         As for `Recomputer.edit`.
     ahead : int
-        Statements between bringing an offloaded storage back and its first use.
+        Number of statements between loading an offloaded storage back and its first use.
     always : collection of int
-        Storages that are made again whatever is chosen.
+        Storages that are recomputed under any choices.
 
     Attributes
     ----------
     spans : dict of int to (int, int)
-        From which place on a storage that is not saved can be absent, and the first place where it cannot.
+        The place from which a storage that is not saved can be absent, and the first place where it cannot.
     beside : dict of int to JointRecompute
-        Saved storages that are made again beside others, chosen or not.
+        Saved storages that are recomputed together with others, chosen or not.
     needs : tuple of Need
         By place.
     reads : dict of int to frozenset of int
-        What making a storage again reads, wherever that is.
+        Storages that a recomputation reads, wherever it runs.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Presence:
                 for value in {root, *read_by}
             }
             self.reads[storage] = read[root]
-            # A statement that does not run itself is not recomputed for.
+            # A statement that does not run needs no recomputation.
             needs += [
                 Need(storage, stock.place_of(row), read[value]) for value, row in read_by.items() if stock.runs(row)
             ]
@@ -143,14 +143,14 @@ class Presence:
         self, work: Recomputer, stock: IncrementalLiveness, always: Collection[int]
     ) -> dict[int, JointRecompute]:
         found: dict[int, JointRecompute] = {}
-        # Earliest possible recomputation of each, for any choice.
+        # Earliest possible recomputation of each storage, under any choice.
         early = self.present(dict.fromkeys(self._again, RECOMPUTE))
         for storage in self._again:
             places = self._made_at[storage] | ({early[storage].place} if storage in early else set())
             for other, rows in work.made_beside(storage, always).items():
                 if (span := stock.absent(other)) is None or not places:
                     continue
-                # An input in its original form, needed before the shared statement, is present until then.
+                # An input whose original content is needed before the shared statement is present until then.
                 start = span[0] if always or min(places) < span[1] else span[1]
                 end = stock.last_touch(other) if max(places) > span[1] else span[1]
                 if start < end:
@@ -160,7 +160,7 @@ class Presence:
         return found
 
     def present(self, options: Mapping[int, str]) -> dict[int, Present]:
-        """Return for unsaved storages when others first need them; only where that is before they are read."""
+        """Return when others first need storages that are not saved, if that is before their own first reader."""
         found: dict[int, Present] = {}
         for need in self.needs:
             if options.get(need.storage) != RECOMPUTE:
@@ -176,10 +176,12 @@ class Presence:
         return found
 
     def near(self, storage: int, place: int) -> frozenset[int] | None:
-        """Return the storages that may be recomputed between a place and a storage's first use; None if too far.
+        """Return the storages that may be recomputed between a place and a storage's first use.
 
-        An offloaded storage is brought back a few statements before its first use, so that at a place as near to it
-        it is in memory unless statements are run again in between.
+        None if that is too far.
+
+        An offloaded storage is loaded back a few statements before its first use. Close to its first use it is
+        therefore in memory, unless statements run again in between.
         """
         end = self.spans[storage][1]
         if not max(self.first_backward, end - self.ahead) <= place < end:
@@ -189,6 +191,9 @@ class Presence:
         return frozenset(other for other, places in self._made_at.items() if any(place < at <= end for at in places))
 
     def back(self, options: Mapping[int, str], storage: int, place: int) -> bool:
-        """Return whether a storage is back by a place because no recomputation runs between that and its first use."""
+        """Return whether a storage is back by a place.
+
+        It is if no recomputation runs between the place and the storage's first use.
+        """
         near = self.near(storage, place) if options.get(storage) == OFFLOAD else None
         return near is not None and not any(options.get(other) == RECOMPUTE for other in near)

@@ -1,10 +1,10 @@
-"""Options within a limit, and a proof of how near they are to the best.
+"""Options within a limit, and a bound on their distance from the best.
 
-Fractions of choices that reach the bound are rounded first. Then `scipy.optimize.milp` solves a program of whole
-choices with few rows of memory, exact prediction says where more is alive than the limit, and those rows are put in,
-until nothing is broken. Identical layers are solved as one first, which takes a hundredth of the time; if that ends
-over the limit, all choices are solved one by one. As long as nothing fits, each program is solved with a loose
-tolerance: its answer only serves to be corrected.
+First, the fractional choices that reach the bound are rounded. Then `scipy.optimize.milp` solves an integer program
+with few memory rows. Exact prediction shows where more is alive than the limit, and those rows are added, until none is
+broken. First, identical layers are solved as one, which takes a hundredth of the time. If the result exceeds the limit,
+all choices are solved one by one. As long as nothing fits, each program is solved with a loose tolerance, because its
+answer only serves to find the next rows.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from workbench.analysis.fit.lp_bound import Bound, IntegerFacts, LimitedProgram, Relaxation
 
 SOLVED_TO = 1e-4
-"""Maximum relative gap between the time added to the step and the least that the solver could find."""
+"""Maximum relative gap between the added time and the least that the solver could find."""
 _LOOSELY = 5e-2
-"""The same as long as nothing is known that fits."""
+"""The same as long as no options that fit are known."""
 _ROUNDS = 40
 _SOLVINGS = 6
-"""Programs that use up all their nodes, after which no further one is solved for a limit."""
+"""Number of programs that may use up all their nodes; after that, no further program is solved for the limit."""
 _SOLVED = 0.1
-"""Weight of a program that ends before its nodes do, in programs that use up their nodes."""
+"""Weight of a program that does not use up its nodes, relative to one that does."""
 _FOLDED_NODES = 100
-"""Nodes of a program of identical layers as one, at least: it is small."""
+"""Least number of nodes for a program with merged layers, because it is small."""
 _PLACES_PER_ROUND = 40
 _NOTHING = 1e-6
 """Fractions below this count as zero."""
@@ -52,7 +52,7 @@ class RoundedOptions(Protocol):
 
 
 class Rounding[P: RoundedOptions]:
-    """Integer solutions and bounds of one program, limit by limit.
+    """Integer solutions and bounds of one program, for one limit after another.
 
     Parameters
     ----------
@@ -60,15 +60,15 @@ class Rounding[P: RoundedOptions]:
     evaluate : callable
         Returns the cost of options, and the peak bytes at each place.
     known : callable
-        The quickest within a limit of all that was evaluated.
+        The fastest options within a limit of all that were evaluated.
     frees : callable
-        Bytes that each choice frees at a place as the only one, as far as that is known.
+        Bytes that each choice frees at a place as the only one, as far as they are known.
     step_s : float
-        Of a step with everything saved.
+        Seconds of a step with everything saved.
     nodes : int
-        Of the solver's search, for each linear program of whole choices.
+        Node limit of the solver's search, for each integer program.
     go_on : callable
-        Called while one is solved; an exception that it raises ends the work.
+        Called while a program is solved; an exception that it raises ends the work.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Rounding[P: RoundedOptions]:
     # Bounds for a limit.
 
     def bound(self, limit_bytes: int) -> Bound:
-        """Return the bound that no options under a limit can beat, as far as it is known by now."""
+        """Return the best lower bound known so far on the cost of any options under a limit."""
         bound = self._program(limit_bytes)[1]
-        # The least time for a larger limit is a bound for a smaller one, too.
+        # The least time for a larger limit is also a bound for a smaller one.
         proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=-np.inf)
         return Bound(added_s=max(bound.added_s, proven_s), s_per_byte=bound.s_per_byte)
 
@@ -101,7 +101,7 @@ class Rounding[P: RoundedOptions]:
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 
     def within(self, limit_bytes: int, gap: float) -> bool:
-        """Return whether what is known for a limit is as near to the bound as that, or as the solver would go."""
+        """Return whether the best known result for a limit is this close to the bound, or as close as the solver."""
         known = self._known(limit_bytes)
         if known is None:
             return self._proven.get(limit_bytes, -np.inf) == np.inf
@@ -109,16 +109,16 @@ class Rounding[P: RoundedOptions]:
         return known.added_s <= least_s * (1 + SOLVED_TO) or self.gap(known, limit_bytes) <= gap
 
     def _program(self, limit_bytes: int) -> tuple[LimitedProgram, Bound]:
-        """The program for a limit, and its bound where choices may be fractions."""
+        """The program for a limit, and its bound with fractional choices."""
         if limit_bytes not in self._programs:
             under = self._relaxation.under(limit_bytes)
             self._programs[limit_bytes] = under, under.bound(self._go_on)
         return self._programs[limit_bytes]
 
-    # Finding options within a limit.
+    # Search for options within a limit.
 
     def close(self, limit_bytes: int, gap: float = 0.0) -> None:
-        """Find options within a limit, until the best known is within a gap of the bound, or the search ends.
+        """Search for options within a limit until the best known is within a gap of the bound, or the search ends.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Rounding[P: RoundedOptions]:
         pure, left = self._program(limit_bytes)[0], float(_SOLVINGS)
         if not self.within(limit_bytes, gap):
             self._round(pure.fractions, limit_bytes)
-        # A folded program is far smaller, but choices made of its numbers may break rows that it cannot have.
+        # A folded program is far smaller, but choices made from its values may break rows that it cannot contain.
         for folds in (True, False):
             under, to = pure, _LOOSELY
             if self.within(limit_bytes, gap):
@@ -139,7 +139,7 @@ class Rounding[P: RoundedOptions]:
                 if found is None:
                     break
                 left -= 1.0 if found.limited else _SOLVED
-                # Proven only by rows that hold for any choices.
+                # Proven only by rows that are valid for any choices.
                 if not under.guessed:
                     self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
                 if found.taken is None:
@@ -149,18 +149,18 @@ class Rounding[P: RoundedOptions]:
                     continue
                 if gap and self.within(limit_bytes, gap):
                     return
-                # A loose solution may include needless choices without cost.
+                # A loose solution may contain needless choices without cost.
                 if to > SOLVED_TO:
                     to = SOLVED_TO
                 elif folds or point.peak_bytes <= limit_bytes:
                     break
                 else:
-                    # From here on nothing is proven.
+                    # From here on, results are not proven.
                     under = under.copy()
                     self._correct(under, point, peaks, limit_bytes)
 
     def _round(self, x: NDArray[np.float64], limit_bytes: int) -> None:
-        """Predict whole choices for fractions of them: the largest first, as few as are within a limit."""
+        """Round fractional choices to integers: the largest first, as few as are needed for the limit."""
         order = [number for number in np.argsort(-x, kind="stable").tolist() if x[number] > _NOTHING]
         low, high = sum(bool(x[number] > 1 - _NOTHING) for number in order), len(order)
         point, _ = self._evaluate(self._relaxation.options(order))
@@ -178,16 +178,19 @@ class Rounding[P: RoundedOptions]:
         known = self._known(limit_bytes)
         return under.whole(self._go_on, nodes=self._nodes, gap=to, below_s=np.inf if known is None else known.added_s)
 
-    # Learning from options over a limit.
+    # Learning from options that exceed a limit.
 
     def _learn(self, under: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
-        """Add constraints that hold for any options and that some broke; return whether any of them is new."""
+        """Add constraints that hold for any options and that some options broke; return whether any is new."""
         places = _highest(peaks, limit_bytes)
         asked = [under.add_place(place) for place in places]
         return under.tell(point.options, places) or any(asked)
 
     def _correct(self, under: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
-        """Add the same, or constraints that hold near these options; general ones go into the limit's program, too."""
+        """Add the same, or constraints that hold near these options.
+
+        General ones are also added to the limit's program.
+        """
         pure = self._programs[limit_bytes][0]
         if under is not pure:
             self._learn(pure, point, peaks, limit_bytes)
@@ -195,19 +198,19 @@ class Rounding[P: RoundedOptions]:
             return
         taken = self._relaxation.taken(point.options)
         if not under.again(taken):
-            # Over the limit by no more than the solver takes for nothing.
+            # The excess is within the solver's tolerance.
             under.beyond = max(_TOLERANCE, 2 * under.beyond)
         for place in _highest(peaks, limit_bytes):
             freed = self._frees(place)
             if np.maximum(freed, 0) @ (1 - taken) + np.maximum(-freed, 0) @ taken < peaks[place] - limit_bytes:
-                # Nothing more helps there: the chosen options conflict in a way that the program does not model.
+                # Further rows would not help: the chosen options conflict in a way that the program does not model.
                 under.refuse(taken)
             else:
                 under.guess(freed, float(peaks[place]) - limit_bytes + float(freed @ taken))
 
 
 def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:
-    """The places over a limit, the highest first, not more than a few."""
+    """Return the places that exceed a limit, highest first, but only a few."""
     over = np.flatnonzero(peaks > limit_bytes)
     highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_PLACES_PER_ROUND].tolist()
     return highest

@@ -1,4 +1,4 @@
-"""Why a fusion ends where it does: for each neighbour that is not part of it, the reason, from the graph alone."""
+"""Why a fusion ends where it does: for each neighbour that is not part of it the reason, found from the graph alone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class FusionEnd:
     statement : int
         The neighbour.
     before : bool
-        Whether the fusion reads the neighbour's outputs, rather than the reverse.
+        Whether the fusion reads the neighbour's outputs, and not the reverse.
     reason : str
     through : int
-        The statement that stands between two fusions, or -1.
+        The statement that is between two fusions, or -1.
     """
 
     statement: int
@@ -29,7 +29,7 @@ class FusionEnd:
 
 
 def boundaries(graph: Graph, fusion: int) -> tuple[FusionEnd, ...]:
-    """The neighbours of a fusion in an execution graph, each once, those before it first.
+    """Return the neighbours of a fusion in an execution graph, each once; those before it come first.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _reason(graph: Graph, fusion: int, other: int, *, before: bool) -> tuple[str
 
 
 def _between(graph: Graph, first: int, last: int) -> int:
-    """Find a statement that depends on `first`, directly or not, and that `last` needs; -1 if there is none."""
+    """Find a statement that depends on `first`, directly or indirectly, and that `last` needs; -1 if there is none."""
     statements = graph.statements
     reached = set(statements.outputs[first].tolist())
     reads = set(statements.inputs[last].tolist())
@@ -110,5 +110,5 @@ def _between(graph: Graph, first: int, last: int) -> int:
         if first < row < last and reached & set(statements.inputs[row].tolist()):
             reached.update(statements.outputs[row].tolist())
             path.append(row)
-    # Only the direct inputs of `last` matter: every path between ends in such a statement.
+    # Only the direct inputs of `last` matter, because every path between the two ends in such a statement.
     return next((row for row in reversed(path) if reads & set(statements.outputs[row].tolist())), -1)

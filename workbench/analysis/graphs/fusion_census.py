@@ -1,4 +1,4 @@
-"""The census of fusions: how many there are, and how many are identical and could be compiled once."""
+"""The census of fusions: how many there are, how many are identical, and how many compilations suffice."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Census:
     count : int
         Fusions.
     unique : int
-        Number of distinct structures: compilations if identical fusions are compiled once.
+        Number of distinct structures, which is the number of compilations if identical fusions are compiled once.
     largest : int
-        Statements in the largest fusion.
+        Number of statements in the largest fusion.
     forward_unique, backward_unique : int
-        Different structures in the forward and in the backward; one may occur in both.
+        Number of distinct structures in the forward and in the backward; one may occur in both.
     groups : tuple of tuple of int
-        Positions of identical fusions, each group in order, groups by their first member.
+        Positions of identical fusions; each group is in order, and groups are ordered by their first member.
     """
 
     count: int
@@ -34,7 +34,10 @@ class Census:
     groups: tuple[tuple[int, ...], ...]
 
     def reordered(self, positions: Sequence[int]) -> Census:
-        """The census of the same fusions in another order: for each place the position that it has here."""
+        """Return the census of the same fusions in another order.
+
+        Each place has the position of the fusion in this census.
+        """
         place = {position: at for at, position in enumerate(positions)}
         groups = (tuple(sorted(place[position] for position in group)) for group in self.groups)
         return dataclasses.replace(self, groups=tuple(sorted(groups)))
@@ -46,11 +49,11 @@ def census(keys: Sequence[Hashable], sides: Sequence[int], sizes: Sequence[int])
     Parameters
     ----------
     keys : sequence of hashable
-        Per fusion, equal for identical ones.
+        Key per fusion, equal for identical fusions.
     sides : sequence of int
         Per fusion, `workbench.core.graph.FORWARD` or `BACKWARD`.
     sizes : sequence of int
-        Per fusion, how many statements it holds.
+        Number of statements in each fusion.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Reordering of an execution graph's statements; each statement's frees are computed again."""
+"""Reordering of an execution graph's statements; the values that each statement frees are computed again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def top_rows(graph: Graph) -> Rows:
 
 
 def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
-    """All rows in the order of the top-level rows given: each fusion's members follow it."""
+    """Return all rows in the order of the given top-level rows; each fusion's members follow it."""
     top = top_rows(graph)
     size = np.diff(np.append(top, len(graph.statements)))
     chosen = np.asarray(order, np.intp)
@@ -28,19 +28,20 @@ def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
 
 
 def reordered(graph: Graph, rows: Rows) -> Graph:
-    """The graph with its rows in another order.
+    """Return the graph with its rows in another order.
 
     Parameters
     ----------
     graph : Graph
         An execution graph.
     rows : (statements,) intp
-        The rows of `graph` in their new order, as `with_members` gives them: each side's stay on their side.
+        The rows of `graph` in their new order, as `with_members` returns them; rows of each side stay on their side.
 
     Returns
     -------
     Graph
-        With values and storages as they were. A value is dropped after the last statement of its side that touches it.
+        The graph with unchanged values and storages. A value is dropped after the last statement of its side that
+        touches it.
     """
     statements, values = graph.statements, graph.values
     new_row = np.empty(len(rows), np.int32)
@@ -77,7 +78,7 @@ def _renumbered(column: NDArray[np.int32], new_row: NDArray[np.int32]) -> NDArra
 
 
 def _ranges(starts: Rows, lengths: NDArray[np.integer]) -> Rows:
-    """``start, start + 1, …`` for each start, as many as its length."""
+    """Return ``start, start + 1, …`` for each start, with the given lengths."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     rows: Rows = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
@@ -103,7 +104,7 @@ def _frees(graph: Graph, new_row: NDArray[np.int32]) -> Ragged:
     np.maximum.at(last, (backward[row].astype(np.intp), value), new_row[row])
     freed_by, freed = _entries(statements.frees)
     after = last[backward[freed_by].astype(np.intp), freed]
-    # Values that nothing touches are dropped where they were: with the first or the last statement of a side.
+    # Values that no statement touches are dropped where they were: with the first or the last statement of a side.
     by_place = np.sort(new_row[statements.parent < 0])
     place = np.searchsorted(top_rows(graph), freed_by)
     after = np.where(after >= 0, after, by_place[place])

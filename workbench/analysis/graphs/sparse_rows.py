@@ -1,4 +1,4 @@
-"""Rows of sparse programs, ``row @ x <= limit``, put together entry by entry."""
+"""Rows of sparse programs, ``row @ x <= limit``, built entry by entry."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Rows:
         self.limits: list[float] = []
 
     def copy(self) -> Rows:
-        """The same, to be added to."""
+        """The same in a form to which rows can be added."""
         other = Rows()
         other._rows, other._columns = list(self._rows), list(self._columns)
         other._items, other.limits = list(self._items), list(self.limits)
         return other
 
     def add(self, entries: Mapping[int, float], limit: float) -> None:
-        """One row more, of its entries by column."""
+        """Add one row, given its entries by column."""
         self._rows.extend([len(self.limits)] * len(entries))
         self._columns.extend(entries)
         self._items.extend(entries.values())
         self.limits.append(limit)
 
     def matrix(self, width: int) -> csr_array:
-        """All rows, of so many columns."""
+        """Return all rows, with the given number of columns."""
         return csr_array(coo_array((self._items, (self._rows, self._columns)), shape=(len(self.limits), width)))
 
 
 def stacked(parts: Sequence[csr_array]) -> csr_array:
-    """Rows of all parts, one after another."""
+    """Return the rows of all parts, one after another."""
     starts = np.cumsum([0, *(part.nnz for part in parts)])
     offsets = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
     return csr_array(

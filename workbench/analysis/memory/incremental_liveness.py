@@ -1,9 +1,9 @@
 """Exact memory of a joint graph with recomputed or offloaded storages, computed as a change to the stock schedule.
 
 `memory.Predictor` walks every statement for each schedule. Recomputation touches only some statements, and the rest of
-a step stays the same: this module walks only the touched ones, in milliseconds however long the program is. It gives no
-answer where a recomputed storage belongs to the backward, or changes where a gradient is stored; the predictor is
-needed there.
+a step stays the same. This module visits only the touched ones, which takes milliseconds however long the program is.
+It gives no answer if a recomputed storage belongs to the backward, or if the recomputation changes where a gradient is
+stored. These cases need the predictor.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class IncrementalLiveness:
         self._available = made | set(np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist())
         self._saved = {self._storage[value] for value in found.saved.tolist()} - self._argument - {-1}
         self._start, self._end, self._last_forward, self._touches = self._spans()
-        # Place of an insertion before a statement of the backward: that of the next statement that runs.
+        # Place of an insertion before each statement of the backward, which is the place of the next statement that
+        # runs.
         self._next: dict[int, int] = {}
         place = self._count
         place_of = {row: place for place, row in enumerate(self.rows)}
@@ -64,11 +65,11 @@ class IncrementalLiveness:
         self._after_bytes = found.timeline.after_bytes
 
     def _of(self, flag: ValueFlag) -> frozenset[int]:
-        """Storages of values with a flag."""
+        """Storages of values with a given flag."""
         return frozenset(self._storage[value] for value in np.flatnonzero(self._graph.values.flags & flag).tolist())
 
     def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, int], dict[int, list[int]]]:
-        """First and last place of each storage, its last in the forward, and those of the backward that touch it."""
+        """First and last place of each storage, its last place in the forward, and its places in the backward."""
         count, storages = self._count, len(self._bytes)
         start, end = np.full(storages, count, np.int64), np.full(storages, -1, np.int64)
         last: dict[int, int] = {}
@@ -91,7 +92,7 @@ class IncrementalLiveness:
         return start, end, last, touches
 
     def place_of(self, row: int) -> int:
-        """Return the place of an insertion before a statement: in the backward."""
+        """Return the place in the backward of an insertion before a statement."""
         return self._next[row]
 
     def runs(self, row: int) -> bool:
@@ -99,13 +100,13 @@ class IncrementalLiveness:
         return row in self._runs
 
     def absent(self, storage: int, read: int | None = None) -> tuple[int, int] | None:
-        """After its last use in the forward, and the first in the backward; None if one of both does not use it.
+        """Places after its last use in the forward, and of its first use in the backward; None if either has no use.
 
         Parameters
         ----------
         storage : int
         read : int, optional
-            A statement of the backward before which it is read, too.
+            A statement of the backward before which it is also read.
         """
         touches = self._touches.get(storage, [])[:1] + ([] if read is None else [self.place_of(read)])
         if storage not in self._last_forward or not touches:
@@ -119,7 +120,7 @@ class IncrementalLiveness:
     def __call__(
         self, before: Mapping[int, Sequence[int]], away: Collection[int], ahead: int
     ) -> tuple[int, int, NDArray[np.int64]] | None:
-        """Peak and saved bytes, and the most bytes alive at each place and after the last; None where it is not known.
+        """Peak and saved bytes, and the most bytes alive at each place and after the last; None if it is not known.
 
         Parameters
         ----------
@@ -140,10 +141,10 @@ class IncrementalLiveness:
         position = np.arange(count) + shift
         at = dict(zip(running, (places + np.arange(added)).tolist(), strict=True))
         length = count + added
-        # One more entry for storages that last to the end, and one for index -1.
+        # One more entry for storages that live to the end, and one for index -1.
         moved = np.concatenate([position, [length, -1]])
         start, end = moved[self._start], moved[self._end]
-        # Inputs of the backward are alive before its first statement, recomputed or not.
+        # Inputs of the backward are alive before its first statement, whether or not they are recomputed.
         start[self._cotangents] = np.minimum(start[self._cotangents], self.first_backward)
         end[self._cotangents] = np.maximum(end[self._cotangents], self.first_backward)
         end[self._ignored] = length
@@ -206,7 +207,7 @@ class IncrementalLiveness:
         end: NDArray[np.int64],
         length: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return spans and bytes of offloaded storages after their return; their time before that ends in `end`."""
+        """Return spans and bytes of offloaded storages after they are loaded back; `end` cuts their earlier spans."""
         begins, ends, sizes = [], [], []
         for storage in away:
             touches = () if storage in again.storages else self._touches.get(storage, ())
@@ -227,9 +228,9 @@ class _Clone:
     ----------
     row, place : int
     touched : list of (int, bool)
-        Storages that it reads, and those that it makes.
+        Storages that it reads, and storages that it makes.
     reads : list of int
-        Clones that make what it reads.
+        Clones that make the values it reads.
     saved : set of int
         Storages of the forward's values that it reads.
     """
@@ -244,22 +245,22 @@ class _Clone:
 
 
 class _RerunReads:
-    """Accesses of recomputed statements, and of the backward's statements to recomputed storages.
+    """Accesses by recomputed statements, and accesses of the backward's statements to recomputed storages.
 
     Attributes
     ----------
     known : bool
-        Whether this describes all of it.
+        Whether this describes all accesses.
     storages : set of int
-        In which something is made again.
+        Statements before which values are recomputed.
     clones : list of _Clone
         In order.
     fresh : list of int
-        For each new storage the one with its size.
+        For each new storage, the one with its size.
     touched : dict of int to list of (int, bool)
-        By place: accesses of the backward's statements to `storages`, and to new ones.
+        By place: accesses of the backward's statements to `storages` and to new storages.
     still_saved : set of int
-        Of `storages` those that statements of the backward read as the forward made them.
+        Of `storages`, those that statements of the backward read as the forward made them.
     """
 
     def __init__(self, stock: IncrementalLiveness, before: Mapping[int, Sequence[int]]) -> None:
@@ -310,7 +311,7 @@ class _RerunReads:
         self.clones.append(clone)
 
     def _read(self, value: int, reads: list[int] | set[int], saved: set[int]) -> int:
-        """Return the storage of a value that is read; add its clone to `reads`, or its storage to `saved`."""
+        """Return the storage of a value that is read; add the value's clone to `reads`, or its storage to `saved`."""
         stock = self._stock
         if value in self._made:
             lives, number = self._made[value]
@@ -349,7 +350,7 @@ class _RerunReads:
                 touched.append((lives, True))
 
     def running(self) -> list[int]:
-        """The clones that gradients need, in order."""
+        """Return the clones that gradients need, in order."""
         needed = set(self._needed)
         for number in range(len(self.clones) - 1, -1, -1):
             if number in needed:

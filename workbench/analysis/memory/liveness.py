@@ -1,10 +1,11 @@
 """Memory over a step, by arithmetic on a graph: live storages, the peak, and the effect of another schedule.
 
-A storage is alive from the statement that makes its first value until the last value on it is dropped. Arguments are
-alive throughout, cotangents from the start of the backward, and returned values, outputs and gradients, to the end.
-Then autograd gives the gradients to leaves that have none yet, one after another, and copies those that it cannot take
-directly: expanded, transposed, or the same for two arguments. Not counted: later work, such as the backward of the
-producers of the inputs, and existing gradients, which the caller holds.
+A storage is alive from the statement that makes its first value until its last value is dropped. Arguments are
+alive throughout. Cotangents are alive from the start of the backward, and returned values, outputs and gradients are
+alive until the end. Then autograd gives the gradients, one after another, to leaves that have none yet. It copies
+gradients that it cannot take over: expanded or transposed ones, or one that two arguments share. Later work does not
+count, such as the backward of the producers of the inputs. Existing gradients, which the caller holds, do not count
+either.
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ class Timeline:
     Attributes
     ----------
     live_bytes : (statements,) int64
-        Bytes alive right after each statement, once what it frees is gone. Members of a fusion repeat their fusion's.
+        Bytes alive right after each statement, when the values that it frees are gone. Members of a fusion repeat the
+        fusion's figure.
     statement_peak_bytes : (statements,) int64
-        The most bytes alive inside each statement: its inputs, its outputs and its transient memory.
+        Maximum bytes alive during each statement: its inputs, its outputs and its transient memory.
     peak_bytes : int
-        The most of all; at least `baseline_bytes`.
+        Maximum over all statements; at least `baseline_bytes`.
     peak_statement : int
-        The first statement that reaches it, the number of statements where it is reached after the last one, or -1.
+        The first statement that reaches the peak; the number of statements if the peak is after the last one; or -1.
     baseline_bytes : int
         Arguments: parameters, buffers and inputs.
     after_bytes : int
-        The most bytes alive after the last statement, while autograd copies gradients.
+        Maximum bytes alive after the last statement, while autograd copies gradients.
     """
 
     live_bytes: NDArray[np.int64]
@@ -52,20 +54,20 @@ class Timeline:
 
 @dataclasses.dataclass(frozen=True)
 class AliveValue:
-    """A storage alive at a statement, and the first of its values that are alive there.
+    """A storage that is alive at a statement, and the first of its values that is alive there.
 
     Attributes
     ----------
     value, name : int, str
         The value's index and name.
     storage, bytes : int
-        The storage's index, and the bytes it takes.
+        The storage's index, and its bytes.
     producer : int
         The statement that makes the value, or -1.
     origin : int
         The producer's origin, or -1.
     source : str
-        The origin's ``file.py:12``, or an empty string.
+        The origin as ``file.py:12``, or an empty string.
     """
 
     value: int
@@ -84,10 +86,10 @@ class StatementSchedule:
     Attributes
     ----------
     order : (entries,) int32
-        Indices of top-level statements; a statement that is recomputed stands here twice.
+        Indices of top-level statements; a recomputed statement appears twice.
     clone : (entries,) bool
-        True for the second appearance: a new computation in the backward, whose values replace the original ones in all
-        backward entries after it.
+        True for the second appearance. It is a new computation in the backward, and its values replace the original
+        ones in all later backward entries.
     """
 
     order: NDArray[np.int32]
@@ -95,7 +97,7 @@ class StatementSchedule:
 
     @classmethod
     def of(cls, rows: Sequence[int], before: Mapping[int, Sequence[int]]) -> StatementSchedule:
-        """The statements `rows`, with those in ``before[row]`` run again right before ``row``."""
+        """Return the statements `rows`, with the statements in ``before[row]`` run again right before ``row``."""
         order: list[int] = []
         clone: list[bool] = []
         for row in rows:
@@ -114,17 +116,17 @@ class Prediction:
     peak_bytes, baseline_bytes : int
         As in `Timeline`.
     saved_bytes : int
-        Bytes of the storages passed from the forward to the backward, arguments not counted.
+        Bytes of the storages that the forward passes to the backward, without arguments.
     saved_tensors : int
-        Tensors passed, arguments counted, as in Thunder's list.
+        Number of tensors that are passed, with arguments, as in Thunder's list.
     saved : (saved_tensors,) int32
         Their values.
     flops : int
         Floating point operations of all entries that run.
     entries : (running,) int32
-        Entries of the schedule that run, forward ones first. The rest is dead.
+        Entries of the schedule that run; forward entries come first. The rest is dead.
     first_backward : int
-        How many of them are forward.
+        Number of forward entries among them.
     timeline : Timeline
         One row per element of `entries`.
     """
@@ -141,12 +143,12 @@ class Prediction:
 
 
 def timeline(graph: Graph) -> Timeline:
-    """Memory over an execution graph, by the frees that its statements list.
+    """Compute memory over an execution graph from the values that its statements free.
 
     Parameters
     ----------
     graph : Graph
-        Forward statements, then backward ones, with `frees`.
+        Forward statements, then backward statements, with `frees`.
 
     Returns
     -------
@@ -173,26 +175,26 @@ def timeline(graph: Graph) -> Timeline:
 
 
 def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
-    """Every storage alive inside a statement of an execution graph, the largest first.
+    """Return every storage that is alive during a statement of an execution graph, largest first.
 
     Parameters
     ----------
     graph : Graph
         As for `timeline`.
     statement : int
-        Index of a statement, or their number for the state after the last.
+        Index of a statement, or the number of statements for the state after the last.
 
     Returns
     -------
     tuple of AliveValue
-        One per storage; their bytes and the statement's transient bytes add up to its peak. After the last statement
-        what autograd copies takes the place of the latter.
+        One entry per storage; their bytes and the statement's transient bytes add up to its peak. After the last
+        statement, autograd's copies take the place of the transient bytes.
     """
     return described(graph, alive_storages(graph, statement))
 
 
 def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
-    """Return, per storage alive at a statement, the one value that identifies it; see `alive_at`.
+    """Return, for each storage alive at a statement, the one value that identifies it; see `alive_at`.
 
     Returns
     -------
@@ -217,7 +219,7 @@ def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
 
 
 def described(graph: Graph, shown: NDArray[np.intp]) -> tuple[AliveValue, ...]:
-    """Storages by the rows of values that `alive_storages` gives, in words."""
+    """Describe storages, given the rows of values from `alive_storages`."""
     statements, values = graph.statements, graph.values
     storages, producer = values.storage[shown], values.producer[shown]
     origin = np.where(producer >= 0, statements.origin[producer], -1)
@@ -240,14 +242,14 @@ def described(graph: Graph, shown: NDArray[np.intp]) -> tuple[AliveValue, ...]:
 class Predictor:
     """Predicts memory for schedules of one joint graph, in milliseconds each.
 
-    The graph is the joint trace before Thunder splits it; `predict` follows Thunder's next steps: dead code goes, the
-    statements that the outputs need become the forward and all others the backward, and values are dropped after their
-    last use.
+    The graph is the joint trace before Thunder splits it. `predict` does what Thunder does next: dead code is removed,
+    the statements that the outputs need become the forward and all others the backward, and values are dropped after
+    their last use.
 
     Parameters
     ----------
     graph : Graph
-        A joint graph. Its values are flagged as argument, output, gradient and cotangent; its frees are not used.
+        A joint graph. Its values have flags for argument, output, gradient and cotangent. Its frees are not used.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -264,7 +266,7 @@ class Predictor:
         self._outcomes = _flagged(graph, ValueFlag.OUTPUT)
         self._gradients = _flagged(graph, ValueFlag.GRADIENT)
         self._cotangents = _flagged(graph, ValueFlag.COTANGENT)
-        # The name that the backward gives to cotangents it ignores holds the last of them to the end.
+        # The backward gives all cotangents that it ignores one name, which holds the last of them until the end.
         self._ignored = self._cotangents - {value for row in self._outputs for value in row}
         self._argument_storages = {self._storage[value] for value in self._arguments}
         self._baseline_bytes = _baseline(graph)
@@ -277,10 +279,10 @@ class Predictor:
         Parameters
         ----------
         schedule : StatementSchedule, optional
-            The joint graph's own order where not given.
+            By default the order of the joint graph.
         away : collection of int, optional
-            Storages that are offloaded: gone from their last use in the forward until `ahead` statements before their
-            first in the backward, and not counted as saved.
+            Storages that are offloaded. They are gone from their last use in the forward until `ahead` statements
+            before their first use in the backward, and do not count as saved.
 
         Returns
         -------
@@ -342,7 +344,7 @@ class Predictor:
         storage: list[int],
         spans: tuple[list[int], list[int], list[int]],
     ) -> None:
-        """Insert a gap into the spans of offloaded storages: the returned storage is a new one."""
+        """Insert a gap into the spans of offloaded storages; the storage that is loaded back is a new one."""
         start, end, sizes = spans
         last: dict[int, int] = {}
         first: dict[int, int] = {}
@@ -363,10 +365,10 @@ class Predictor:
                 end[index] = last[index]
 
     def _split(self, rows: list[int], clones: list[bool], running: list[int]) -> tuple[set[int], set[int]]:
-        """Return the forward that Thunder's split makes: the values available to the backward, and the entries."""
+        """Return the forward that Thunder's split makes: its entries, and the values that the backward can use."""
         available = set(self._outcomes) | self._arguments
         if not self._gradients and not self._cotangents:
-            # Without a backward nothing is split off, and in-place writes that nobody reads stay.
+            # Without a backward nothing is split off, and in-place writes that no statement reads stay.
             return available, set(running)
         forward = set()
         for entry in reversed(running):
@@ -382,14 +384,14 @@ class Predictor:
         return available, forward
 
     def _writes(self, row: int, values: set[int]) -> bool:
-        """Return whether the statement writes into one of the values."""
+        """Return whether the statement writes to one of the values."""
         written = {self._storage[value] for value in self._outputs[row]}
         return any(value in values and self._storage[value] in written for value in self._inputs[row])
 
     def _stand_ins(
         self, rows: list[int], clones: list[bool], backward: list[int], storage: list[int], sizes: list[int]
     ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """Return reads and results of backward entries, clones' values fresh; extends `storage` and `sizes`."""
+        """Return reads and results of backward entries, with new values for clones; extends `storage` and `sizes`."""
         stand_in: dict[int, int] = {}
         reads: dict[int, list[int]] = {}
         makes: dict[int, list[int]] = {}
@@ -402,7 +404,7 @@ class Predictor:
                 for value, fresh in zip(self._inputs[row], reads[entry], strict=True)
             }
             if not clones[entry]:
-                # A view of a stand-in lives where the stand-in does.
+                # A view of a replaced value is in the replacement's storage.
                 for value in self._outputs[row]:
                     storage[value] = shared.get(storage[value], storage[value])
                 continue
@@ -474,19 +476,21 @@ def _baseline(graph: Graph) -> int:
 
 
 def _after_bytes(graph: Graph, storage: Sequence[int], sizes: Sequence[int]) -> int:
-    """The most bytes alive after the last statement, as autograd gives gradients to leaves one after another.
+    """Return the maximum bytes alive after the last statement.
+
+    Meanwhile autograd gives gradients to leaves one after another.
 
     Parameters
     ----------
     graph : Graph
         With `Ends.accumulated`.
     storage, sizes : sequence of int
-        Storage of each value, and bytes of each storage, as the schedule has them.
+        Storage of each value, and bytes of each storage, under the schedule.
     """
     ends, flags = graph.ends, graph.values.flags
     others = np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
     kept = {storage[value] for value in others}
-    # A gradient that no leaf is given goes on into another backward.
+    # A gradient that does not go to a leaf goes to another backward.
     gone_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
     kept |= {storage[value] for value in gone_on}
     held = {storage[value] for value in np.flatnonzero(flags & _HELD).tolist()} - {-1}
@@ -506,7 +510,10 @@ def _after_bytes(graph: Graph, storage: Sequence[int], sizes: Sequence[int]) -> 
 
 
 def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Per value the first and the last statement at which it is alive. Values only inside fusions never start."""
+    """For each value, the first and the last statement at which it is alive.
+
+    Values that exist only inside fusions never start.
+    """
     statements, flags = graph.statements, graph.values.flags
     count = len(statements)
     made = np.full(len(graph.values), count, np.int64)
@@ -517,7 +524,7 @@ def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     np.minimum.at(made, statements.outputs.items[on_top], rows[on_top])
     np.maximum.at(dropped, statements.frees.items, np.repeat(np.arange(count), np.diff(statements.frees.offsets)))
     cotangent = (flags & ValueFlag.COTANGENT) != 0
-    # A backward without statements of its own is given them after the forward's last one.
+    # A backward without statements of its own gets them after the forward's last statement.
     made[cotangent] = graph.first_backward
     dropped = np.where(dropped < 0, count, np.maximum(dropped, made))
     dropped[(flags & _HELD) != 0] = count
@@ -547,7 +554,10 @@ def _timeline(
     baseline_bytes: int,
     after_bytes: int,
 ) -> Timeline:
-    """Sum storages alive from `start` to `end`, both inclusive, over `count` statements; `rows` are those that run."""
+    """Sum the storages that are alive from `start` to `end`, both inclusive, over `count` statements.
+
+    `rows` are those that run.
+    """
     alive = start <= end
     made = np.zeros(count + 1, np.int64)
     dropped = np.zeros(count + 1, np.int64)
@@ -562,7 +572,7 @@ def _timeline(
         at = int(rows[np.argmax(statement_peak_bytes[rows])])
         if statement_peak_bytes[at] >= baseline_bytes:
             peak_bytes, peak_statement = int(statement_peak_bytes[at]), at
-    # Where the backward has no statements, cotangents are alive only there.
+    # If the backward has no statements, cotangents are alive only there.
     last_bytes = int(made.sum() - dropped[:count].sum())
     if max(last_bytes, after_bytes) > peak_bytes:
         peak_bytes, peak_statement = max(last_bytes, after_bytes), count

@@ -1,7 +1,7 @@
-"""Memory over a program of several graphs: its parts' own timelines, joined by the storages that live between them.
+"""Memory of a program of several graphs: the timelines of its parts, joined by the storages that live between them.
 
-Storages that live between parts were recorded once, on tensors without values: `Event`. A part's plan gives the
-storages inside it and those that it keeps for its backward. Other choices are then arithmetic alone.
+Storages that live between parts were recorded once, on fake tensors: see `Event`. A part's plan gives the
+storages inside the part, and those that it keeps for its backward. Other choices then need only arithmetic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.core.graph import Graph, ValueFlag
 
 @dataclasses.dataclass(frozen=True)
 class StorageAllocated:
-    """A storage is allocated between parts, handed out by one, or there from the start."""
+    """A storage is allocated between parts, is returned by a part, or exists from the start."""
 
     storage: int
     bytes: int
@@ -26,7 +26,7 @@ class StorageAllocated:
 
 @dataclasses.dataclass(frozen=True)
 class StorageFreed:
-    """Nothing between the parts holds a storage any longer; a part may."""
+    """No object between the parts holds a storage any longer; a part may still hold it."""
 
     storage: int
 
@@ -39,9 +39,9 @@ class Forward:
     ----------
     part : str
     call : int
-        Of its own for each time that any part runs.
+        A separate number for each run of any part.
     arguments, outputs : tuple of int
-        Storages, -1 where an argument or output is not a tensor.
+        Storages; -1 for an argument or output that is not a tensor.
     """
 
     part: str
@@ -52,7 +52,7 @@ class Forward:
 
 @dataclasses.dataclass(frozen=True)
 class Backward:
-    """A part's backward runs, and its gradients are made.
+    """The backward of a part runs, and makes its gradients.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Backward:
     cotangents : tuple of int
         Storages by output.
     gradients : tuple of int
-        Storages by argument, each of its own; events that follow make them.
+        Storages by argument, one for each; later events make them.
     """
 
     call: int
@@ -74,7 +74,7 @@ type Event = StorageAllocated | StorageFreed | Forward | Backward
 
 @dataclasses.dataclass(frozen=True)
 class RecordedStep:
-    """Recorded events of a step: allocations, runs of parts and frees, in order.
+    """Recorded events of a step: allocations, runs of parts, and frees, in order.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class RecordedStep:
         Parameters, buffers, inputs, and the state of optimizers.
     events : tuple of Event
     opaque : tuple of str
-        Parts that PyTorch runs without Thunder: the workspaces of their kernels are not known.
+        Parts that PyTorch runs without Thunder; the workspaces of their kernels are not known.
     """
 
     baseline: tuple[StorageAllocated, ...]
@@ -90,7 +90,7 @@ class RecordedStep:
     opaque: tuple[str, ...]
 
     def by_part(self, names: Mapping[str, str]) -> RecordedStep:
-        """The same with other names for the parts."""
+        """Return the same events with other names for the parts."""
         events = (
             dataclasses.replace(event, part=names[event.part]) if isinstance(event, Forward) else event
             for event in self.events
@@ -100,17 +100,17 @@ class RecordedStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepMemory:
-    """Memory over a step of a program of several graphs, predicted.
+    """Predicted memory over a step of a program of several graphs.
 
     Attributes
     ----------
     live_bytes : (events,) int64
-        The most alive at each event: inside a part, or after what is between parts.
+        Maximum bytes alive at each event, inside a part or between parts.
     where : tuple of str
-        The part that each event is in, as ``part2`` or ``part2 backward``; empty between parts.
+        The part of each event, as ``part2`` or ``part2 backward``; empty between parts.
     peak_bytes, baseline_bytes : int
     at_least : bool
-        Whether it is a lower bound: opaque parts may take more inside.
+        Whether it is a lower bound, because opaque parts may take more memory internally.
     """
 
     live_bytes: NDArray[np.int64]
@@ -127,22 +127,22 @@ class StepMemory:
 
 @dataclasses.dataclass(frozen=True)
 class PartMemory:
-    """A plan, as far as it is joined with others.
+    """The data of a plan that is needed to join it with others.
 
     Attributes
     ----------
     first_backward : int
     live_bytes, peak_bytes : (statements,) int64
-        Bytes of storages that only the part uses, after each statement and inside it.
+        Bytes of storages that only the part uses, after each statement and during it.
     saved_bytes : int
-        Those of them that live from the forward to the backward.
+        Those that live from the forward to the backward.
     after_bytes : int
         Bytes of autograd's copies of gradients after the backward.
     argument, output, cotangent, gradient : tuple of int
-        Storages of the plan by place, gradients by argument; -1 where the plan has none.
+        Storages of the plan by position, of gradients by argument; -1 if the plan has none.
     made, dropped : mapping of int to int
-        The statement that makes a storage of an output, and the one after which the part no longer holds a storage that
-        is saved, of arguments and outputs, or given to the backward.
+        The statement that makes a storage of an output; and the statement after which the part no longer holds a
+        storage that is saved, or that belongs to arguments, to outputs, or to values given to the backward.
     bytes : (storages,) int64
     """
 
@@ -170,7 +170,7 @@ def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemo
     own : Timeline
         Of it alone.
     arguments : sequence of str
-        Names of the values that the part is given, by place.
+        Names of the values that the part receives, by position.
     """
     statements, values = graph.statements, graph.values
     count, first_backward = len(statements), graph.first_backward
@@ -215,7 +215,7 @@ def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemo
 
 
 def _dropped(graph: Graph, seen: Collection[int]) -> dict[int, int]:
-    """Return, per shared storage, the last statement of the backward that reads one which the part keeps."""
+    """Return, for each shared storage, the last statement of the backward that reads it, if the part keeps it."""
     statements, storage = graph.statements, graph.values.storage
     kept = set(graph.saved_storages(arguments=True).tolist())
     kept |= set(storage[(graph.values.flags & ValueFlag.COTANGENT) != 0].tolist())
@@ -231,13 +231,13 @@ def _dropped(graph: Graph, seen: Collection[int]) -> dict[int, int]:
 
 
 def join(recorded: RecordedStep, inside: Mapping[str, PartMemory]) -> StepMemory:
-    """The memory of a step, under plans of its parts.
+    """The memory of a step under given plans of its parts.
 
     Parameters
     ----------
     recorded : RecordedStep
     inside : mapping of str to PartMemory
-        By part; those that PyTorch runs are not among them.
+        By part; parts that PyTorch runs are missing.
     """
     state = _LiveStorages(recorded, inside)
     for at, event in enumerate(recorded.events):
@@ -256,11 +256,11 @@ class _LiveStorages:
         self.bytes = {made.storage: made.bytes for made in recorded.baseline}
         self.outside = set(self.bytes)
         self.kept: dict[int, set[int]] = {}
-        """Storages that each call keeps for its backward, beside those that nobody else sees."""
+        """Shared storages that each call keeps for its backward."""
         self.hidden: dict[int, int] = {}
         """Bytes of the latter."""
         self.same: dict[int, int] = {}
-        """Storages recorded as several that are one under the plan, such as a gradient of two arguments."""
+        """Storages that were recorded as several and are one under the plan, such as a gradient of two arguments."""
         self.calls: dict[int, Forward] = {}
         self.most: list[int] = []
         self.where: list[str] = []
@@ -341,7 +341,7 @@ class _LiveStorages:
         return others + max(int(most), gradients - left + inside.after_bytes, 0)
 
     def _given_away(self, at: int) -> set[int]:
-        """Return the storages without an owner once a backward has run."""
+        """Return the storages that have no owner after a backward has run."""
         found: set[int] = set()
         for event in self.events[at + 1 :]:
             if isinstance(event, Forward | Backward):

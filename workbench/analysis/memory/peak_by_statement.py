@@ -1,4 +1,4 @@
-"""Exact memory under options for storages, by place: statements in the order in which stock would run them."""
+"""Exact memory under options for storages, by place. Places are statements in the order in which stock runs them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ExactMemory:
     ----------
     peak_bytes, saved_bytes : int
     peaks : (places + 1,) int64
-        The most bytes alive at each place of `PeakPlaces`, and after the last statement.
+        Maximum bytes alive at each place of `PeakPlaces`, and after the last statement.
     compute_s : float or None
-        Seconds of a step's compute, without transfers; None where only the choices' additional time is known.
+        Seconds of a step's compute, without transfers; None if only the time that the choices add is known.
     """
 
     peak_bytes: int
@@ -52,19 +52,22 @@ class PeakPlaces:
         self.count = len(self.of_row)
 
     def ahead_of(self, plan: Graph, ahead: int) -> int:
-        """Return the number of backward places in `ahead` statements of an execution graph, a fusion being one."""
+        """Return the number of backward places in `ahead` statements of an execution graph.
+
+        A fusion counts as one statement.
+        """
         statements = plan.statements
         planned = int(((statements.parent < 0) & (statements.side == BACKWARD)).sum())
         return round(ahead * max(1.0, (self.count - self.first_backward) / max(1, planned)))
 
     def of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
-        """Peaks by place, of an execution graph's: a fusion's stand wherever its members would.
+        """Return peaks by place from those of an execution graph; all members of a fusion have the fusion's peak.
 
         Parameters
         ----------
         joint, plan : Graph
         peaks : (statements,) int64
-            The most bytes alive inside each statement of `plan`.
+            Maximum bytes alive during each statement of `plan`.
         after_bytes : int
             And after the last.
         """
@@ -75,7 +78,7 @@ class PeakPlaces:
             top = row if statements.parent[row] < 0 else int(statements.parent[row])
             for value in statements.outputs[row].tolist():
                 place = self.of_row.get(producer.get(plan.values.name[value], -1), -1)
-                # A forward's value made in the backward is a copy of it.
+                # If the backward makes a value of the forward, it makes a copy of it.
                 if (place >= self.first_backward) == (statements.side[top] == BACKWARD):
                     reached[top] = max(reached.get(top, -1), place)
         found = np.zeros(self.count + 1, np.int64)
@@ -91,7 +94,7 @@ class PeakPlaces:
 
 
 class JointGraphMemory:
-    """Weighs by the joint graph alone, in milliseconds; exact where nothing is fused.
+    """Evaluates options by the joint graph alone, in milliseconds; exact if nothing is fused.
 
     Parameters
     ----------
@@ -99,11 +102,11 @@ class JointGraphMemory:
     predictor : Predictor
     places : PeakPlaces
     fixed : mapping of int to str
-        Storages that are not saved whatever else is chosen.
+        Storages that are never saved, whatever else is chosen.
     along, gather : bool
         As for `Recomputer.edit`.
     ahead : int
-        Statements between bringing an offloaded storage back and its first use.
+        Number of statements between loading an offloaded storage back and its first use.
     """
 
     def __init__(
@@ -133,11 +136,11 @@ class JointGraphMemory:
         return ExactMemory(peak_bytes=peak_bytes, saved_bytes=saved_bytes, peaks=peaks)
 
     def whole(self, schedule: StatementSchedule, away: Collection[int]) -> ExactMemory:
-        """Weigh a schedule statement by statement, with storages that are offloaded."""
+        """Evaluate a schedule statement by statement, with offloaded storages."""
         found = self._predictor.predict(schedule, away=away, ahead=self._ahead)
         peaks = np.zeros(self._places.count + 1, np.int64)
         place = self._places.count
-        # From the end, so that a clone counts where what it is made for stands.
+        # Go from the end, so that a clone counts at the place for which it is made.
         for entry in range(len(found.entries) - 1, -1, -1):
             number = int(found.entries[entry])
             if not schedule.clone[number]:

@@ -1,4 +1,4 @@
-"""Statements that the backward repeats if storages are not saved, and their places: arithmetic on the joint graph."""
+"""Statements that the backward repeats if storages are not saved, and their places, computed on the joint graph."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Recompute:
     Attributes
     ----------
     before : dict of int to tuple of int
-        Statement of the backward to the statements to run again right before it, in program order.
+        Maps a statement of the backward to the statements that run again right before it, in program order.
     """
 
     before: dict[int, tuple[int, ...]]
 
     def schedule(self, graph: Graph) -> StatementSchedule:
-        """The joint graph's statements in order, with the repeated ones put in."""
+        """Return the joint graph's statements in order, with the repeated ones inserted."""
         order: list[int] = []
         clone: list[bool] = []
         for row in np.flatnonzero(graph.statements.parent < 0).tolist():
@@ -38,7 +38,8 @@ class Recompute:
 def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
     """Find the statements of a joint graph that Thunder's split puts into the forward.
 
-    The split decides by need, not by tags: a statement that only the backward reads runs there, wherever it was traced.
+    The split goes by need, not by tags. A statement that only the backward reads runs in the backward, wherever it was
+    traced.
     """
     statements, values = graph.statements, graph.values
     needed = np.asarray((values.flags & ValueFlag.OUTPUT) != 0)
@@ -57,7 +58,7 @@ def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
 
 
 def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Values of a joint graph that the forward would hand to the backward, arguments not counted."""
+    """Return the values of a joint graph that the forward would pass to the backward, without arguments."""
     statements, values = graph.statements, graph.values
     reads = (statements.parent < 0) & ~forward & (statements.kind != Kind.GET_GRAD)
     read, made = np.zeros(len(values), bool), np.zeros(len(values), bool)
@@ -68,7 +69,7 @@ def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 def backward_rows(graph: Graph, *, by_tag: bool) -> NDArray[np.bool_]:
-    """Find the statements that run in the backward: by need, or by Thunder's tag where a fusion pass uses the tag."""
+    """Find the statements that run in the backward: by need, or by Thunder's tag if a fusion pass uses the tag."""
     if by_tag:
         return np.asarray(graph.statements.side == BACKWARD)
     return ~needed_by_forward(graph) & (graph.statements.parent < 0)
@@ -78,16 +79,16 @@ _RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
 
 
 class Recomputer:
-    """Works out recompute edits of one joint graph.
+    """Computes recompute edits of one joint graph.
 
     Parameters
     ----------
     graph : Graph
         The claimed joint trace.
     by_tag : bool
-        Whether a fusion pass decides by tags which statements are the backward's.
+        Whether a fusion pass decides by tags which statements belong to the backward.
     kept : collection of int, optional
-        Values that are saved in addition to the backward's inputs: recomputation starts from them.
+        Values that are saved in addition to the backward's inputs; recomputation can start from them.
     """
 
     def __init__(self, graph: Graph, *, by_tag: bool, kept: Collection[int] = ()) -> None:
@@ -102,7 +103,7 @@ class Recomputer:
         self.argument_storage = argument
         self.last_write = self._last_writes()
         self._blocked: dict[int, str] = {}
-        # Plain Python integers: they are read one at a time, ten thousand times.
+        # Plain Python integers, because they are read one at a time, ten thousand times.
         self._inputs, self._outputs = graph.statements.inputs.lists(), graph.statements.outputs.lists()
         self._flags: list[int] = graph.statements.flags.tolist()
         self._kind: list[int] = graph.statements.kind.tolist()
@@ -120,7 +121,7 @@ class Recomputer:
         self._readers = self._reading()
 
     def _reading(self) -> dict[int, list[int]]:
-        """Statements of the backward that read what is saved, by its storage."""
+        """Statements of the backward that read saved values, by storage."""
         saved = set(self.saved.tolist())
         found: dict[int, list[int]] = {}
         for row in np.flatnonzero(self.backward & (self.graph.statements.kind != Kind.GET_GRAD)).tolist():
@@ -134,26 +135,26 @@ class Recomputer:
         for row in np.flatnonzero(statements.flags & StatementFlag.INPLACE):
             storages = values.storage[statements.outputs[row]]
             if statements.kind[row] != Kind.COPY:
-                # Composites of copies may write into any of their inputs, as batch norm does.
+                # Composites of copies may write to any of their inputs, as batch norm does.
                 storages = np.union1d(storages, values.storage[statements.inputs[row]])
             last[storages[storages >= 0]] = row
         return last
 
     def storages(self) -> NDArray[np.int32]:
-        """Storages that the forward saves for the backward, arguments not counted, in program order."""
+        """Return the storages that the forward saves for the backward, without arguments, in program order."""
         storages = dict.fromkeys(self.graph.values.storage[self.saved].tolist())
         return np.array([s for s in storages if s >= 0 and not self.argument_storage[s]], np.int32)
 
     def values_on(self, storage: int) -> NDArray[np.int32]:
-        """Saved values that live in a storage."""
+        """Return the saved values in a storage."""
         return np.asarray(self._saved_on.get(storage, ()), np.int32)
 
     def read_by(self, storage: int) -> list[int]:
-        """Statements of the backward that read what is saved of a storage, in program order."""
+        """Return the statements of the backward that read the saved values of a storage, in program order."""
         return self._readers.get(storage, [])
 
     def first_read(self, storage: int) -> dict[int, int]:
-        """Return, per saved value of a storage, the first statement of the backward that reads it."""
+        """Return, for each saved value of a storage, the first statement of the backward that reads it."""
         found: dict[int, int] = {}
         for row in self.read_by(storage):
             for value in self._inputs[row]:
@@ -164,7 +165,7 @@ class Recomputer:
     def first_kept(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
         """Return where recomputations first read other storages: statements of the backward, by storage.
 
-        Nothing where nothing is kept that the backward does not read.
+        This is empty if no value is kept that the backward does not read.
         """
         found: dict[int, int] = {}
         for storage in always if self.kept else ():
@@ -178,7 +179,7 @@ class Recomputer:
         return found
 
     def read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
-        """Saved storages that are read where a value of a storage is made again.
+        """Return the saved storages that the recomputation of a storage's values reads.
 
         Parameters
         ----------
@@ -200,13 +201,15 @@ class Recomputer:
         return frozenset(found)
 
     def made_beside(self, storage: int, always: Collection[int] = ()) -> dict[int, frozenset[int]]:
-        """Saved storages that may be made again beside a storage, and the statements that make several at once.
+        """Return saved storages that may be recomputed together with a storage.
+
+        Also return the statements that make several of them at once.
 
         Parameters
         ----------
         storage : int
         always : collection of int
-            Storages that are made again whatever else is.
+            Storages that are recomputed under any choices.
         """
         saved = self._saved_on
         queue, seen = list(saved.get(storage, ())), set()
@@ -221,15 +224,15 @@ class Recomputer:
                 found[other] = found.get(other, frozenset()) | {producer}
             for read in self._inputs[producer]:
                 lives = self._storage[read]
-                # Values that another storage's choice covers are left to it, except views that are not saved
-                # themselves.
+                # If another storage's choice covers a value, it is left to that choice, except for views that are not
+                # saved themselves.
                 left = lives != storage and lives not in always and read in saved.get(lives, ())
                 if self._made_by_forward[read] and not left:
                     queue.append(read)
         return found
 
     def why_not(self, storage: int) -> str:
-        """The reason why a storage cannot be recomputed; empty where it can."""
+        """Return the reason why a storage cannot be recomputed; empty if it can."""
         if self._last_write[storage] >= 0:
             return "it is written in place: the backward reads what was written, not what would be computed again"
         queue = self.values_on(storage).tolist()
@@ -241,7 +244,7 @@ class Recomputer:
             seen.add(row)
             if reason := self._why_not_again(row):
                 return reason
-            # A saved value may be a view: its base is recomputed as well.
+            # A saved value may be a view; then its base is recomputed as well.
             queue += [v for v in self._inputs[row] if self._storage[v] == storage]
         return ""
 
@@ -260,7 +263,7 @@ class Recomputer:
         return "all_gather" in statements.name[row] and bool(self.argument_storage[values.storage[sent]].all())
 
     def why_no_offload(self, storage: int) -> str:
-        """The reason why a storage cannot be offloaded; empty where it can."""
+        """Return the reason why a storage cannot be offloaded; empty if it can."""
         if self.last_write[storage] >= 0:
             return "it is written in place: the copy taken when it was made would be out of date"
         return ""
@@ -290,7 +293,7 @@ class Recomputer:
         return reason
 
     def _repeats(self, chosen: frozenset[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
-        """Return whether a value that is needed again is made again, where so many storages are chosen."""
+        """Return whether a value that is needed again is recomputed, given the chosen storages."""
         storages, producers, made, held = self._storage, self._producer, self._made_by_forward, self._held
 
         def again(value: int) -> bool:
@@ -307,7 +310,7 @@ class Recomputer:
         return again
 
     def again(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> frozenset[int]:
-        """Rows of the statements that are run again for storages; parameters as for `edit`."""
+        """Return the rows of statements that run again for storages; parameters as for `edit`."""
         repeats = self._repeats(frozenset(chosen), along=along, gather=gather)
         queue = [value for storage in chosen for value in self._saved_on.get(storage, ())]
         rows: set[int] = set()
@@ -319,16 +322,16 @@ class Recomputer:
         return frozenset(rows)
 
     def edit(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> Recompute:
-        """The edit that computes the chosen storages again in the backward.
+        """Return the edit that recomputes the chosen storages in the backward.
 
         Parameters
         ----------
         chosen : collection of int
             Storages, each without a `why_not`.
         along : bool
-            Recompute inputs too, up to saved ones, where that is legal; if False, inputs become saved.
+            If True, also recompute inputs, back to saved values, where that is legal; if False, save the inputs.
         gather : bool
-            Along the way gather again too what nobody chose to gather again.
+            On the way, also gather arguments again for which that was not chosen.
         """
         chosen_set = frozenset(chosen)
         again = self._repeats(chosen_set, along=along, gather=gather)

@@ -1,4 +1,4 @@
-"""The best order of collectives among many, each simulated, under a limit on the bytes in flight."""
+"""The best order of collectives among many, which are all simulated, under a limit on the bytes in flight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from workbench.analysis.cost.machines import Machine
 from workbench.errors import PlanError
 
 CLOSE = 1e-4
-"""Steps that differ by less than this share are as good as each other: the one with fewer bytes in flight is taken."""
+"""Steps that differ by less than this share count as equal; of two equal ones, the one with fewer bytes in flight
+wins.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,9 +25,9 @@ class SimulatedOrder:
     choices : mapping of str to str
         That make it.
     step_s, exposed_communication_s, lower_bound_s : float
-        The bound is that of every order with the same collectives.
+        The bound is the same for every order of these collectives.
     in_flight_peak_bytes : int
-        Bytes of results that a statement reads later; returned values are held in any case.
+        Bytes of results that a statement reads later. Returned values do not count, because they are held in any case.
     """
 
     choices: Mapping[str, str]
@@ -35,7 +37,7 @@ class SimulatedOrder:
     lower_bound_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the same as plain data for JSON."""
         return {**dataclasses.asdict(self), "choices": dict(self.choices)}
 
 
@@ -46,9 +48,9 @@ class Search:
     Attributes
     ----------
     best, now : SimulatedOrder
-        The best order within the limit, and the order in force.
+        The best order within the limit, and the current order.
     tried : tuple of SimulatedOrder
-        All orders that were simulated, the quickest first.
+        All orders that were simulated, fastest first.
     machine : Machine
     limit_bytes : int or None
     """
@@ -61,17 +63,17 @@ class Search:
 
     @property
     def choices(self) -> dict[str, str]:
-        """The choices that make the best order, ready for `Workbench.choose`."""
+        """The choices that give the best order, ready for `Workbench.choose`."""
         return dict(self.best.choices)
 
     @property
     def lower_bound_s(self) -> float:
-        """Seconds that no order of the best one's collectives can beat."""
+        """Least number of seconds of any order of the best candidate's collectives."""
         return self.best.lower_bound_s
 
     @property
     def over_bound(self) -> float:
-        """Relative distance of the best order from the bound: their ratio, less one."""
+        """Relative distance of the best order from the bound: their ratio minus one."""
         return self.best.step_s / self.lower_bound_s - 1
 
     def to_json(self) -> dict[str, Any]:
@@ -94,24 +96,24 @@ def search(
     machine: Machine,
     limit_bytes: int | None = None,
 ) -> Search:
-    """Simulate every candidate and take the best within the limit.
+    """Simulate every candidate and return the best within the limit.
 
     Parameters
     ----------
     candidates : iterable of mapping of str to str
-        Choices that each make an order.
+        Sets of choices, each of which gives an order.
     simulate : callable
-        Given choices, the simulation and its lower bound in seconds.
+        Returns the simulation under given choices, and its lower bound in seconds.
     now : SimulatedOrder
         The order in force.
     machine : Machine
     limit_bytes : int, optional
-        Of results in flight that a statement is to read.
+        Limit for results in flight that a statement will read.
 
     Raises
     ------
     PlanError
-        If no order keeps the limit, naming the least that one needs.
+        If no order is within the limit; the message names the least that an order needs.
     """
     tried = []
     for choices in candidates:
@@ -128,7 +130,7 @@ def search(
 
 
 def tried_of(choices: Mapping[str, str], found: Simulation, lower_bound_s: float) -> SimulatedOrder:
-    """A simulation as a row of a search."""
+    """Return a simulation as a row of a search."""
     return SimulatedOrder(
         choices=choices,
         step_s=found.step_s,

@@ -1,9 +1,10 @@
-"""The order of statements with the least predicted peak, searched on a `Graph` alone.
+"""Search for the order of statements with the least predicted peak, on a `Graph` alone.
 
-The graph determines the constraints: values read, memory written under any alias, random draws in their order, and
-statements that act outside of the program's memory (collectives, offloads), which nothing passes. Memory is then a
-function of the set of statements that have run, so that the search is over sets: exact if there are few sets, a beam of
-the best of each size if there are many. No order is taken that peaks higher than the current one.
+The graph determines the constraints: values that are read, memory that is written under any alias, the order of random
+draws, and statements that act outside of the program's memory (collectives, offloads), which nothing passes. Memory is
+then a function of the set of statements that have run, so the search is over sets. It is exact if there are few sets;
+otherwise it is a beam search with the best sets of each size. An order whose peak is higher than that of the current
+one is never returned.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from workbench.analysis.memory.liveness import timeline
 from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
 
 EXACT_STATES = 4000
-"""Sets of statements looked at before the search goes on as a beam."""
+"""Number of sets to examine before the search continues as a beam."""
 
 BEAM_STEPS = 400_000
-"""Statements weighed in a beam: about two seconds."""
+"""Number of statements to evaluate in a beam, which takes about two seconds."""
 
 WIDEST_BEAM = 32
 
@@ -36,16 +37,16 @@ _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
 
 @dataclasses.dataclass(frozen=True)
 class StatementReads:
-    """The statements of a forward or a backward, by their place in the current order, and their order constraints.
+    """The statements of a forward or a backward, by their position in the current order, and their order constraints.
 
     Attributes
     ----------
     rows : (statements,) intp
-        Their rows in the graph; top-level ones alone.
+        Their rows in the graph; only top-level rows.
     before : tuple of int
-        For each, as a set of bits, those that must stand before it; implied ones may be left out.
+        For each statement, as a bit set, the statements that must come before it; implied ones may be missing.
     clones : tuple of bool
-        Whether each is recomputed in the backward by a choice.
+        Whether each statement is a recomputation in the backward by a choice.
     """
 
     rows: NDArray[np.intp]
@@ -59,7 +60,7 @@ class StatementReads:
 
     @cached_property
     def after(self) -> tuple[list[int], ...]:
-        """For each statement those that must stand after it."""
+        """For each statement, the statements that must come after it."""
         found: tuple[list[int], ...] = tuple([] for _ in self.before)
         for statement, before in enumerate(self.before_of):
             for one in before:
@@ -74,17 +75,17 @@ class HalfStep(StatementReads):
     Attributes
     ----------
     touches : tuple of tuple of int
-        Storages of this half that each reads, writes or makes; those alive throughout are left out.
+        Storages of this half that each statement reads, writes or makes, except those that are alive throughout.
     touched : tuple of int
-        For each of those storages, as a set of bits, the statements that touch it.
+        For each of those storages, as a bit set, the statements that touch it.
     bytes : tuple of int
         Of each storage.
     made, freed : tuple of bool
-        Whether the storage is made in this half, and whether it is given back in it.
+        Whether the storage is made in this half, and whether it is freed in it.
     transient_bytes : tuple of int
         Of each statement.
     start_bytes : int
-        Alive in such storages before the first statement.
+        Bytes alive in such storages before the first statement.
     """
 
     touches: tuple[tuple[int, ...], ...]
@@ -96,7 +97,7 @@ class HalfStep(StatementReads):
     start_bytes: int
 
     def step(self, statement: int, done: int) -> tuple[int, int]:
-        """Bytes that a statement adds while it runs, and that it leaves behind, where the set `done` has run."""
+        """Return the bytes that a statement adds while it runs, and those that it leaves, if the set `done` has run."""
         inside, after = self.transient_bytes[statement], 0
         now = done | 1 << statement
         for storage in self.touches[statement]:
@@ -109,7 +110,7 @@ class HalfStep(StatementReads):
         return inside, after
 
     def peak_bytes(self, order: Sequence[int]) -> int:
-        """The most bytes alive in storages that come and go in this half."""
+        """Return the maximum bytes alive in storages that are made or freed in this half."""
         live = most = self.start_bytes
         done = 0
         for statement in order:
@@ -129,11 +130,11 @@ class Ordered:
     order : (top-level rows,) intp
         Rows of the graph in their new order.
     stock_peak_bytes, peak_bytes : int
-        Predicted of the whole step, as the graph had it and in this order.
+        Predicted peaks of the whole step: in the graph's own order, and in this order.
     moved : int
-        The fewest statements that have to be moved to reach this order.
+        The fewest statements that must be moved to reach this order.
     refused : bool
-        Whether the order asked for would have peaked higher, so that the one there is was kept.
+        Whether the requested order would have had a higher peak, so that the present order was kept.
     """
 
     order: NDArray[np.intp]
@@ -184,7 +185,7 @@ def half_of(graph: Graph, side: int) -> HalfStep:
 
 
 def _spans(graph: Graph, side: int, index: dict[int, int]) -> tuple[dict[int, bool], dict[int, bool], dict[int, bool]]:
-    """Per storage whether it is made on a side, given back on it, and alive when it begins."""
+    """For each storage, whether it is made on a side, freed on it, and alive when it begins."""
     statements, values = graph.statements, graph.values
     top = statements.parent < 0
     producers: defaultdict[int, list[int]] = defaultdict(list)
@@ -232,7 +233,7 @@ def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[i
         for value in reads:
             if value in makers:
                 before[place] |= 1 << makers[value]
-        # Any input may be written: the graph does not say which.
+        # Any input may be written, because the graph does not say which.
         memory = {storage[value] for value in reads} - {-1}
         for one in memory:
             if one in writer:
@@ -251,7 +252,8 @@ def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[i
         if barrier >= 0:
             before[place] |= 1 << barrier
         if fixed:
-            # All since the last such statement, which comes after all before it: each of them once, not once for each.
+            # Record all accesses since the last such statement, each only once, because that statement comes after all
+            # before it.
             before[place] |= bit - (1 << max(0, barrier))
             barrier = place
         for value in makes:
@@ -271,23 +273,23 @@ def just_in_time(half: StatementReads) -> list[int]:
 
 
 def late(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
-    """An order with its members each right before the first statement that needs it."""
+    """Return an order with each of its members right before the first statement that needs it."""
     return _pulled(order[::-1], [len(after) for after in half.after], half.before_of, members)[::-1]
 
 
 def stands_late(half: StatementReads, members: Collection[int]) -> bool:
-    """Return whether `late` leaves the order there is."""
+    """Return whether `late` changes the present order."""
     others = [0]
     for statement in range(len(half.rows)):
         others.append(others[-1] + (statement not in members))
-    # A member would pass a statement between it and the first one that needs it.
+    # A member would pass a statement between it and the first statement that needs it.
     if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.after[m])):
         return False
     return late(half, in_place(half), members) == in_place(half)
 
 
 def early(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
-    """An order with its members each right after the last statement that it needs."""
+    """Return an order with each of its members right after the last statement that it needs."""
     return _pulled(order, [len(before) for before in half.before_of], half.after, members)
 
 
@@ -308,13 +310,16 @@ def _pulled(
                 missing[one] -= 1
                 if not missing[one] and one in members:
                     ready.append(one)
-            # Finish one chain before the next: its temporary values are then freed.
+            # Finish one chain before the next, so that its temporary values are freed.
             stack += sorted(ready, key=rank.__getitem__, reverse=True)
     return found
 
 
 def least_peak(half: HalfStep) -> list[int]:
-    """The order with the least peak found: the least there is where the search looked at all that could be better."""
+    """Return the order with the least peak that was found.
+
+    It is the least possible if the search examined everything that could be better.
+    """
     stock = in_place(half)
     known = half.peak_bytes(stock)
     if known <= _bound(half):
@@ -330,23 +335,23 @@ def least_peak(half: HalfStep) -> list[int]:
 def order_of(
     graph: Graph, way: Callable[[HalfStep], list[int]], sides: Sequence[int], *, exceed: bool = False
 ) -> Ordered:
-    """A graph's statements put in another order, each side for itself.
+    """Reorder a graph's statements, each side by itself.
 
     Parameters
     ----------
     graph : Graph
         An execution graph.
     way : callable
-        `least_peak` or `just_in_time`: a side's statements, by their place, in their new order.
+        `least_peak` or `just_in_time`: a side's statements, by position, in their new order.
     sides : sequence of int
-        `FORWARD`, `BACKWARD` or both: others keep their order.
+        `FORWARD`, `BACKWARD` or both; other sides keep their order.
     exceed : bool
-        Take the order also where it peaks higher.
+        Return the new order even if its peak is higher.
 
     Returns
     -------
     Ordered
-        The order there is, where the new one would peak higher.
+        The present order, if the new one would have a higher peak.
     """
     stock_rows = top_rows(graph)
     stock_peak_bytes = timeline(graph).peak_bytes
@@ -377,7 +382,7 @@ def _bits(mask: int) -> list[int]:
 
 
 def _bound(half: HalfStep) -> int:
-    """Return a lower bound on the peak of any order: live bytes before, after, and in each statement."""
+    """Return a lower bound on the peak of any order: live bytes before, after, and during each statement."""
     least = half.start_bytes
     live = half.start_bytes + sum(
         (half.bytes[s] if half.made[s] else 0) - (half.bytes[s] if half.freed[s] else 0) for s in range(len(half.bytes))
@@ -407,7 +412,10 @@ class _SearchState:
 
 
 def _run(half: HalfStep, state: _SearchState, statement: int) -> _SearchState:
-    """The state after a statement, and after all then ready that cost nothing: running these at once loses nothing."""
+    """Return the state after a statement and after all statements that are then ready and cost nothing.
+
+    Running these at once is never worse.
+    """
     peak, live, done, way = state.peak, state.live, state.done, state.way
     ready = set(state.ready)
     pending = [statement]
@@ -432,7 +440,7 @@ def _start(half: HalfStep) -> _SearchState:
 
 
 def _exact(half: HalfStep) -> list[int] | None:
-    """The order with the least peak of all; None where that takes more than `EXACT_STATES`."""
+    """Return the order with the least possible peak; None if that takes more than `EXACT_STATES` sets."""
     everything = (1 << len(half.rows)) - 1
     queue = [(half.start_bytes, 0, 0, _start(half))]
     seen: set[int] = set()
@@ -455,7 +463,7 @@ def _exact(half: HalfStep) -> list[int] | None:
 
 
 def _beam(half: HalfStep) -> list[int]:
-    """The best order of a beam: as wide as `BEAM_STEPS` allow."""
+    """Return the best order of a beam, which is as wide as `BEAM_STEPS` allows."""
     count = len(half.rows)
     everything = (1 << count) - 1
     width = max(1, min(WIDEST_BEAM, BEAM_STEPS // (count * 20)))
@@ -468,7 +476,8 @@ def _beam(half: HalfStep) -> list[int]:
             for statement in state.ready:
                 inside, left = half.step(statement, state.done)
                 weighed.append((max(state.peak, state.live + inside), left, statement))
-            # Of the ready statements keep those that add least: the live bytes decide what comes after.
+            # Of the ready statements, keep those that add least, because the live bytes determine what is possible
+            # later.
             for _, _, statement in heapq.nsmallest(max(2, width // 4), weighed):
                 further = _run(half, state, statement)
                 there = by_size[further.done.bit_count()]
@@ -478,7 +487,7 @@ def _beam(half: HalfStep) -> list[int]:
 
 
 def _settled(half: HalfStep, order: list[int]) -> list[int]:
-    """An order that peaks no higher, with as much as possible of its beginning and end as it was."""
+    """Return an order with no higher peak whose beginning and end are as far as possible in the old order."""
     count, most = len(order), half.peak_bytes(order)
 
     def with_beginning(length: int) -> list[int]:

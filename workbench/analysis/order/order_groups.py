@@ -1,4 +1,4 @@
-"""Groups of statements of a forward or a backward that an order may move by themselves."""
+"""Groups of statements of a forward or a backward that an order may move separately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
 def recomputed(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
-    """Return the statements that the backward recomputes, by layer, or by module where there are no layers."""
+    """Return the statements that the backward recomputes, by layer, or by module if there are no layers."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, clone in enumerate(half.clones):
         if clone:
@@ -22,14 +22,14 @@ def recomputed(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
 
 
 def gradients(graph: Graph, half: HalfStep) -> list[int]:
-    """Return the statements that lead to one returned gradient and to nothing else."""
+    """Return the statements that lead only to one returned gradient."""
     flags, makes = graph.values.flags, graph.statements.outputs
     gives = [bool((flags[makes[row]] & ValueFlag.GRADIENT).any()) for row in half.rows]
     return [place for place, ends in enumerate(_ends(graph, half)) if len(ends) == 1 and gives[min(ends)]]
 
 
 def updates(graph: Graph, half: HalfStep) -> list[int]:
-    """Return the statements that lead to writes in place into arguments and to nothing else."""
+    """Return the statements that lead only to in-place writes into arguments."""
     written = _writers(graph, half)
     return [place for place, ends in enumerate(_ends(graph, half)) if ends and ends <= written]
 
@@ -46,7 +46,10 @@ def _writers(graph: Graph, half: HalfStep) -> set[int]:
 
 
 def _ends(graph: Graph, half: HalfStep) -> list[set[int]]:
-    """For each statement those that it leads to, itself too, which make what is kept or write into an argument."""
+    """Return, for each statement, the statements to which it leads, including itself.
+
+    Only statements that make kept values or write into an argument count.
+    """
     flags, statements, written = graph.values.flags, graph.statements, _writers(graph, half)
     readers: defaultdict[int, list[int]] = defaultdict(list)
     for place, row in enumerate(half.rows):
