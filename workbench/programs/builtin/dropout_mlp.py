@@ -1,4 +1,4 @@
-"""`dropout_mlp`: layers with dropout, where recomputing means drawing again."""
+"""`dropout_mlp`: layers with dropout, for which recomputing means drawing again."""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ class DropoutMLP(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, width) in and out."""
+        """``x`` and the result have shape (batch, width)."""
         for layer in self.layers:
             x = nn.functional.dropout(nn.functional.gelu(layer(x)), p=self.p)
         return x

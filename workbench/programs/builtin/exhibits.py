@@ -14,7 +14,7 @@ from workbench.programs.registry import at_least, program
 
 @program
 def lost_update(*, size: int = 8, row: bool = False) -> tuple[Callable[[Tensor, Tensor], None], tuple[Tensor, Tensor]]:
-    """An update through a view, of all of a tensor or of a row: Thunder drops a fusion that does nothing but copy."""
+    """An update through a view, of a whole tensor or of a row. Thunder drops a fusion that only copies."""
     at_least(1, size=size)
 
     def update_row(a: Tensor, b: Tensor) -> None:
@@ -29,7 +29,7 @@ def lost_update(*, size: int = 8, row: bool = False) -> tuple[Callable[[Tensor, 
 
 
 class CheckpointedDropout(nn.Module):
-    """Two linear layers with a dropout between them, computed again in the backward."""
+    """Two linear layers with a dropout between them, recomputed in the backward."""
 
     def __init__(self, width: int, p: float, checkpointed: bool) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class CheckpointedDropout(nn.Module):
         return dropped
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, width) in and out."""
+        """``x`` and the result have shape (batch, width)."""
         if not self.checkpointed:
             return self.inner(x)
         again: Tensor = checkpoint(self.inner, x, use_reentrant=False)
@@ -55,7 +55,7 @@ class CheckpointedDropout(nn.Module):
 def checkpoint_dropout(
     *, width: int = 16, batch: int = 8, p: float = 0.5, checkpointed: bool = True
 ) -> tuple[CheckpointedDropout, tuple[Tensor]]:
-    """Checkpointing around a dropout: Thunder draws again in the backward, and the gradients are of another mask."""
+    """Checkpointing around a dropout: Thunder draws again in the backward, so its gradients are of another mask."""
     at_least(1, width=width, batch=batch)
     if not 0.0 <= p < 1.0:
         raise ProgramError(f"p must be at least 0 and less than 1, given {p}")

@@ -1,4 +1,4 @@
-"""`llama`: a decoder-only transformer of the Llama family with its loss, in plain PyTorch, in any size."""
+"""`llama`: a decoder-only transformer of the Llama family with its loss, in plain PyTorch, of any size."""
 
 from typing import Literal
 
@@ -11,21 +11,21 @@ from workbench.programs.registry import at_least, program
 
 
 class RMSNorm(nn.Module):
-    """Division by the root mean square over the last dimension, in float32, and a learned scale."""
+    """Division by the root mean square over the last dimension, in float32, followed by a learned scale."""
 
     def __init__(self, dim: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dim, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (..., dim) in and out."""
+        """``x`` and the result have shape (..., dim)."""
         x32 = x.float()
         normed = x32 * torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + 1e-5)
         return normed.to(x.dtype) * self.weight
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding: ``x`` of shape (batch, heads, sequence, head), caches of (sequence, head)."""
+    """Rotary position embedding of ``x`` (batch, heads, sequence, head), with caches (sequence, head)."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -40,7 +40,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(dim, dim, bias=False, dtype=dtype)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """``x`` of shape (batch, sequence, dim) in and out."""
+        """``x`` and the result have shape (batch, sequence, dim)."""
         batch, sequence, dim = x.shape
         qkv = self.qkv(x).view(batch, sequence, -1, self.head_dim).transpose(1, 2)
         q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         return out
 
     def share(self, x: Tensor) -> Tensor:
-        """Each key or value head, repeated for the query heads that share it."""
+        """Repeat each key or value head for the query heads that share it."""
         batch, _, sequence, _ = x.shape
         repeats = self.heads // self.kv_heads
         repeated = x.unsqueeze(2).expand(batch, self.kv_heads, repeats, sequence, self.head_dim)
@@ -69,13 +69,13 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(hidden, dim, bias=False, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, sequence, dim) in and out."""
+        """``x`` and the result have shape (batch, sequence, dim)."""
         down: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
         return down
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward network, each normed before and added to the residual stream."""
+    """Attention and feed-forward network, each with a norm before it, added to the residual stream."""
 
     def __init__(self, dim: int, heads: int, kv_heads: int, hidden: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Layer(nn.Module):
         self.mlp = SwiGLU(dim, hidden, dtype)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """``x`` of shape (batch, sequence, dim) in and out."""
+        """``x`` and the result have shape (batch, sequence, dim)."""
         attended: Tensor = x + self.attention(self.attention_norm(x), cos, sin)
         out: Tensor = attended + self.mlp(self.mlp_norm(attended))
         return out

@@ -15,7 +15,7 @@ class Block(nn.Module):
         self.down = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, width) in and out."""
+        """``x`` and the result have shape (batch, width)."""
         hidden: Tensor = nn.functional.gelu(self.up(x))
         down: Tensor = self.down(hidden)
         return x + down
@@ -29,7 +29,7 @@ class MLP(nn.Module):
         self.blocks = nn.ModuleList(Block(width, hidden) for _ in range(layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, width) in and out."""
+        """``x`` and the result have shape (batch, width)."""
         for block in self.blocks:
             x = block(x)
         return x

@@ -1,4 +1,4 @@
-"""`adam` and `sgd`: one optimizer step that writes into its inputs, as functions of parameters, gradients and state."""
+"""`adam` and `sgd`: functions of parameters, gradients and state that take one optimizer step in place."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""`fsdp_llama` and `ddp_llama`: a Llama with LitGPT's parameter names, its parameters sharded or replicated over ranks.
+"""`fsdp_llama` and `ddp_llama`: a Llama with LitGPT's parameter names; ranks have shards of the parameters, or copies.
 
-Thunder orders collectives by the names of parameters, so the names matter: LitGPT's put the embedding, which is needed
-first, last.
+The names matter, because Thunder orders collectives by parameter name. LitGPT's names put the embedding, which is
+needed first, last.
 """
 
 from typing import Literal, cast
@@ -25,7 +25,7 @@ class CausalSelfAttention(nn.Module):
         self.proj = nn.Linear(dim, dim, bias=False, dtype=dtype)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """``x`` of shape (batch, sequence, dim) in and out."""
+        """``x`` and the result have shape (batch, sequence, dim)."""
         batch, sequence, dim = x.shape
         q, k, v = self.attn(x).view(batch, sequence, 3 * self.heads, -1).transpose(1, 2).chunk(3, dim=1)
         mixed = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
@@ -43,13 +43,13 @@ class LLaMAMLP(nn.Module):
         self.proj = nn.Linear(hidden, dim, bias=False, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, sequence, dim) in and out."""
+        """``x`` and the result have shape (batch, sequence, dim)."""
         out: Tensor = self.proj(F.silu(self.fc_1(x)) * self.fc_2(x))
         return out
 
 
 class Block(nn.Module):
-    """Attention and feed-forward network, each normed before and added to the residual stream."""
+    """Attention and feed-forward network, each with a norm before it, added to the residual stream."""
 
     def __init__(self, dim: int, heads: int, hidden: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Block(nn.Module):
         self.mlp = LLaMAMLP(dim, hidden, dtype)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """``x`` of shape (batch, sequence, dim) in and out."""
+        """``x`` and the result have shape (batch, sequence, dim)."""
         attended: Tensor = x + self.attn(self.norm_1(x), cos, sin)
         out: Tensor = attended + self.mlp(self.norm_2(attended))
         return out

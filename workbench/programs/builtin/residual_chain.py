@@ -1,7 +1,7 @@
-"""`residual_chain`: a transformer's residual stream without its insides, which shows what one recompute choice costs.
+"""`residual_chain`: a transformer's residual stream without its layers, to show the cost of one recompute choice.
 
-The function and its small random inputs are those of nvFuser's issue 2916: with each addition recomputed, every
-fusion becomes different from the one before.
+The function and its small random inputs are those of nvFuser's issue 2916: if each addition is recomputed, every fusion
+differs from the previous one.
 """
 
 from collections.abc import Callable
@@ -13,22 +13,22 @@ from workbench.programs.registry import at_least, program
 
 
 def norm_1(x: Tensor) -> Tensor:
-    """In the place of a layer norm."""
+    """Stands for a layer norm."""
     return torch.tanh(x)
 
 
 def norm_2(x: Tensor) -> Tensor:
-    """In the place of a layer norm."""
+    """Stands for a layer norm."""
     return torch.tanh(x)
 
 
 def mlp(weight: Tensor, x: Tensor) -> Tensor:
-    """In the place of an MLP: one product, which is not fused."""
+    """Stands for an MLP: one product, which is not fused."""
     return weight @ x
 
 
 def attn(weight: Tensor, x: Tensor) -> Tensor:
-    """In the place of an attention: one product, which is not fused."""
+    """Stands for an attention: one product, which is not fused."""
     return weight @ x
 
 

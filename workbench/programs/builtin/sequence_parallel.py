@@ -1,7 +1,9 @@
-"""`sequence_parallel`: gather a sequence's shards and multiply, whole or in chunks, and how that deceives a benchmark.
+"""`sequence_parallel`: gather a sequence's shards and multiply, whole or in chunks.
+
+An example of a misleading benchmark.
 
 In chunks the multiplication of one shard can overlap the gathering of the next. On streams, the chunked variant also
-returns to the host long before it is done, so that without a sync it looks fast at any cost.
+returns to the host long before it is done. Without synchronization it therefore looks fast, however slow it is.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def sequence_parallel(
     hidden: int = 128,
     variant: Literal["whole", "chunked"] = "chunked",
 ) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
-    """Linear layer of a sequence in shards: gathered and multiplied whole, or shard by shard."""
+    """Linear layer of a sequence in shards, which are gathered and multiplied as a whole, or one by one."""
     at_least(1, chunks=chunks, rows=rows, width=width, hidden=hidden)
 
     def whole(weight: Tensor, *shards: Tensor) -> Tensor:
@@ -42,7 +44,7 @@ def sequence_parallel(
 
 
 class HostStream:
-    """A stream of a CPU: a thread that does what it is given, in order, while the one who gave it goes on."""
+    """A stream on a CPU: a thread that does its work in order, while the issuing thread continues."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
@@ -50,11 +52,11 @@ class HostStream:
         self._thread.start()
 
     def issue(self, work: Callable[[], Any]) -> None:
-        """Have `work` done after all that was issued before; returns at once."""
+        """Do `work` after all work that was issued before; return at once."""
         self._work.put(work)
 
     def synchronize(self) -> None:
-        """Wait until all that was issued is done."""
+        """Wait until all issued work is done."""
         done = threading.Event()
         self._work.put(done.set)
         done.wait()
@@ -75,7 +77,7 @@ class Deception:
     Parameters
     ----------
     chunks, rows, width, hidden : int
-        As in `sequence_parallel`; chunks are small, so that copies and small products cost more than overlap saves.
+        As in `sequence_parallel`. Chunks are small, so copies and small products cost more than overlap saves.
     """
 
     def __init__(self, *, chunks: int = 64, rows: int = 8, width: int = 512, hidden: int = 512) -> None:
@@ -87,11 +89,11 @@ class Deception:
         self.variants: dict[str, Callable[[], None]] = {"whole": self.whole, "chunked": self.chunked}
 
     def whole(self) -> None:
-        """Gather, then one product; done when it returns."""
+        """Gather, then compute one product; the work is done on return."""
         torch.matmul(torch.cat(tuple(self._shards)), self._weight, out=self.output)
 
     def chunked(self) -> None:
-        """Each chunk copied on one stream and multiplied on another; returns when all is issued."""
+        """Copy each chunk on one stream and multiply it on another; return when all work is issued."""
         for at in range(len(self._shards)):
             copied = threading.Event()
             self._copies.issue(functools.partial(self._copy, at, copied))

@@ -1,4 +1,4 @@
-"""`tensor_parallel_mlp`: blocks of two linears with hidden features split over ranks."""
+"""`tensor_parallel_mlp`: blocks of two linear layers whose hidden features are split over ranks."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from workbench.programs.registry import at_least, parallel, program
 
 
 class Block(nn.Module):
-    """Layer norm, two linears with a GELU between them, added to the residual stream."""
+    """Layer norm and two linear layers with a GELU between them, added to the residual stream."""
 
     def __init__(self, dim: int, hidden: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Block(nn.Module):
         self.down = nn.Linear(hidden, dim, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, dim) in and out."""
+        """``x`` and the result have shape (batch, dim)."""
         out: Tensor = x + self.down(F.gelu(self.up(self.norm(x))))
         return out
 

@@ -1,7 +1,8 @@
 """`torch_adam`, `torch_sgd`: one step of PyTorch's own optimizers, as Dynamo captures it for ThunderFX.
 
-Dynamo makes each parameter and each state tensor an attribute of its graph; here they become arguments, so that the
-step is a function that writes into what it is given. `foreach=True` falls to Inductor as a whole and is no program.
+Dynamo makes each parameter and each state tensor an attribute of its graph. Here they become arguments, so that the
+step is a function that writes into its arguments. With `foreach=True` the whole step goes to Inductor, so there is no
+such program.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from workbench.interop.torch_private import _disable_current_modes, _len_torch_f
 from workbench.programs.registry import at_least, program
 
 CAPTURES = 10_000
-"""Dynamo gives a function up after a few captures, and silently runs it as it is: here each capture is wanted."""
+"""After a few captures Dynamo gives up on a function, and silently runs it uncompiled; here every capture is wanted."""
 
 
 def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Graph, list[str]]:
-    """Graph of one step in which parameters, gradients and state are placeholders, and the names of these in order."""
-    # Importing Dynamo takes seconds, and every look-up of a program imports this file.
+    """Graph of one step with placeholders for parameters, gradients and state, and the names of these in order."""
+    # Import Dynamo here, because that takes seconds and every look-up of a program imports this file.
     from workbench.interop.torch_private import dynamo_config as config
 
     graphs: list[fx.GraphModule] = []
@@ -38,11 +39,11 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
     for tensor in tensors:
         tensor.grad = torch.zeros(2, 2)
     optimizer = cls(tensors, foreach=False, **hyper)
-    # The first step makes the state, which is an argument too. Take the step itself: the profiler and the gradient
-    # switch around it do not belong to it.
+    # The first step makes the state, which is also an argument. Take only the step itself, without the profiler and the
+    # gradient switch around it.
     optimizer.step()
     step = _fresh(inspect.unwrap(type(optimizer).step))
-    # A second learning rate is a number as the first was, and no input.
+    # A second learning rate is a number, as the first was, and not an input.
     limits = config.patch(recompile_limit=CAPTURES, accumulated_recompile_limit=CAPTURES, specialize_float=True)
     with limits, torch.no_grad():
         compiled: Callable[..., Any] = torch.compile(step, backend=keep, dynamic=False, fullgraph=True)
@@ -68,7 +69,7 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
 
 
 def _fresh(function: Any) -> Any:
-    """The same function on code of its own: Dynamo leaves code out for good where it once gave it up."""
+    """Return the same function with code of its own, because Dynamo permanently skips code on which it once gave up."""
     return types.FunctionType(
         function.__code__.replace(),
         function.__globals__,
@@ -85,7 +86,7 @@ def _index(name: str) -> int:
 
 @contextlib.contextmanager
 def _without_modes() -> Iterator[None]:
-    """Outside of default devices and fake tensors, under which programs are made."""
+    """Run outside of default devices and fake tensors, which are active while programs are made."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
         for _ in range(_len_torch_function_stack()):
@@ -95,7 +96,7 @@ def _without_modes() -> Iterator[None]:
 
 @functools.cache
 def _step(cls: Any, parameters: int, hyper: tuple[tuple[str, float], ...]) -> Any:
-    # Dynamo needs real tensors, and under a default device it records `1 - x` as `rsub`, which nvFuser does not fuse.
+    # Dynamo needs real tensors. Under a default device it records `1 - x` as `rsub`, which nvFuser does not fuse.
     with _without_modes():
         graph, names = _capture(cls, parameters, dict(hyper))
     return type(fx.GraphModule(torch.nn.Module(), graph, cls.__name__)).forward, names
