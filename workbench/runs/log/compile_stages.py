@@ -1,4 +1,4 @@
-"""Compile time by stage: `Recorder` collects a compilation's events, `attribute` divides the time among the stages."""
+"""Compile time by stage: `Recorder` collects a compilation's events; `attribute` assigns its time to stages."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from workbench.runs.log.event_log import EventLog
 from workbench.runs.log.events import FusionBegin, FusionEnd, Stage
 
 UNATTRIBUTED = "unattributed"
-"""Label of the time that no stage accounts for."""
+"""Label of the time that belongs to no stage."""
 
 
 class StageObserver(Protocol):
-    """Told what the compiler does, while it does it. ``Config.jit(fn, observer=...)`` takes one."""
+    """Receives events from the compiler while it works. ``Config.jit(fn, observer=...)`` takes one."""
 
     def stage(self, name: str, seconds: float) -> None:
-        """A stage of compilation ended now, after so many seconds of wall time."""
+        """A stage of compilation has ended now, after this many seconds of wall time."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """A fusion, of so many, is about to be compiled."""
+        """A fusion, one of `count`, is about to be compiled."""
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """The fusion is compiled and has run once: its seconds by part, and whether a cache on disk had it."""
+        """The fusion is compiled and has run once, with its seconds by part, and whether a disk cache had it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A named stretch of time, in seconds on any one clock."""
+    """A named interval of time, in seconds on any one clock."""
 
     name: str
     start_s: float
@@ -40,7 +40,7 @@ class Interval:
 
 
 def intervals_of(event: Stage | FusionEnd) -> list[Interval]:
-    """Return the intervals that an event reports; the parts of a fusion follow each other."""
+    """Return the intervals that an event reports; the parts of a fusion follow one another."""
     start_s = event.t_s - event.seconds
     if isinstance(event, Stage):
         return [Interval(event.name, start_s, event.t_s)]
@@ -52,7 +52,7 @@ def intervals_of(event: Stage | FusionEnd) -> list[Interval]:
 
 
 class Recorder:
-    """A `StageObserver` that writes what is reported to it into a log, and keeps it as intervals.
+    """A `StageObserver` that writes the events it gets into a log, and keeps them as intervals.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Recorder:
         self.intervals: list[Interval] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Write that a stage ended now."""
+        """Write that a stage has ended now."""
         now = self._log.now_s()
         self.intervals.append(Interval(name, now - seconds, now))
         self._log.write(Stage(t_s=now, name=name, seconds=seconds))
@@ -90,7 +90,7 @@ class Recorder:
         self._log.write(event)
 
     def rest_of(self, name: str, start_s: float, end_s: float) -> None:
-        """Write as a stage what no interval so far covers between two moments of the log's clock."""
+        """Write the time between two moments of the log's clock that no interval covers so far as a stage."""
         at = start_s
         gaps: list[Interval] = []
         for interval in sorted(self.intervals, key=lambda i: i.start_s):
@@ -107,7 +107,7 @@ class Recorder:
 
 
 def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tuple[list[dict[str, Any]], float]:
-    """Share a window of time out among the intervals in it, each moment to the innermost.
+    """Divide a window of time among the intervals in it; each moment belongs to the innermost interval.
 
     Parameters
     ----------
@@ -119,10 +119,10 @@ def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tu
     Returns
     -------
     stages : list of dict
-        ``{"name", "seconds"}`` in order of first appearance, equal names added up; last, where the window is finite,
-        `UNATTRIBUTED`: the time that no interval covers.
+        ``{"name", "seconds"}`` in order of first appearance, with equal names added up. If the window is finite, the
+        last one is `UNATTRIBUTED`: the time that no interval covers.
     attributed : float
-        Share of the window that any interval covers, 0 to 1.
+        Share of the window that intervals cover, 0 to 1.
     """
     clipped = [Interval(i.name, max(i.start_s, start_s), min(i.end_s, end_s)) for i in intervals]
     clipped = sorted((i for i in clipped if i.end_s > i.start_s), key=lambda i: (i.start_s, -i.end_s))
@@ -137,7 +137,7 @@ def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tu
             following = next(upcoming)
         open_ = [i for i in open_ if i.end_s > moment]
         if open_:
-            # The innermost is the one that began last; of several that began together, the shortest.
+            # The innermost interval is the one that began last; if several began together, the shortest.
             seconds[open_[-1].name] += after - moment
     total = end_s - start_s
     attributed = sum(seconds.values()) / total if total > 0 else 0.0

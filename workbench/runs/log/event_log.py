@@ -1,4 +1,4 @@
-"""The event log of a run: a line for each record, its writer and its reader."""
+"""The event log of a run, one line for each record, with its writer and its reader."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ LOG_FILE = "events.jsonl"
 """Name of the log in a run's folder."""
 
 EXIT_LOG_UNWRITABLE = 74
-"""Exit status of a worker that cannot write its log any more (``EX_IOERR`` of sysexits.h)."""
+"""Exit status of a worker that can no longer write its log (``EX_IOERR`` of sysexits.h)."""
 
 LINE_BYTES = 1 << 27
-"""The longest line that is read: a step of a hundred thousand statements takes a tenth of it."""
+"""The longest line that is read. A step of a hundred thousand statements needs a tenth of this."""
 
 _CHUNK_BYTES = 1 << 22
 
 
 def encode(event: Event) -> bytes:
-    """Return one line, with its line end. Text that is not valid UTF-8, such as a file name, is replaced in part."""
+    """Return one line with its line end.
+
+    Characters that are not valid UTF-8, for example in a file name, are replaced.
+    """
     return _ENCODER.encode({"type": event.type, **vars(event)}).encode(errors="replace") + b"\n"
 
 
@@ -38,16 +41,16 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), default=dataclasses.asdict, e
 
 
 def decode(line: bytes) -> Event | None:
-    """The event of a line; None for one of a type that this version does not know.
+    """Return the event of a line; None if this version does not know the event's type.
 
     Raises
     ------
     ValueError
-        If the line is torn, or no record of the form that its type has.
+        If the line is incomplete, or is not a record in the form of its type.
     """
     readers = _readers()
     if line.startswith(_BEGIN):
-        # `encode` writes the type first: it can be found without parsing the whole line.
+        # `encode` writes the type first, so it can be found without parsing the whole line.
         kind = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
         if kind in readers:
             return readers[kind](line)
@@ -66,27 +69,28 @@ _BEGIN = b'{"type":"'
 
 @functools.cache
 def _readers() -> dict[bytes, Callable[[bytes], Event]]:
-    """Return a reader per event type; built on first use, since a worker writes its log and never reads it."""
+    """Return a reader per event type. Built on first use, because a worker writes its log and never reads it."""
     from pydantic import TypeAdapter
 
     return {kind.encode(): TypeAdapter(cls).validator.validate_json for kind, cls in TYPES.items()}
 
 
 class Tail:
-    """Reads a log while it grows.
+    """Reads a log while the log grows.
 
     Parameters
     ----------
     path : Path
-        The log; it need not exist yet.
+        The log, which need not exist yet.
     keep_open : bool
-        Hold the file from when it is there until `close`: a log that is deleted, or descriptors that run out, then
-        hide nothing. Not for a file system of several machines, which shows what is new to who opens the file.
+        Keep the file open, once it exists, until `close`. Then nothing is lost if the log is deleted or if no
+        descriptor is left. Do not use it on a file system that several machines share: such a system may show new data
+        only to a reader that opens the file again.
 
     Attributes
     ----------
     skipped : int
-        Lines so far that are not records.
+        Number of lines so far that are not records.
     """
 
     def __init__(self, path: Path, *, keep_open: bool = False) -> None:
@@ -122,7 +126,7 @@ class Tail:
                 self.close()
 
     def close(self) -> None:
-        """Let go of the file; a later `read` goes on where the last one ended."""
+        """Close the file; a later `read` continues where the last one ended."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -154,7 +158,10 @@ class Tail:
 
 @contextlib.contextmanager
 def _collections_paused() -> Iterator[None]:
-    """Without looking for cycles, which the records of a log do not have: among millions of them that takes seconds."""
+    """Context without the garbage collector, which would take seconds to search millions of records.
+
+    A log's records have no cycles.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -168,12 +175,12 @@ _NO_CONTEXT = contextlib.nullcontext()
 
 
 def read(run_dir: Path) -> list[Event]:
-    """All events of a run's log, oldest first. A torn last line is left out."""
+    """Return all events of a run's log, oldest first. An incomplete last line is left out."""
     return Tail(run_dir / LOG_FILE).read()
 
 
 def append(path: Path, event: Event) -> None:
-    """Add an event to the log of a worker that is gone; a line that it left torn is closed first.
+    """Add an event to the log of a worker that is gone. If the last line is incomplete, end it first.
 
     Raises
     ------
@@ -184,7 +191,7 @@ def append(path: Path, event: Event) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add a line, with its end, to a file of lines; one that was left torn is closed first.
+    """Add a line, with its line end, to a file of lines. If the last line is incomplete, end it first.
 
     Raises
     ------
@@ -203,7 +210,7 @@ class EventLog:
     """Writes a log, from any thread of the worker.
 
     A worker that can no longer write its log cannot report anything: it prints the reason on standard error and ends at
-    once, with status `EXIT_LOG_UNWRITABLE`. A forked copy of the process ends the same way, without a message.
+    once, with status `EXIT_LOG_UNWRITABLE`. A forked copy of the process ends in the same way, without a message.
 
     Parameters
     ----------
@@ -221,12 +228,12 @@ class EventLog:
 
     @property
     def start_s(self) -> float:
-        """When the log was opened, by `time.perf_counter`."""
+        """Time at which the log was opened, by `time.perf_counter`."""
         return self._start
 
     @property
     def descriptor(self) -> int:
-        """File descriptor of the log; each write appends one line at once."""
+        """File descriptor of the log; each write appends one whole line."""
         return self._file
 
     def now_s(self) -> float:
@@ -234,11 +241,11 @@ class EventLog:
         return time.perf_counter() - self._start
 
     def since_s(self, perf_counter_s: float) -> float:
-        """A reading of `time.perf_counter`, on the clock of the log."""
+        """Convert a reading of `time.perf_counter` to the clock of the log."""
         return perf_counter_s - self._start
 
     def write(self, event: Event) -> None:
-        """Write one event; it is in the file when this returns."""
+        """Write one event; when this returns, the event is in the file."""
         if os.getpid() != self._pid:
             os._exit(EXIT_LOG_UNWRITABLE)
         line = encode(event)
@@ -254,11 +261,14 @@ class EventLog:
                 os._exit(EXIT_LOG_UNWRITABLE)
 
     def _be_the_log(self) -> None:
-        """A program that closes all descriptors, as daemons do, must not have the log written into its own files."""
+        """Reopen the log if the program has closed its descriptor, as daemons do.
+
+        Otherwise the log would be written into the program's files.
+        """
         try:
             if _identity(self._file) == self._is:
                 return
-        except OSError:  # closed, and not used again yet
+        except OSError:  # closed, and its number is not used again yet
             pass
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         if _identity(self._file) != self._is:

@@ -38,7 +38,7 @@ class _Nothing(TypedDict):
 
 
 class _Form:
-    """Required form of plain data, for the reader of a log."""
+    """Required form of plain data, for reading a log."""
 
     def __init__(self, form: Any) -> None:
         self._form = form
@@ -53,12 +53,12 @@ type _Kernels = Annotated[list[dict[str, Any]], _Form(list[_Kernel])]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened in a run.
+    """Something that has happened in a run.
 
     Attributes
     ----------
     t_s : float
-        Seconds since the worker started, on a clock that never goes back.
+        Seconds since the worker started, on a monotonic clock.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"strict": True, "allow_inf_nan": False}
@@ -68,10 +68,10 @@ class Event:
 
 
 _INFINITE: dict[str, Any] = {"strict": True, "allow_inf_nan": True}
-"""For records that compare tensors, which may hold what is infinite or no number."""
+"""For records that compare tensors, which may contain infinities or NaN."""
 
 TYPES: dict[str, type[Event]] = {}
-"""All of them, by `Event.type`."""
+"""All event types, by `Event.type`."""
 
 
 def _same_length(*columns: Sequence[Any]) -> None:
@@ -80,7 +80,7 @@ def _same_length(*columns: Sequence[Any]) -> None:
 
 
 def _event[T: type[Event]](cls: T) -> T:
-    """Make a class readable under its `type`."""
+    """Register a class, so that records of its `type` can be read."""
     TYPES[cls.type] = cls
     return cls
 
@@ -110,7 +110,7 @@ class Environment(Event):
     Attributes
     ----------
     versions : dict
-        Of Python and of packages.
+        Versions of Python and of packages.
     machine : dict
         System, cores, memory, threads and GPU.
     """
@@ -132,7 +132,7 @@ class Phase(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Warned(Event):
-    """A part of the config or of the measurement does not fit the program; the run goes on without it."""
+    """A part of the config or of the measurement does not fit the program; the run continues without it."""
 
     type = "warned"
     message: str
@@ -141,7 +141,7 @@ class Warned(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage(Event):
-    """A stage of compilation ended at `t_s`, after so many seconds."""
+    """A stage of compilation ended at `t_s`, after `seconds`."""
 
     type = "stage"
     name: str
@@ -170,9 +170,9 @@ class FusionEnd(Event):
         As in `FusionBegin`.
     seconds : float
     parts : dict
-        Seconds of its definition, of each compiler, and of its first launch; they add up to `seconds`.
+        Seconds of its definition, of each compiler, and of its first launch; their sum is `seconds`.
     cached : bool
-        Whether a compiler found what it would have made in its cache.
+        Whether a compiler found its result in a cache.
     """
 
     type = "fusion_end"
@@ -195,7 +195,7 @@ class MemorySample(Event):
         Size of the process.
     allocated_bytes, reserved_bytes, fragmented_bytes : int, optional
         On CUDA: bytes allocated, bytes reserved, and free bytes in partly used blocks. While a call locks the
-        interpreter, as nvFuser's compiler does, the last figures before it.
+        interpreter, as nvFuser's compiler does, these are the last figures before the call.
     """
 
     type = "memory_sample"
@@ -213,16 +213,16 @@ class Compiled(Event):
     Attributes
     ----------
     compile_s : float
-        Its wall time, all of it.
+        Complete wall time of the first forward and backward.
     attributed : float
-        Share of it that stages and fusions account for, 0 to 1.
+        Share of it that belongs to stages and fusions, 0 to 1.
     stages : list of dict
-        ``{"name", "seconds"}``: time spent in a stage and in no stage inside it; the last is `UNATTRIBUTED`.
+        ``{"name", "seconds"}``: time in a stage but in no inner stage; the last one is `UNATTRIBUTED`.
     proven : bool, optional
-        Whether what was compiled was proven, before it ran, to compute what the program does; None where no config
+        Whether the compiled code was proven, before it ran, to compute the same as the program; None if no config
         compiled it.
     rules : list of str
-        Names of the rules that the proof needed, see `workbench.analysis.equivalence.rewrite_rules`.
+        Names of the rules that the proof used, see `workbench.analysis.equivalence.rewrite_rules`.
     """
 
     type = "compiled"
@@ -236,7 +236,7 @@ class Compiled(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step(Event):
-    """One forward and backward ended."""
+    """One forward and backward has ended."""
 
     type = "step"
     seconds: float
@@ -246,25 +246,25 @@ class Step(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepTimes(Event):
-    """All timed steps, without those for warm-up.
+    """All timed steps, without the warm-up steps.
 
     Attributes
     ----------
     step_s, low_s, high_s : float
-        Median wall time with its 95 % interval; the device waited for before and after each step.
+        Median wall time with its 95 % interval; each step is preceded and followed by a wait for the device.
     samples_s : list of float
         Wall times.
     host_s, device_s : float
-        Medians of the time that issuing takes, and of the device's; see
+        Medians of the time to issue the work, and of the device's time; see
         `workbench.runs.measure.interleaved_timing.StepTime`.
     noise : float
-        How much the machine's own speed varied meanwhile: a share of itself.
+        Variation of the machine's own speed during the measurement, as a share of that speed.
     yardstick_s : float
-        Median of the fixed little computation beside the steps: by it runs of different moments know how far the
-        machine drifted between them. 0 in logs of before it was kept.
+        Median time of the fixed small computation beside the steps. Runs of different times compare it to find the
+        machine's drift between them. 0 in older logs, which lack it.
     other_cores, free_cores : float, optional
-        Cores that other processes used meanwhile, and those that were left beside these and the run's own threads:
-        fewer than none where they competed. None in logs of before they were kept.
+        Cores that other processes used during the measurement, and cores that remained beside these and the run's own
+        threads; the latter is negative if they competed. None in older logs, which lack them.
     """
 
     type = "step_times"
@@ -283,17 +283,17 @@ class StepTimes(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VariantTimes(Event):
-    """Timed steps of another way to run the same program, taken interleaved with the run's own.
+    """Timed steps of another way to run the program, interleaved with the run's own steps.
 
     Attributes
     ----------
     name : str
     samples_s : list of float
-        Wall times; those at one index here and in `StepTimes` were taken in one turn.
+        Wall times; times with the same index here and in `StepTimes` are of the same turn.
     step_s : float
         Median.
     ratio, ratio_low, ratio_high : float
-        The variant's time over the run's own, with its 95 % interval.
+        Ratio of the variant's time to the run's own, with its 95 % interval.
     """
 
     type = "variant_times"
@@ -306,7 +306,7 @@ class VariantTimes(Event):
 
     @property
     def verdict(self) -> Literal["faster", "slower", "noise"]:
-        """Speed of the variant relative to the run; "noise" where the interval contains 1."""
+        """Speed of the variant relative to the run; "noise" if the interval contains 1."""
         if self.ratio_low <= 1 <= self.ratio_high:
             return "noise"
         return "faster" if self.ratio < 1 else "slower"
@@ -320,28 +320,29 @@ class StatementTimes(Event):
     Attributes
     ----------
     names, sides, sources, outputs : list
-        Of each statement, in the order of the plan's, without members of fusions; ``sides`` 0 is the forward.
+        For each statement, in the order of the plan's statements without members of fusions; 0 in ``sides`` is the
+        forward.
     start_s, seconds, free_s : list of float
-        Since the step began; on the host until the next statement; in deletions after it, where those were clocked by
-        themselves and not with the statement.
+        Start since the step began; duration on the host until the next statement; duration of the deletions after it,
+        if these have their own clock.
     step_s : float
         A step with clocks.
     overhead, overhead_low, overhead_high : float
-        What the clocks add to a step, as a share of it, with its 95 % interval; measured interleaved.
+        Time that the clocks add to a step, as a share of the step, with its 95 % interval; measured interleaved.
     kernels : list of dict
-        The device's work: ``name``, ``stream``, ``start_s``, ``end_s``. Empty on a CPU.
+        Work of the device: ``name``, ``stream``, ``start_s``, ``end_s``. Empty on a CPU.
     launch_bound : bool, optional
-        Whether a step waits for the host; None on a CPU, where the host is the device.
+        Whether a step waits for the host; None on a CPU, which is both host and device.
     verdict : str
         That, in words.
     head_gap_s, bubbles_s, device_busy_s : float
-        Until the device's first work, without work after it, and with work.
+        Seconds until the device's first work, without work after that, and with work.
     one_start_s, one_seconds, one_free_s : list of float
-        As above, of one step that happened, with clocks on both sides: the one of median length among several. Empty in
-        logs of before it was kept. Medians of starts are of no step: in them a backward may begin before its forward
-        ends.
+        The same for one real step with clocks on both sides: the one of median length among several. Empty in
+        older logs, which lack it. Medians of starts belong to no real step; in them a backward may begin before its
+        forward ends.
     one_step_s : float
-        How long that step took.
+        Duration of that step.
     """
 
     type = "statement_times"
@@ -368,7 +369,7 @@ class StatementTimes(Event):
     one_step_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a record with lists of statements of different lengths."""
+        """Refuse a record whose lists of statements have different lengths."""
         columns = (self.names, self.sides, self.sources, self.outputs, self.start_s, self.seconds, self.free_s)
         _same_length(*columns)
         one = (self.one_start_s, self.one_seconds, self.one_free_s)
@@ -376,7 +377,7 @@ class StatementTimes(Event):
 
     @property
     def drawn(self) -> tuple[list[float], list[float], list[float]]:
-        """Starts, durations and deletions of the one step, and of the medians where a log has no step."""
+        """Return starts, durations and deletions of the one real step, or the medians if a log has no such step."""
         if self.one_start_s:
             return self.one_start_s, self.one_seconds, self.one_free_s
         return self.start_s, self.seconds, self.free_s
@@ -390,7 +391,7 @@ class PeakMeasured(Event):
     Attributes
     ----------
     measured_peak_bytes : int
-        `baseline_bytes` plus the most that was allocated on top of them.
+        `baseline_bytes` plus the maximum that was allocated in addition.
     baseline_bytes : int
         Parameters, buffers and inputs.
     timeline_s, live_bytes : list
@@ -398,18 +399,19 @@ class PeakMeasured(Event):
     method : str
         ``allocation events`` or ``cuda allocator``.
     statement_live_bytes, statement_peak_bytes : list of int
-        After each statement and its frees, and the maximum inside it; in the order of the plan's statements, without
-        members of fusions. Empty where the statements could not be distinguished.
+        Bytes after each statement and its frees, and the maximum during it, in the order of the plan's statements
+        without members of fusions. Empty if the statements could not be distinguished.
     peak_statement : dict
         The statement that ran at the peak: its index ``statement`` with its ``name``, ``outputs`` and ``source``; -1
-        and empty where none ran. Empty where the statements could not be distinguished.
+        and empty if none ran. Empty if the statements could not be distinguished.
     alive : list of dict
-        Allocations of the step that were not yet freed at the peak, the largest first: ``bytes``, the ``value`` stored
-        there (empty if it is not an output of the statement) and the statement that allocated it, as above.
+        Allocations of the step that were not yet freed at the peak, largest first: ``bytes``, the stored ``value``
+        (empty if it is not an output of the statement), and the statement that allocated it, as above.
     kernels : list of dict
         As in `StatementTimes`.
     reserved_bytes, fragmented_bytes : int, optional
-        On CUDA: the most that the allocator held during the step, and the most that lay free in blocks in use in part.
+        On CUDA: the maximum that the allocator held during the step, and the maximum of free bytes in partly used
+        blocks.
     """
 
     type = "peak_measured"
@@ -427,7 +429,7 @@ class PeakMeasured(Event):
     fragmented_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a record with lists of moments or statements of different lengths."""
+        """Refuse a record whose lists of times or statements have different lengths."""
         _same_length(self.timeline_s, self.live_bytes)
         _same_length(self.statement_live_bytes, self.statement_peak_bytes)
 
@@ -445,7 +447,7 @@ class TensorChecked(Event, TensorError):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyChecked(Event):
-    """All tensors are compared; `worst` is the one that is nearest to its tolerance, or farthest beyond.
+    """All tensors are compared; `worst` is the tensor closest to its tolerance, or farthest beyond it.
 
     The other fields are those of `workbench.runs.measure.accuracy.Accuracy`.
     """
@@ -467,17 +469,17 @@ class AccuracyChecked(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankEnded(Event):
-    """A rank of a run that several share is over.
+    """A rank of a shared run has ended.
 
     Attributes
     ----------
     rank : int
     reason : str
-        Why it failed; empty where it did its part.
+        Reason why it failed; empty if it did not fail.
     detail : str
-        Its traceback, or the last lines that it wrote.
+        Its traceback, or the last lines of its output.
     compile_s, step_s : float, optional
-        As in `Compiled` and `StepTimes`; None where it did not come so far.
+        As in `Compiled` and `StepTimes`; None if the rank did not get that far.
     measured_peak_bytes : int, optional
         As in `PeakMeasured`.
     """
@@ -509,7 +511,7 @@ class Failed(Event):
     reason : str
         One line for the user.
     detail : str
-        A traceback, or the last lines that the process wrote.
+        A traceback, or the last lines of the process's output.
     """
 
     type = "failed"
@@ -526,9 +528,9 @@ class Cancelled(Event):
 
 
 FINAL = (Finished, Failed, Cancelled)
-"""Types of the record that ends a log."""
+"""Types of records that end a log."""
 
 
 def last_of[T: Event](events: Sequence[Event], kind: type[T]) -> T | None:
-    """The latest event of a type, or None."""
+    """Return the latest event of a type, or None."""
     return next((event for event in reversed(events) if isinstance(event, kind)), None)

@@ -1,4 +1,4 @@
-"""`TensorError`: how far one tensor is from the reference's, as it is computed, logged and read."""
+"""`TensorError`: the distance of one tensor from the reference's, as it is computed, logged and read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class TensorError:
         ``thunder.jit`` or ``eager``.
     dtype : str
     max_abs_error : float
-        Largest absolute difference of two elements; infinite where shapes or dtypes differ, or one is not a number.
+        Largest absolute difference of two elements; infinite if shapes or dtypes differ, or if one of them is NaN.
     max_rel_error : float
-        That, as a share of the reference's largest element.
+        `max_abs_error` as a share of the reference's largest element.
     bitwise : bool or None
-        Whether every bit is the reference's; None in a log of before that was checked.
+        Whether every bit equals the reference's; None in older logs, which lack it.
     tolerance : float
-        Largest `max_abs_error` allowed; 0 where every bit has to be the reference's.
+        Largest `max_abs_error` allowed; 0 if every bit must equal the reference's.
     ok : bool
     """
 
@@ -39,7 +39,7 @@ class TensorError:
 
     @property
     def severity(self) -> float:
-        """`max_abs_error` over the tolerance: more than 1 where it is not ok."""
+        """Ratio of `max_abs_error` to the tolerance; more than 1 if it is not ok."""
         if self.max_abs_error == 0:
             return 0.0 if self.ok else math.inf
         return self.max_abs_error / self.tolerance if self.tolerance > 0 else math.inf

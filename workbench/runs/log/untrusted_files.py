@@ -1,4 +1,4 @@
-"""Safe reading of untrusted run folders: regular files only, bounded in size; and values that fit JSON."""
+"""Safe reading of untrusted run folders: only regular files of limited size, and only values that fit JSON."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from pathlib import Path
 from typing import Any
 
 RECORD_BYTES = 1 << 26
-"""Maximum size of a request or another note of a run; larger files are refused."""
+"""Maximum size of a request or another small file of a run; larger files are refused."""
 
 
 def open_regular(path: Path) -> int:
-    """Open a regular file and return its descriptor. Other kinds are not opened, since opening them may block for ever.
+    """Open a regular file and return its descriptor.
+
+    Other kinds of files are not opened, because opening them may block forever.
 
     Raises
     ------
     OSError
-        Saying what it is, or why it cannot be read.
+        If it is not a regular file or cannot be read; the message says which.
     """
     try:
-        # Before it is opened: to open a device may already do something.
+        # Check before opening, because opening a device may already have an effect.
         check_regular(os.stat(path).st_mode)
-        # Not waited for, if it was replaced meanwhile.
+        # Opened without waiting, in case it was replaced meanwhile.
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error), str(path)) from None
@@ -69,7 +71,7 @@ def read(path: Path, most_bytes: int = RECORD_BYTES) -> bytes:
 
 
 def read_end(path: Path, most_bytes: int) -> str:
-    """The last of a text; empty where it cannot be read."""
+    """Return the end of a text file; empty if it cannot be read."""
     try:
         with open(open_regular(path), "rb", buffering=0) as opened:
             opened.seek(max(0, os.fstat(opened.fileno()).st_size - most_bytes))
@@ -79,12 +81,12 @@ def read_end(path: Path, most_bytes: int) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text, whole or not at all; where the name is a link, the link is replaced and not what it leads to.
+    """Write a text file completely or not at all. If the name is a link, replace the link and not its target.
 
     Raises
     ------
     OSError
-        If it cannot be written; the old content is kept.
+        If it cannot be written; the old content stays.
     """
     file, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -99,7 +101,7 @@ def write(path: Path, text: str) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is something of that name, a link that leads nowhere included."""
+    """Return whether the name exists, even as a link without a target."""
     try:
         os.lstat(path)
     except (OSError, ValueError):  # also for invalid names: too long, or with a NUL
@@ -108,13 +110,13 @@ def exists(path: Path) -> bool:
 
 
 def one_line(text: str, most: int = 2000) -> str:
-    """Return untrusted text for a line of a terminal or page: without control characters."""
+    """Return untrusted text for one line of a terminal or page, without control characters."""
     kept = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
     return kept if len(kept) <= most else f"{kept[:most]}…"
 
 
 def modified_times(folder: Path, names: Sequence[str]) -> tuple[int, ...]:
-    """When these files of a folder were written last, as far as they are there: of equal answers nothing was."""
+    """Return the modification times of those of a folder's files that exist; if they are equal, nothing was written."""
     found: list[int] = []
     for name in names:
         try:
@@ -127,7 +129,7 @@ def modified_times(folder: Path, names: Sequence[str]) -> tuple[int, ...]:
 
 
 def finite(value: Any) -> Any:
-    """Return plain data with None for infinities and NaN: JSON has neither."""
+    """Return plain data with None in place of infinities and NaN, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""One step of a program, forward and backward, and whether two ways to run it give the same tensors.
+"""One step of a program, forward and backward, and the check whether two ways to run it give the same tensors.
 
-`Stepper` is the one definition of a step: compilation, timing, the measured peak and the check all use it.
+`Stepper` is the only definition of a step; compilation, timing, the measured peak and the check all use it.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _BY_NAME = {str(dtype).removeprefix("torch."): share for dtype, share in RELATIVE_TOLERANCE.items()}
 
 _NAMED = 3
-"""Changed kernels that are named in words."""
+"""Number of changed kernels that a message names."""
 
 THUNDER = "thunder.jit"
-"""The reference that is unmodified Thunder."""
+"""Name of the reference that is unmodified Thunder."""
 
 THUNDERFX = "thunderfx"
-"""The reference that is unmodified Thunder, which traces the program by Dynamo."""
+"""Name of the reference that is unmodified Thunder with a trace by Dynamo."""
 
 _THUNDERS = (THUNDER, THUNDERFX)
 
 STOCK = "stock plan"
-"""The reference for random programs that unmodified Thunder does not take, or draws wrongly for."""
+"""Name of the reference for random programs that unmodified Thunder refuses, or for which it draws wrong numbers."""
 
 STOCK_IS = "held to the workbench's own plan without choices, by Thunder's default executors and with its corrections"
-"""Description of that reference, after the reason why it is not ``thunder.jit``."""
+"""Description of that reference, which follows the reason why it is not ``thunder.jit``."""
 
 FLOAT64 = "float64"
-"""The reference that is the program run by eager PyTorch in double precision."""
+"""Name of the reference that is the program in eager PyTorch with double precision."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,29 +70,30 @@ class Accuracy:
     max_error : float
         Largest absolute error.
     against : str
-        ``thunder.jit`` or, for a program that Dynamo traces, ``thunderfx``; with `` and eager`` where nothing is
-        random. Where unmodified Thunder cannot compile the program, or is wrong, ``PyTorch eager`` or, with random
+        ``thunder.jit`` or, for a program that Dynamo traces, ``thunderfx``; followed by `` and eager`` if nothing is
+        random. If unmodified Thunder cannot compile the program, or is wrong, ``PyTorch eager`` or, with random
         numbers, ``stock plan``.
     tensors : tuple of TensorError
-        Those against `FLOAT64`, too, where the program can run so; they count for `ok`, and not for `max_error`.
+        Comparisons with `FLOAT64` are included if the program can run in double precision. They count for `ok`, but not
+        for `max_error`.
     bitwise : bool or None
-        Whether every bit of every tensor equals unmodified Thunder's; None where that is not known.
+        Whether every bit of every tensor equals unmodified Thunder's; None if that is not known.
     changed_kernels : tuple of str or None
-        Names of the fusions and statements that run and that unmodified Thunder does not have. Without any, every bit
-        must be the same, unless unmodified Thunder's own differ from one run to the next; with some,
-        `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` is allowed. None where they are not known.
+        Names of the fusions and statements that run here and not in unmodified Thunder. If there are none, every
+        bit must be the same, unless unmodified Thunder's own bits differ between runs. If there are some,
+        `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` is allowed. None if they are not known.
     unstable : bool
-        Whether every bit is that of all references, and these themselves are far from double precision.
+        Whether every bit equals those of all references, while the references themselves are far from double precision.
     is_saved : bool
-        Whether an earlier run of the program made unmodified Thunder's step.
+        Whether unmodified Thunder's step comes from an earlier run of the program.
     why : str
-        Why the reference is not the one that was tried first; empty where it is.
+        Why the reference is not the first choice; empty if it is.
     """
 
     ok: bool
     max_error: float
     against: str
-    # Left out of a notebook's output: a line for each output and gradient, three times.
+    # Not in a notebook's output, because it has a line for each output and gradient, three times.
     tensors: tuple[TensorError, ...] = dataclasses.field(repr=False)
     bitwise: bool | None = None
     changed_kernels: tuple[str, ...] | None = None
@@ -102,7 +103,10 @@ class Accuracy:
 
     @property
     def relative_tolerance(self) -> dict[str, float]:
-        """Allowed error against unmodified Thunder, as a share of the largest element, by data type; 0 is bitwise."""
+        """Return the allowed error against unmodified Thunder as a share of the largest element, by data type.
+
+        0 means bitwise.
+        """
         allowed: dict[str, float] = {}
         for tensor in self.tensors:
             if tensor.against in _THUNDERS and tensor.dtype in _BY_NAME:
@@ -112,7 +116,10 @@ class Accuracy:
 
     @property
     def words(self) -> str:
-        """Statement whether the bits equal unmodified Thunder's and, where they need not, why and the tolerance."""
+        """Return whether the bits equal unmodified Thunder's, as a sentence.
+
+        If the bits need not be equal, the sentence has the reason and the tolerance.
+        """
         if self.why and self.bitwise is None:
             return f"compared with {self.against}, as {self.why}"
         if self.changed_kernels is None or self.bitwise is None:
@@ -140,12 +147,12 @@ class Accuracy:
 
     @property
     def worst(self) -> TensorError | None:
-        """Tensor nearest to its tolerance, or farthest beyond; None if there are no tensors."""
+        """Tensor closest to its tolerance, or farthest beyond it; None if there are no tensors."""
         return max(self._against(FLOAT64, False), key=lambda tensor: tensor.severity, default=None)
 
     @property
     def worst_float64(self) -> TensorError | None:
-        """The tensor farthest from double precision, as a share of its size; None where nothing ran so."""
+        """Tensor farthest from double precision, relative to its size; None if no comparison ran."""
         return max(self._against(FLOAT64, True), key=lambda tensor: tensor.max_rel_error, default=None)
 
     def _against(self, reference: str, is_it: bool) -> list[TensorError]:
@@ -153,20 +160,20 @@ class Accuracy:
 
 
 class Stepper:
-    """A program that can be stepped: forward, and backward where an output requires grad.
+    """A program that can be stepped: forward, and backward if an output requires grad.
 
     Parameters
     ----------
     original : callable
-        The function or module as built; says where parameters and buffers are.
+        The function or module as built; its parameters and buffers are found in it.
     args, kwargs
-        Inputs. A step uses these very objects.
+        Inputs. A step uses these objects themselves.
     run : callable, optional
-        The compiled callable; by default `original` itself, that is eager.
+        The compiled callable; the default is `original` itself, that is, eager.
     seed : int
         For the cotangents.
     modes : mapping of str to str, optional
-        Of PyTorch, in force in each forward; as in `workbench.core.config.MODES`.
+        PyTorch's modes in each forward; as in `workbench.core.config.MODES`.
     """
 
     def __init__(
@@ -201,7 +208,7 @@ class Stepper:
 
     @property
     def has_backward(self) -> bool:
-        """Return whether Thunder made a backward of the program in its last call."""
+        """Return whether Thunder ran a backward of the program in its last call."""
         statistics = getattr(self.run, "_lc_cs", None)
         return bool(statistics is not None and statistics.last_backward_traces)
 
@@ -222,14 +229,14 @@ class Stepper:
             return self.run(*self.args, **self.kwargs)
 
     def backward(self, outputs: Any) -> bool:
-        """Differentiate the outputs that require grad: a single scalar as a loss, others by cotangents of the seed.
+        """Differentiate the outputs that require grad: a single scalar as a loss, others with cotangents from the seed.
 
-        A program that holds an optimizer has done so itself.
+        A program that holds an optimizer has already done this itself.
 
         Returns
         -------
         bool
-            Whether there was anything to differentiate.
+            Return whether there was anything to differentiate.
         """
         if self.takes_steps:
             return False
@@ -240,32 +247,33 @@ class Stepper:
         if len(floating) == 1 and floating[0].dim() == 0:
             floating[0].backward()
             return True
-        # For all outputs: which of them require grad differs between Thunder and eager.
+        # Draw them for all outputs, because Thunder and eager may differ in which outputs require grad.
         if self._cotangents is None:
             self._cotangents = _draw_cotangents(floating, self.seed)
             self._loss = torch.zeros((), device=floating[0].device)
         drawn = [cotangent for cotangent, o in zip(self._cotangents, floating, strict=True) if o.requires_grad]
         apply: Any = _StandInLoss.apply  # without types in torch
-        # A loss and a gradient of its own would be measured with the step; where blocks are large they are blocks.
+        # A loss and a new gradient would be measured with the step. If the allocator rounds to blocks, they take whole
+        # blocks.
         apply(self._loss, drawn, *differentiable).backward(self._loss)
         return True
 
     def step(self) -> Any:
-        """One forward and backward; the outputs."""
+        """Run one forward and backward; return the outputs."""
         outputs = self.forward()
         self.backward(outputs)
         return outputs
 
     def baseline_bytes(self) -> int:
-        """Bytes of parameters, buffers and inputs, each storage once."""
+        """Bytes of parameters, buffers and inputs; each storage counts once."""
         state = [*self.parameters.values(), *self.buffers.values()]
         if self.takes_steps:
-            # With the state that its optimizer made in the first step.
+            # This includes the state that its optimizer made in the first step.
             state = list(state_of(self._original, self.run).values())
         return _storage_bytes([*state, *self.inputs.values()])
 
     def record(self, outputs: Any) -> dict[str, RecordedTensor]:
-        """Copies, on the CPU, of everything that a step from a fresh start gave and changed."""
+        """Copies on the CPU of all results and changes of a step from a fresh start."""
         found: dict[str, RecordedTensor] = {}
         for path, leaf in held(outputs, "output").leaves:
             found[path] = RecordedTensor(
@@ -280,7 +288,7 @@ class Stepper:
             found |= {name: RecordedTensor("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
         for name, tensor in self._changeable():
             kind, changed = name.partition("(")[0].partition("[")[0], tensor._version != self._before[name]
-            # Parameters are the bulk of a model, and hardly any program writes to them.
+            # Parameters are most of a model, and hardly any program writes to them.
             if changed or kind != "parameter":
                 found[name] = RecordedTensor(kind, _on_cpu(tensor), changed)
         return found
@@ -294,7 +302,7 @@ class Stepper:
 
 
 def step(callable_: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, seed: int = 0) -> Any:
-    """Run a program once, forward and backward, as the workbench does everywhere.
+    """Run a program once, forward and backward, in the same way everywhere in the workbench.
 
     Parameters
     ----------
@@ -312,7 +320,7 @@ def step(callable_: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def first_step(stepper: Stepper, seed: int) -> dict[str, RecordedTensor]:
-    """Step a fresh program once with the random state set, and record what it gave."""
+    """Step a fresh program once with the random state set, and record the results."""
     torch.manual_seed(seed)
     outputs = stepper.forward()
     return _finish(stepper, outputs)
@@ -330,29 +338,29 @@ def check(
     draws_differ: Sequence[str] = (),
     references: SavedReferences | None = None,
 ) -> Accuracy:
-    """Compare a first step with those of unmodified Thunder and, where nothing is random, of eager PyTorch.
+    """Compare a first step with that of unmodified Thunder and, if nothing is random, that of eager PyTorch.
 
     Parameters
     ----------
     recorded : dict
-        What `first_step` gave, of a program fresh from `build`.
+        Result of `first_step` for a fresh program from `build`.
     build : callable
-        Makes a new copy of the program, with the same values each time, so that no state passes between variants.
+        Makes a new copy of the program, with the same values each time, so that variants share no state.
     seed : int
-        The one that `first_step` was given.
+        The seed that `first_step` got.
     kernels : mapping of str to str, optional
         Kernels that ran, from `workbench.compiler.planner.kernel_identity.kernels_of`. If unmodified Thunder runs the
-        same ones, every bit has to be the same.
+        same kernels, every bit must be the same.
     on_tensor : callable, optional
-        Called with each comparison when it is made.
+        Called with each comparison as soon as it is made.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method of the program: Thunder traces it with the same method first, and so does a stock plan.
+        Capture method of the program. Thunder first traces with the same method, and so does a stock plan.
     modes : mapping of str to str, optional
-        Of PyTorch, in force in each forward.
+        PyTorch's modes in each forward.
     draws_differ : sequence of str, optional
         As in `workbench.runs.process.request.RunRequest`.
     references : SavedReferences, optional
-        Where unmodified Thunder's step is kept for later runs.
+        Place where unmodified Thunder's step is stored for later runs.
 
     Returns
     -------
@@ -388,7 +396,7 @@ def check(
             references.save(key, found)
     why = "; ".join(found.reasons)
     if found.name in _THUNDERS:
-        # Random numbers are mostly not those of eager PyTorch; where all results are, they were the same.
+        # Random numbers usually differ from those of eager PyTorch; if all results are equal, the numbers were equal.
         wrong = _wrong(found, recorded, by_eager, own_errors, least)
         why = "; ".join(filter(None, (why, wrong)))
         if wrong:
@@ -401,7 +409,7 @@ def check(
     differ = other_bits(recorded, expected) if is_thunder else frozenset[str]()
     exact, unsteady = changed == (), frozenset[str]()
     if exact and differ:
-        # Some kernels of a GPU add up in the order in which their threads come.
+        # Some GPU kernels add up in the order in which their threads arrive.
         again = _stepper(build, seed, modes, partial(unmodified, way=found.name))[0]
         unsteady = other_bits(first_step(again, seed), expected)
 
@@ -426,7 +434,8 @@ def check(
         same = not any(other_bits(recorded, reference) for reference in comparisons.values())
         for error in _compare_double(recorded, double, own_errors):
             if same and not error.ok:
-                # Bit for bit what Thunder and PyTorch give: the difference is of the data type, and not of the plan.
+                # Every bit equals Thunder's and PyTorch's, so the difference comes from the data type and not from the
+                # plan.
                 error, unstable = dataclasses.replace(error, ok=True, tolerance=math.inf), True
             tensors.append(error)
             if on_tensor is not None:
@@ -445,13 +454,13 @@ def check(
 
 
 def least_tolerance(modes: Mapping[str, str]) -> float:
-    """The relative tolerance of the data type that autocast computes in, for results of any; 0 without autocast."""
+    """Return the relative tolerance of autocast's data type, for results of any data type; 0 without autocast."""
     dtypes = (getattr(torch, mode) for name, mode in modes.items() if name.startswith("autocast"))
     return max((RELATIVE_TOLERANCE[dtype] for dtype in dtypes), default=0.0)
 
 
 def changed_kernels(kernels: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the kernels that unmodified Thunder did not run."""
+    """Return the names of the kernels that unmodified Thunder did not run."""
     return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in known))
 
 
@@ -469,7 +478,7 @@ def _stepper(
 
 def unmodified(callable_: Callable[..., Any], way: str = THUNDER) -> Callable[..., Any]:
     """A program as Thunder alone compiles it, with its default executors."""
-    # Here and not above: only a check that is made needs Thunder.
+    # Imported here, because only an actual check needs Thunder.
     from workbench.compiler import api
 
     return api.unmodified(callable_, ways=(way,))
@@ -486,16 +495,16 @@ def _reference(
     random: bool,
     draws_differ: Sequence[str],
 ) -> Reference:
-    """Step a fresh program by Thunder as it is installed.
+    """Step a fresh program with unmodified Thunder.
 
-    A stock plan replaces it where random numbers are drawn, which eager PyTorch draws differently, and Thunder cannot
-    compile the program or is known to draw wrongly. Two capture methods of Thunder may draw differently, too.
+    A stock plan replaces it if the program draws random numbers (eager PyTorch draws others), and Thunder cannot
+    compile the program or is known to draw wrong numbers. Thunder's two capture methods may draw differently, too.
     """
     from workbench.compiler import api
     from workbench.compiler.driver.stock_thunder import is_about_memory, refusal
     from workbench.compiler.planner.kernel_identity import kernels_of
 
-    # The way that traces as the plan was traced takes the program, and a real model in half of the time.
+    # Try first the method that traced the plan: it accepts the program, and takes half the time for a real model.
     ways: tuple[str, ...] = _THUNDERS if capture == "interpreter" else _THUNDERS[::-1]
     if random:
         ways = () if draws_differ else (THUNDER,)
@@ -518,7 +527,7 @@ def _reference(
         off = None if random else _farthest(eager_errors(found.recorded))
         if off is None:
             return found
-        # The other way may be right. Where neither is, the caller decides about the first.
+        # The other method may be right. If neither is right, the caller decides about the first.
         wrong = wrong or found
         reasons += (_is_wrong(name, off),)
     if wrong is not None:
@@ -536,7 +545,7 @@ def _wrong(
     own_errors: Mapping[str, float],
     least: float,
 ) -> str:
-    """Describe how unmodified Thunder is wrong where eager PyTorch equals the step; empty if it is right."""
+    """Describe how unmodified Thunder is wrong if eager PyTorch equals the step; empty if Thunder is right."""
     held_to = partial(compare, expected=eager, against="eager", own_errors=own_errors, least=least)
     off = _farthest(held_to(reference.recorded))
     if off is None or _farthest(held_to(recorded)) is not None:
@@ -545,7 +554,7 @@ def _wrong(
 
 
 def _farthest(errors: Iterable[TensorError]) -> TensorError | None:
-    """Return the tensor that is farthest beyond its tolerance; None if all are within."""
+    """Return the tensor that is farthest beyond its tolerance; None if all are within theirs."""
     return max((error for error in errors if not error.ok), key=_severity, default=None)
 
 
@@ -560,13 +569,16 @@ def _severity(error: TensorError) -> float:
 def _in_double(
     build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
 ) -> dict[str, RecordedTensor] | None:
-    """Return eager's results with all floating-point tensors in double precision; None if the program cannot run so."""
+    """Return eager's results with all floating-point tensors in double precision.
+
+    None if the program cannot run that way.
+    """
     callable_, args, kwargs = build()
     if any(mode.startswith("autocast") for mode in modes):
         return None
     stepper = Stepper(callable_, args, kwargs, seed=seed)
     floating = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
-    # Tensors that share memory would no longer do so.
+    # Tensors that share memory would no longer share it.
     if len({tensor.untyped_storage()._cdata for tensor in floating}) < len({id(tensor) for tensor in floating}):
         return None
     single = [tensor.data for tensor in floating]
@@ -580,14 +592,17 @@ def _in_double(
     except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
         return None
     finally:
-        # Objects that a program closes over may be shared by all copies.
+        # Objects in a program's closure may be shared by all copies.
         stepper.clear_grads()
         for tensor, data in zip(floating, single, strict=True):
             tensor.data = data
 
 
 def _own_errors(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, float]:
-    """Return eager's own error against double precision, by tensor: cancellation there is rounding, in any order."""
+    """Return eager's own error against double precision, by tensor.
+
+    With cancellation, rounding causes such errors in any order.
+    """
     errors: dict[str, float] = {}
     for name, entry in double.items():
         exact, known = entry.value, eager[name].value if name in eager else None
@@ -599,7 +614,10 @@ def _own_errors(eager: Mapping[str, RecordedTensor], double: Mapping[str, Record
 def _compare_double(
     recorded: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor], own_errors: Mapping[str, float]
 ) -> Iterator[TensorError]:
-    """Compare with double precision, allowing `SPREAD` times what eager is off beside the tolerance of the dtype."""
+    """Compare with double precision.
+
+    Allow `SPREAD` times eager's own error in addition to the tolerance of the dtype.
+    """
     sizes: dict[str, float] = {}
     for entry in double.values():
         sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), size_of(entry.value))
@@ -623,7 +641,7 @@ def _compare_double(
 
 def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
     given = held(outputs).tensors.values()
-    # Thunder's own backward of whole numbers is one that autograd never asks for.
+    # Thunder may make a backward for integers that autograd never calls.
     asked = not given or any(map(_is_differentiable, given))
     if not stepper.backward(outputs) and stepper.has_backward and asked:
         raise ProgramError(
@@ -635,9 +653,9 @@ def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
 
 
 class RandomWatch(TorchDispatchMode):
-    """Notes whether random numbers are drawn: with a generator of the program's own, or with torch's, which moves on.
+    """Records whether random numbers are drawn, by the program's own generator or by torch's, whose state changes.
 
-    It is not enough that an op may draw: attention without dropout is such an op.
+    Operators that may draw do not suffice: attention without dropout is such an operator.
     """
 
     def __init__(self) -> None:
@@ -647,7 +665,7 @@ class RandomWatch(TorchDispatchMode):
 
     @property
     def random(self) -> bool:
-        """Return whether any were drawn so far."""
+        """Return whether any random numbers were drawn so far."""
         return self._own or not all(map(torch.equal, self._before, _random_states()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -667,10 +685,10 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _StandInLoss(torch.autograd.Function):
-    """A stand-in for a loss: its gradients are given, and it lies in memory that is there.
+    """A stand-in for a loss; its gradients are given, and it uses existing memory.
 
-    They are copied when the backward begins, and no one but the backward holds the copies: so live the gradients of
-    outputs in a training loop. Given to `torch.autograd.backward`, they would live through the whole step.
+    The gradients are copied when the backward begins, and only the backward holds the copies, as for gradients of
+    outputs in a training loop. If `torch.autograd.backward` got them, they would live through the whole step.
     """
 
     @staticmethod
@@ -693,7 +711,7 @@ def _draw_cotangents(outputs: list[torch.Tensor], seed: int) -> list[torch.Tenso
     for output in outputs:
         generator = generators.get(output.device)
         if generator is None:
-            # A generator of its own: the program's random state stays as it is without the workbench.
+            # Use a separate generator, so that the program's random state is the same as without the workbench.
             generator = generators[output.device] = torch.Generator(output.device).manual_seed(seed)
         made.append(torch.randn(output.shape, generator=generator, device=output.device, dtype=output.dtype))
     return made
@@ -709,7 +727,7 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 
 
 def _start_of(stepper: Stepper) -> list[tuple[str, tuple[int, ...], float]]:
-    """Return a fingerprint of a start, by reading each tensor once."""
+    """Return a fingerprint of a start, which reads each tensor once."""
     return [
         (name, tuple(tensor.shape), float(torch.nan_to_num(wide(tensor.detach())).sum()))
         for name, tensor in stepper._changeable()

@@ -17,18 +17,18 @@ NAME = "CUDA graph"
 """Name of the variant."""
 
 _WARM_UP = 3
-"""Steps on a stream of their own before the capture, as PyTorch asks for: libraries start and plans are made there."""
+"""Number of steps on a separate stream before the capture, as PyTorch requires; libraries initialize in them."""
 
 
 class GraphedStepper(Stepper):
-    """Steps by replaying a capture of one step; takes what `Stepper` takes.
+    """Steps by replaying a capture of one step; has the parameters of `Stepper`.
 
-    Gradients lie in the graph's own memory, where each replay writes them again.
+    Gradients are in the graph's own memory, and each replay overwrites them.
 
     Raises
     ------
     RunError
-        If there is no CUDA device, or the program does something that cannot be captured, such as a wait for the
+        If there is no CUDA device, or the program does something that cannot be captured, such as waiting for the
         device.
     """
 
@@ -55,20 +55,20 @@ class GraphedStepper(Stepper):
         self.clear_grads()
         self._graph = torch.cuda.CUDAGraph()
         try:
-            # Autograd's thread makes its own handle of cuBLAS meanwhile, which no other mode allows.
+            # Autograd's thread makes its own cuBLAS handle during the capture, which only this mode allows.
             with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._outputs = super().step()
         except RuntimeError as error:
             raise RunError(f"the step cannot be captured as a CUDA graph: {_first_reason(error)}") from error
 
     def step(self) -> Any:
-        """Replay the step; its outputs, which lie where they lay before."""
+        """Replay the step; return its outputs, which are in the same memory as before."""
         self._graph.replay()
         return self._outputs
 
 
 def _first_reason(error: BaseException) -> str:
-    """Return the first error, in one line; the capture's own failure is only its consequence."""
+    """Return the first error in one line; the failure of the capture itself is only its consequence."""
     while error.__context__ is not None:
         error = error.__context__
     return next(iter(str(error).splitlines()), type(error).__name__)

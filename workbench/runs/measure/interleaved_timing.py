@@ -1,4 +1,4 @@
-"""Honest times: three numbers per step, variants in random order, medians with intervals, the machine's own noise."""
+"""Step timing: three numbers per step, variants in random order, medians with intervals, the machine's own noise."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ RESAMPLES = 1999
 LEAST_SAMPLES = 3
 
 _YARDSTICK_SIZE = 5000
-"""Numbers to add up: about 50 µs."""
+"""How many numbers to add up; this takes about 50 µs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """One step, the device waited for before it.
+    """One step, started after the device has finished earlier work.
 
     Attributes
     ----------
     host_s : float
-        Until the last work was submitted to the device: what a benchmark without a sync would show.
+        Time until the last work was submitted to the device, which a benchmark without synchronization would show.
     wall_s : float
-        Until the device was done.
+        Time until the device was done.
     device_s : float
-        From the device's first to its last work on it; `wall_s` where the host is the device.
+        Time from the device's first to its last work; `wall_s` if the host is the device.
     yardstick_s : float
-        Of a fixed little computation right before, which changes with nothing but the machine.
+        Time of a fixed small computation right before the step; it depends only on the machine.
     """
 
     host_s: float
@@ -46,12 +46,12 @@ class StepTime:
 
 @dataclasses.dataclass(frozen=True)
 class MedianEstimate:
-    """A median with its interval.
+    """A median with its confidence interval.
 
     Attributes
     ----------
     median, low, high : float
-        The interval holds the median of many more samples in 95 % of all cases (bootstrap, percentile).
+        In 95 % of all cases, the interval contains the median of many more samples (bootstrap, percentile).
     samples : int
     """
 
@@ -62,7 +62,7 @@ class MedianEstimate:
 
 
 def time_step(stepper: Stepper) -> StepTime:
-    """Time one step; gradients are cleared before it, outside of its time."""
+    """Time one step; gradients are cleared before it, outside of the measured time."""
     stepper.clear_grads()
     yardstick_s = _yardstick()
     stepper.synchronize()
@@ -91,7 +91,7 @@ def interleaved[T](
     seed: int = 0,
     on_sample: Callable[[str, T], None] | None = None,
 ) -> dict[str, list[T]]:
-    """Take samples of several variants interleaved, in a new random order for each turn.
+    """Take interleaved samples of several variants, in a new random order for each turn.
 
     Changes during the measurement, such as in the machine's clock rate and load, then affect all variants equally.
 
@@ -102,16 +102,16 @@ def interleaved[T](
     count : int
         Turns.
     budget_s : float
-        No further turn begins after this long, but at least three are taken.
+        No further turn begins after this time, but at least three are taken.
     seed : int
         For the order.
     on_sample : callable, optional
-        Called with the variant and its sample, between samples.
+        Called between samples, with the variant and its sample.
 
     Returns
     -------
     dict of str to list
-        Samples of each variant; those at one index were taken in one turn.
+        Samples of each variant; samples with the same index are of the same turn.
     """
     order = random.Random(seed)
     found: dict[str, list[T]] = {name: [] for name in variants}
@@ -130,7 +130,7 @@ def interleaved[T](
 
 
 def estimate(samples: Sequence[float]) -> MedianEstimate:
-    """Median and bootstrap interval; the range where there are too few samples to resample."""
+    """Return median and bootstrap interval; the range if there are too few samples to resample."""
     values = np.asarray(samples, float)
     if len(values) < LEAST_SAMPLES or np.ptp(values) == 0:
         return MedianEstimate(float(np.median(values)), float(values.min()), float(values.max()), len(values))
@@ -145,7 +145,7 @@ def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False)
     ----------
     one, other : sequence of float
     paired : bool
-        Samples at one index were taken in one turn: they are resampled together.
+        Samples with the same index are of the same turn and are resampled together.
     """
     above, below = np.asarray(one, float), np.asarray(other, float)
     middle = float(np.median(above) / np.median(below))
@@ -164,7 +164,10 @@ def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False)
 
 
 def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the middle of the resampled values, by percentile; `scipy.stats.bootstrap` takes seconds to import."""
+    """Return the middle of the resampled values, by percentile.
+
+    `scipy.stats.bootstrap` would take seconds to import.
+    """
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(resampled, (tail, 100 - tail))
     return float(low), float(high)
@@ -179,10 +182,10 @@ def noise(yardsticks_s: Sequence[float]) -> float:
 
 
 class LoadWatch:
-    """CPU time that other processes use, from when it is made; in cores, that is seconds of CPU time a second."""
+    """CPU time that other processes use from now on, in cores, that is, seconds of CPU time per second."""
 
     LEAST_S = 0.25
-    """Minimum duration of a measurement: systems count CPU time in hundredths of a second."""
+    """Minimum duration of a measurement, because systems count CPU time in hundredths of a second."""
 
     def __init__(self) -> None:
         self._begun = self._read()
@@ -196,7 +199,7 @@ class LoadWatch:
         return time.perf_counter(), busy_s - time.process_time()
 
     def other_cores(self) -> float:
-        """Cores that others have used since."""
+        """Return the number of cores that other processes have used since then."""
         begun_s, before_s = self._begun
         time.sleep(max(0.0, self.LEAST_S - (time.perf_counter() - begun_s)))
         now_s, busy_s = self._read()
@@ -204,7 +207,7 @@ class LoadWatch:
 
 
 def _yardstick() -> float:
-    """Plain Python on one core: a computation with threads would vary with how they are scheduled, too."""
+    """Plain Python on one core, because a computation with threads would also vary with their scheduling."""
     start = time.perf_counter()
     sum(range(_YARDSTICK_SIZE))
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Machines by name: those with published peaks, and this machine, measured on first use."""
+"""Machines by name: those with published peaks, and this machine, which is measured at first use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workbench.errors import ConfigError, nearest
 
 THIS_CPU = "this CPU"
 THIS_GPU = "this GPU"
-"""The first of those attached; among `MACHINE_NAMES` it is not, for most have none."""
+"""Name of the first attached GPU. It is not in `MACHINE_NAMES`, because most machines have none."""
 MACHINE_NAMES = (*MACHINES, THIS_CPU)
 
 _ROUNDS = 3
-"""Each rate is that of the best of so many rounds: others on the machine only take away."""
+"""Number of rounds; each rate is that of the best round, because other work only slows a round down."""
 _WIDTHS = {"float32": 1024, "bfloat16": 256, "float16": 256}
-"""Matrix sizes by dtype; half precision is smaller, since a CPU without such instructions takes a hundred times as
-long.
+"""Matrix sizes by dtype. Half precision has a smaller one, because a CPU without such instructions takes a hundred
+times as long.
 """
 _GPU_WIDTH = 8192
 _GPU_COPIED = 1 << 30
@@ -33,19 +33,19 @@ _LAUNCHES = 2000
 
 
 def machine_of(name: str, ranks: int = 1) -> Machine:
-    """A machine by its name.
+    """Return a machine by its name.
 
     Parameters
     ----------
     name : str
         One of `MACHINE_NAMES`.
     ranks : int
-        Processes that are on it: those of a CPU share it, each has a GPU of its own.
+        Number of processes on it; those on a CPU share it, while each has its own GPU.
 
     Raises
     ------
     ConfigError
-        If no machine has that name.
+        If there is no machine with that name.
     """
     checked(name)
     if name == THIS_CPU:
@@ -67,7 +67,7 @@ def checked(name: str) -> None:
     Raises
     ------
     ConfigError
-        If no machine has that name.
+        If there is no machine with that name.
     """
     if name not in (*MACHINE_NAMES, THIS_GPU):
         known = ", ".join(MACHINE_NAMES)
@@ -76,7 +76,10 @@ def checked(name: str) -> None:
 
 @functools.cache
 def _this_cpu() -> Machine:
-    """Measured in about a second: matmuls, a copy, a small op, and bytes through the loopback, which gloo uses."""
+    """Measure this CPU in about a second.
+
+    Run matmuls, a copy, a small operator, and send bytes through the loopback, which gloo uses.
+    """
     import torch
 
     flops = {}
@@ -105,7 +108,10 @@ def _this_cpu() -> Machine:
 
 @functools.cache
 def _this_gpu() -> Machine:
-    """Measured in a few seconds: matmuls, a copy, small ops, and copies to the next GPU or, of one, to the host."""
+    """Measure this GPU in a few seconds.
+
+    Run matmuls, a copy, small operators, and copies to the next GPU or, if there is only one, to the host.
+    """
     import torch
 
     from workbench.errors import DeviceError
@@ -149,7 +155,7 @@ def _this_gpu() -> Machine:
 
 
 def _best(act: Callable[[], object]) -> float:
-    """Seconds of the quickest round, after one that is not counted."""
+    """Return the seconds of the fastest round, after one round that does not count."""
     act()
     taken = []
     for _ in range(_ROUNDS):
@@ -160,7 +166,7 @@ def _best(act: Callable[[], object]) -> float:
 
 
 def _loopback() -> tuple[float, float]:
-    """Seconds of many bytes through a socket on this machine, and of one byte there and back."""
+    """Return the seconds for many bytes through a socket on this machine, and for one byte there and back."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = socket.create_connection(server.getsockname())
         there, _ = server.accept()

@@ -1,4 +1,4 @@
-"""Memory meters of a worker: memory in use during the run, and allocations of one step, over time and by statement."""
+"""Memory meters of a worker: memory in use during the run, and one step's allocations by time and statement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.statement_timers import StatementClocks
 
 TIMELINE_POINTS = 4000
-"""Maximum number of points of a memory timeline in the log; omitted points are lower than their neighbours."""
+"""Maximum number of points of a memory timeline in the log; omitted points are lower than a point beside them."""
 
 
 _CUDA_STATS = {
@@ -44,7 +44,7 @@ _METER_TIMEOUT_S = 2.0
 
 
 class MemorySampler(threading.Thread):
-    """Writes a `MemorySample` into the log at a steady pace, until stopped.
+    """Writes a `MemorySample` into the log at a steady rate until it is stopped.
 
     Parameters
     ----------
@@ -52,15 +52,15 @@ class MemorySampler(threading.Thread):
     interval_s : float
         Between samples.
     apart : bool, optional
-        Write them from `workbench.runs.measure.memory_sampler_process`, which keeps going during calls that lock the
-        interpreter. Figures of the device's allocator are then those of when Python last ran.
+        Let `workbench.runs.measure.memory_sampler_process` write them; it continues during calls that lock the
+        interpreter. In such calls, figures of the device's allocator are those of the last time that Python ran.
     """
 
     def __init__(self, log: EventLog, interval_s: float, *, apart: bool = False) -> None:
         super().__init__(name="memory-sampler", daemon=True)
         self._log = log
         self._interval_s = interval_s
-        # Kept open, as psutil does not: a sample then takes a tenth of the time, and the program has it instead.
+        # Kept open, unlike in psutil. A sample then takes a tenth of the time, which the program gets instead.
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._stopped = threading.Event()
         self._meter = self._start_meter() if apart else None
@@ -71,11 +71,11 @@ class MemorySampler(threading.Thread):
         while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
             if not self._told():
                 self._log.write(self._sample())
-            # One sample that had to wait, for the interpreter's lock, does not delay all that follow.
+            # A sample that had to wait for the interpreter's lock does not delay all later ones.
             due_s = max(due_s + self._interval_s, time.monotonic())
 
     def stop(self) -> None:
-        """Stop, after the sample being taken."""
+        """Stop after the current sample."""
         self._stopped.set()
         self.join()
         with contextlib.suppress(OSError):  # the program closed it
@@ -92,7 +92,7 @@ class MemorySampler(threading.Thread):
                 stdout=subprocess.DEVNULL,
                 pass_fds=(file,),
             )
-        except OSError:  # no memory or no process number is left
+        except OSError:  # there is no memory or process number left
             return None
         assert meter.stdin is not None, "it is a pipe"
         os.set_blocking(meter.stdin.fileno(), False)
@@ -112,12 +112,12 @@ class MemorySampler(threading.Thread):
             meter.wait()
 
     def _told(self) -> bool:
-        """Tell the meter what the device's allocator says; whether there is one to tell."""
+        """Send the meter the figures of the device's allocator; return whether a meter exists."""
         if self._meter is None or self._meter.stdin is None:
             return False
         try:
             os.write(self._meter.stdin.fileno(), json.dumps(self._on_device()).encode() + b"\n")
-        except (OSError, ValueError):  # it has ended or does not read, or the program closed it
+        except (OSError, ValueError):  # the meter has ended or does not read, or the program has closed the pipe
             self._end_meter()
             return False
         return True
@@ -127,7 +127,7 @@ class MemorySampler(threading.Thread):
         return MemorySample(t_s=self._log.now_s(), rss_bytes=rss_bytes, **self._on_device())
 
     def _on_device(self) -> dict[str, int | None]:
-        # Asking a CUDA that is not in use would start it, and that takes seconds and memory.
+        # A query to an unused CUDA would initialize it, which takes seconds and memory.
         if not torch.cuda.is_initialized():
             return dict.fromkeys(_CUDA_STATS)
         stats = torch.cuda.memory_stats()
@@ -153,18 +153,18 @@ class Peak:
 
 
 def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Peak:
-    """Measure the memory of one step of a program that has been stepped before.
+    """Measure the memory of one step of a program that has already been stepped.
 
-    On the CPU from the allocator's own events, not from the size of the process: this measures the program's own
-    allocations. On CUDA the peak is the allocator's; the timeline has its events too.
+    On a CPU use the allocator's own events, not the size of the process. This measures only the program's own
+    allocations. On CUDA the allocator reports the peak; the timeline also has its events.
 
     Parameters
     ----------
     stepper : Stepper
         Gradients are cleared first.
     clocks : StatementClocks, optional
-        Clocks of the stepper's callable, by `time.time_ns`, the profiler's clock: they tell which statement allocates.
-        There are no figures per statement where the step ran other statements.
+        Clocks of the stepper's callable, by `time.time_ns`, which is the profiler's clock. They show which statement
+        allocates. There are no figures per statement if the step ran other statements.
 
     Returns
     -------
@@ -240,8 +240,8 @@ def describe(allocation: Allocation, clocks: StatementClocks | None) -> dict[str
     Returns
     -------
     dict
-        The ``value`` stored there, empty if it is not an output of the statement; and the ``statement``, with its
-        ``name``, ``outputs`` and ``source``.
+        The stored ``value``, empty if it is not an output of the statement; and the ``statement`` with its ``name``,
+        ``outputs`` and ``source``.
     """
     if clocks is None or allocation.statement < 0:
         return {"value": "", **_described(clocks, -1)}
@@ -268,16 +268,16 @@ def by_statement(
     changes : sequence of MemoryEvent
         In order of time.
     baseline_bytes : int
-        In use before the first.
+        Bytes in use before the first statement.
     ticks : sequence of (int, bool)
-        Statement that ended at each tick, or -1 where a trace begins; and whether it was the deletions after it.
+        Statement that ended at each tick, or -1 if a trace begins there; and whether the deletions after it ended.
     times_ns : sequence of int
         When each tick was.
 
     Returns
     -------
     live_bytes, peak_bytes : list of int
-        After each statement and its frees, and the maximum inside it.
+        Bytes after each statement and its frees, and the maximum during it.
     """
     count = max((statement for statement, _ in ticks), default=-1) + 1
     live_bytes, peak_bytes = [0] * count, [0] * count
@@ -296,7 +296,7 @@ def by_statement(
 
 
 def thin_out(times_s: list[float], live_bytes: list[int], most: int) -> tuple[list[float], list[int]]:
-    """Keep at most `most` points, the highest of each stretch, so that the peak stays."""
+    """Keep at most `most` points, the highest of each interval, so that the peak is kept."""
     if len(times_s) <= most:
         return times_s, live_bytes
     width = -(-len(times_s) // most)
@@ -309,7 +309,7 @@ def thin_out(times_s: list[float], live_bytes: list[int], most: int) -> tuple[li
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEvent:
-    """An allocation (positive bytes) or a free at an address; nanoseconds since the epoch."""
+    """An allocation (positive bytes) or a free at an address; time in nanoseconds since the epoch."""
 
     at_ns: int
     nbytes: int
@@ -324,9 +324,9 @@ class Allocation:
     ----------
     address, nbytes : int
     statement : int
-        That allocated it, or -1 where none did.
+        The statement that allocated it, or -1 if none did.
     begin, end : int
-        The changes that allocated and freed it; `end` is their number where it is left over.
+        Indices of the changes that allocated and freed it; `end` is the number of changes if it was not freed.
     outlives_statement : bool
         Whether it was not freed before its statement ended.
     """
@@ -340,7 +340,7 @@ class Allocation:
 
 
 def statement_at(at_ns: float, ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]) -> int:
-    """The statement that ran at a moment, or -1 where none did; `ticks` and `times_ns` as in `by_statement`."""
+    """Return the statement that ran at a time, or -1 if none did; `ticks` and `times_ns` as in `by_statement`."""
     at = bisect.bisect_right(times_ns, at_ns)
     return ticks[at][0] if at < len(ticks) and not ticks[at][1] else -1
 
@@ -380,7 +380,7 @@ def allocations(
 def alive_at_peak(
     changes: Sequence[MemoryEvent], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> tuple[float, list[Allocation]]:
-    """Return the time of a step's peak, in nanoseconds, and the allocations live then, the largest first."""
+    """Return the time of a step's peak in nanoseconds, and the allocations that were live then, largest first."""
     live = most = 0
     peak = -1
     for index, change in enumerate(changes):
@@ -403,5 +403,5 @@ def _memory_changes(profile: Any, device_type: str) -> list[MemoryEvent]:
         if event.tag == _EventType.Allocation and event.extra_fields.device.type == device_type:
             fields = event.extra_fields
             found.append(MemoryEvent(event.start_time_ns, fields.alloc_size, fields.ptr))
-    # At equal times, frees come first: their address may be allocated again.
+    # At equal times, frees come first, because their address may be allocated again.
     return sorted(found, key=lambda change: (change.at_ns, change.nbytes))

@@ -1,10 +1,10 @@
-"""Memory samples of a worker on a GPU, by a program of its own: nvFuser compiles a fusion with the interpreter locked.
+"""Memory samples of a worker on a GPU, by a separate program, because nvFuser compiles with the interpreter locked.
 
-A compilation takes up to seconds, in which no thread of the worker runs. On an H100, 20 s of nvFuser compilation had
-only one sample between each two fusions. This program starts in a thirtieth of a second, since it needs only the
-standard library. Arguments: the log's descriptor, the worker's process id, the time at which the log was opened by
-`time.perf_counter` (all processes of a machine share this clock), and the interval in seconds. Standard input carries
-the figures of the device's allocator, one JSON object a line; an empty line is the last.
+A compilation takes up to several seconds, in which no thread of the worker runs. On an H100, there was only one sample
+between two fusions during 20 s of nvFuser compilation. This program starts in a thirtieth of a second, because it needs
+only the standard library. Arguments: the log's descriptor; the worker's process id; the time at which the log was
+opened, by `time.perf_counter` (all processes of a machine share this clock); and the interval in seconds. Standard
+input carries the figures of the device's allocator, one JSON object per line; an empty line is the last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 
 
 def main(log: int, pid: int, start_s: float, interval_s: float) -> None:
-    """Sample until the worker ends, or has said so."""
+    """Take samples until the worker ends, or says that it has ended."""
     statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
     os.set_blocking(0, False)
     device = {"allocated_bytes": None, "reserved_bytes": None, "fragmented_bytes": None}
@@ -34,7 +34,7 @@ def main(log: int, pid: int, start_s: float, interval_s: float) -> None:
                 return
             device = json.loads(lines[-1]) if lines else device
             continue
-        # A copy of the worker that a program forked may hold its end of the pipe.
+        # If the program forked a copy of the worker, the copy may hold the worker's end of the pipe.
         if os.getppid() != pid:
             return
         pages = os.pread(statm, 128, 0).split()[1]

@@ -26,14 +26,14 @@ _BEYOND = "outside the statements: autograd, and what is between the traces"
 def take(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
     """Step once and record every allocation.
 
-    On CUDA PyTorch makes the snapshot, with the lines of Thunder's generated code. On a CPU PyTorch has allocation
-    events and no such snapshot: those events are written in its form, each with the statement that allocated and its
-    source line.
+    On CUDA, PyTorch makes the snapshot, with the lines of Thunder's generated code. On a CPU, PyTorch has allocation
+    events but no snapshot. The events are written in the form of a snapshot, each with the statement that allocated and
+    its source line.
 
     Parameters
     ----------
     stepper : Stepper
-        Stepped before; gradients are cleared first.
+        A stepper that has been stepped before; gradients are cleared first.
     clocks : StatementClocks, optional
         As for `workbench.runs.measure.memory_meter.measure_peak`.
     """
@@ -62,14 +62,14 @@ def of_events(
     allocated: Sequence[tuple[Allocation, list[dict[str, Any]]]],
     held: Sequence[tuple[int, int, str]],
 ) -> dict[str, Any]:
-    """A snapshot of allocation events.
+    """Return a snapshot of allocation events.
 
     Parameters
     ----------
     changes : sequence of MemoryEvent
         In order of time.
     allocated : sequence of (Allocation, list of dict)
-        Their allocations, each with its frames.
+        Their allocations, each with its stack frames.
     held : sequence of (int, int, str)
         Address, bytes and name of earlier allocations.
     """
@@ -95,7 +95,7 @@ def write(run: Run, path: str | Path) -> Path:
     Raises
     ------
     RunError
-        If the run took none, or it cannot be written.
+        If the run took none, or if it cannot be written.
     """
     source = run.run_dir / SNAPSHOT_FILE
     if not source.exists():

@@ -27,17 +27,18 @@ type Compile = Callable[[torch.nn.Module], Callable[..., Any]]
 
 @dataclasses.dataclass(frozen=True)
 class TrainingResult:
-    """Results of a few steps.
+    """Results of a few training steps.
 
     Attributes
     ----------
     tensors : dict of str to RecordedTensor
-        ``parameter(name)`` after the last step and ``grad(name)``, the sum over the steps, both whole, from the parts
-        that the ranks hold; outputs of the last step, buffers and inputs of this rank.
+        ``parameter(name)`` after the last step and ``grad(name)`` as the sum over the steps, both put together from the
+        parts of the ranks; also outputs of the last step, and this rank's buffers and inputs.
     random : bool
-        Whether numbers were drawn, where that was watched.
+        Whether random numbers were drawn, if that was watched.
     kernels : dict of str to str
-        What ran, as `workbench.compiler.planner.kernel_identity.kernels_of` says; empty where Thunder compiled nothing.
+        Kernels that ran, from `workbench.compiler.planner.kernel_identity.kernels_of`; empty if Thunder compiled
+        nothing.
     """
 
     tensors: dict[str, RecordedTensor]
@@ -55,26 +56,26 @@ def check(
     modes: Mapping[str, str] = MappingProxyType({}),
     draws_differ: Sequence[str] = (),
 ) -> Accuracy:
-    """Train under a plan, by unmodified Thunder with the same sharing, and by PyTorch's `DistributedDataParallel`.
+    """Train under a plan, with unmodified Thunder and the same sharing, and with PyTorch's `DistributedDataParallel`.
 
-    All ranks call it with the same arguments, in a process group. With random numbers, eager is left out: it draws
-    others.
+    All ranks must call it with the same arguments, in a process group. With random numbers, eager is left out, because
+    it draws others.
 
     Parameters
     ----------
     compile_program : callable
-        Compiles a module by the plan.
+        Compiles a module under the plan.
     unmodified : callable
-        Compiles it by Thunder as it is installed, with the transforms that share the module.
+        Compiles it with unmodified Thunder, and with the transforms that share the module.
     stock : callable
-        Compiles it by a plan without choices: the reference where numbers are drawn and unmodified Thunder cannot
-        compile the program, or draws wrongly.
+        Compiles it under a plan without choices. This is the reference if random numbers are drawn and unmodified
+        Thunder cannot compile the program, or draws wrong numbers.
     build : callable
-        Makes a new copy of this rank's program: with the same parameters on all ranks, and inputs of its own.
+        Makes a new copy of this rank's program, with the same parameters on all ranks and its own inputs.
     seed : int
         Of this rank.
     modes : mapping of str to str, optional
-        Of PyTorch, in force in each forward; as in `workbench.core.config.MODES`.
+        PyTorch's modes in each forward; as in `workbench.core.config.MODES`.
     draws_differ : sequence of str, optional
         As in `workbench.runs.process.request.RunRequest`.
 
@@ -135,9 +136,9 @@ def _reference(
     random: bool,
     draws_differ: Sequence[str],
 ) -> tuple[str, TrainingResult, str]:
-    """What training is held to beside eager: its name, what it came to, and why it is not ``thunder.jit``.
+    """Return the reference for training besides eager: its name, its result, and why it is not ``thunder.jit``.
 
-    The name is empty where there is nothing.
+    The name is empty if there is no reference.
     """
     from workbench.compiler.driver.stock_thunder import is_about_memory, refusal
 
@@ -159,14 +160,14 @@ def _reference(
 
 
 def _any_rank(here: bool) -> bool:
-    """Return whether something is so on any rank; all of them call it."""
+    """Return whether a condition is true on any rank; all ranks must call this."""
     found: list[bool] = [False] * dist.get_world_size()
     dist.all_gather_object(found, here)
     return any(found)
 
 
 def replicated(module: torch.nn.Module) -> Callable[..., Any]:
-    """The module under `DistributedDataParallel`; its buffers are each rank's own, as under Thunder."""
+    """Return the module under `DistributedDataParallel`; each rank has its own buffers, as under Thunder."""
     return DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
 
 
@@ -177,7 +178,7 @@ def train(
     seed: int = 0,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> TrainingResult:
-    """Take `STEPS` steps of SGD with a fresh program, and record what that gave.
+    """Take `STEPS` steps of SGD with a fresh program, and record the results.
 
     Parameters
     ----------
@@ -226,16 +227,17 @@ def train(
         f"grad({n})": RecordedTensor("grad", sums[n].to("cpu", copy=True) if n in sums else None) for n in trained
     }
     if eager:
-        # It holds the module as its own `module`.
+        # It holds the module as its attribute `module`.
         found = {name.replace("(module.", "(", 1): entry for name, entry in found.items()}
     return TrainingResult(found, random, kernel_identity.kernels_of(run) if hasattr(run, "_lc_cs") else {})
 
 
 def _whole(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:
-    """A parameter, or its gradient, in one piece: gathered where each rank holds a part, without Thunder's padding."""
+    """Return a whole parameter or gradient; if each rank holds a part, gather the parts and drop Thunder's padding."""
     shape = module.get_parameter(name).shape
     differs = [dim for dim in range(part.ndim) if part.shape[dim] != shape[dim]]
-    # Thunder notes this on the module. A single row is padded to one for each rank: its shape does not tell.
+    # Thunder records this on the module. A single row is padded to one row for each rank, so the shape does not show
+    # it.
     dim = 0 if getattr(module, "use_fsdp", False) else next(iter(differs), None)
     if dim is None:
         return part

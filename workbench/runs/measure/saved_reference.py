@@ -1,7 +1,7 @@
-"""Unmodified Thunder's first step of a program, kept on disk for later runs of the same program.
+"""Unmodified Thunder's first step of a program, stored on disk for later runs of the same program.
 
-Thunder compiles a real model in minutes where a plan takes seconds, and the result does not depend on the choices. The
-first run of a program pays for it, and each later run is compared with it.
+Planning a real model takes seconds, but compiling it with Thunder takes minutes, and the result does not depend on the
+choices. The first run of a program spends this time; later runs use its result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.util.disk_cache import REFERENCES
 
 FORMAT = 1
 _PART = "0"
-"""One file stands under a key."""
+"""Each key has one file."""
 
 _INSTALLED = tuple({sysconfig.get_paths()[place] for place in ("stdlib", "platstdlib", "purelib", "platlib")})
 _WORKBENCH = str(Path(__file__).parents[2])
@@ -32,18 +32,18 @@ _WORKBENCH = str(Path(__file__).parents[2])
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """A step that another one is compared with.
+    """A step that other steps are compared with.
 
     Attributes
     ----------
     name : str
-        Name of the compiler, such as ``thunder.jit``; empty where none could compile the program.
+        Name of the compiler, such as ``thunder.jit``; empty if none could compile the program.
     recorded : dict of str to RecordedTensor
-        Outputs, gradients, and buffers and inputs that it wrote to.
+        Outputs, gradients, and the buffers and inputs that the step wrote to.
     kernels : dict of str to str
         As `workbench.compiler.planner.kernel_identity.kernels_of` gives them.
     reasons : tuple of str
-        Reasons why other compilers did not make it.
+        Reasons why other compilers failed or were not used.
     is_saved : bool
         Whether an earlier run made it.
     """
@@ -56,11 +56,11 @@ class Reference:
 
 
 class SavedReferences:
-    """The references of one run's program.
+    """The stored references of one run's program.
 
-    A reference is found again only where all of this is equal: the files that the run builds its program from, the
-    sources that this process has imported from outside of installed packages, versions and threads, the machine's
-    processor and GPU, what the caller gives, and each bit of eager PyTorch's step.
+    A reference is found again only if all of these are equal: the files from which the run builds its program; the
+    sources outside of installed packages that this process has imported; versions and threads; the machine's processor
+    and GPU; the data that the caller gives; and each bit of eager PyTorch's step.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ class SavedReferences:
         eager : mapping of str to RecordedTensor
             Eager PyTorch's step.
         *settings : object
-            All else that the reference depends on.
+            All other data on which the reference depends.
         """
-        # Here and not above: a run that is not checked needs no compiler.
+        # Imported here, because a run without a check needs no compiler.
         from workbench.compiler.driver.capture_cache import versions
 
         digest = hashlib.blake2b(digest_size=16)
@@ -119,7 +119,7 @@ class SavedReferences:
         return None
 
     def save(self, key: str, reference: Reference) -> None:
-        """Keep a reference, if there is room; a disk that is full or read-only keeps none."""
+        """Store a reference; if the disk is full or read-only, do not."""
         values = (entry.value for entry in reference.recorded.values() if entry.value is not None)
         if (
             REFERENCES.folder() is None
@@ -137,7 +137,7 @@ class SavedReferences:
 
 
 def _own_source(module: Any) -> str | None:
-    """The file of a module that is neither installed nor Python's own."""
+    """Return the file of a module that is neither installed nor part of Python."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or file.startswith((*_INSTALLED, _WORKBENCH)) or not file.endswith(".py"):
         return None

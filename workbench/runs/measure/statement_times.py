@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from workbench.runs.process.run_control import Run
 
 CLOCKED_STEPS = 20
-"""Steps with clocks, each beside one without: enough for medians, few beside the steps that are timed."""
+"""Number of steps with clocks, each next to a step without: enough for medians, few compared to the timed steps."""
 
 CLOCKED_S = 0.5
-"""Duration for which short steps are clocked: their noise is larger than the clocks' overhead."""
+"""Duration for which short steps are measured with clocks, because their noise exceeds the clocks' overhead."""
 
 MOST_CLOCKED_STEPS = 400
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceActivity:
-    """Work of a device: its name, its stream, and when it ran, in seconds since the step began."""
+    """Work of a device: its name, its stream, and its time, in seconds since the step began."""
 
     name: str
     stream: int
@@ -44,16 +44,16 @@ class DeviceActivity:
 
 @dataclasses.dataclass(frozen=True)
 class Gaps:
-    """When a device had nothing to do during a step.
+    """Times during a step at which a device was idle.
 
     Attributes
     ----------
     head_gap_s : float
         Until its first work.
     bubbles : tuple of (float, float)
-        Start and end of each gap between works, in seconds since the step began.
+        Start and end of each gap in the work, in seconds since the step began.
     busy_s : float
-        With any work, on any stream.
+        Seconds with any work, on any stream.
     """
 
     head_gap_s: float
@@ -62,7 +62,7 @@ class Gaps:
 
     @property
     def bubbles_s(self) -> float:
-        """All gaps between works together."""
+        """Sum of all gaps in the work."""
         return sum(end - start for start, end in self.bubbles)
 
 
@@ -82,12 +82,12 @@ def gaps(kernels: Sequence[DeviceActivity]) -> Gaps:
 
 
 def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool | None, str]:
-    """Return whether a step waits for the host, and a sentence about it.
+    """Return whether a step waits for the host, and a sentence that says so.
 
     Parameters
     ----------
     host_s : float
-        Until all work was submitted to the device.
+        Time until all work was submitted to the device.
     device_s : float
         With work.
     device_type : str
@@ -95,7 +95,7 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
     Returns
     -------
     bound : bool or None
-        None where the host is the device.
+        None if the host is the device.
     words : str
     """
     if device_type != "cuda":
@@ -106,10 +106,10 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
 
 
 def turns_of(step_s: float, budget_s: float) -> int:
-    """Return how many times each variant is timed: more for short steps, and the same number on all ranks.
+    """Return the number of samples of each variant: more for short steps, and the same number on all ranks.
 
-    A budget without end is that of ranks, see `workbench.runs.worker.rank_worker`: each step needs all of them, and
-    each finds another `step_s`.
+    An infinite budget means ranks, see `workbench.runs.worker.rank_worker`: each step needs all ranks, and each rank
+    measures another `step_s`.
     """
     if math.isinf(budget_s):
         return CLOCKED_STEPS
@@ -123,20 +123,20 @@ def measure(
     kernels: Sequence[DeviceActivity],
     t_s: Callable[[], float],
 ) -> events.StatementTimes:
-    """Step with clocks and without interleaved, and take the median time of each statement.
+    """Step with clocks, without interleaving, and compute the median time of each statement.
 
-    A step has clocks on one side only, the forward or the backward, so that it is half as much disturbed. Others have
-    them on both: one of those, of median length, is kept as it happened.
+    A step has clocks on one side only, the forward or the backward, which halves the disturbance. Other steps
+    have them on both sides; one of these, of median length, is kept as it happened.
 
     Parameters
     ----------
     stepper : Stepper
         Stepped before.
     clocks : StatementClocks
-        Of the stepper's callable; stopped at the end.
+        Clocks of the stepper's callable; stopped at the end.
     budget_s : float
     kernels : sequence of DeviceActivity
-        The device's work in one step; none on a CPU.
+        The device's work in one step; None on a CPU.
     t_s : callable
         The log's clock.
 
@@ -153,7 +153,7 @@ def measure(
         clocks.start(*sides)
         begun_ns = time.perf_counter_ns()
         found = interleaved_timing.time_step(stepper)
-        # The step began when the device had been waited for: right before the time that was taken.
+        # The step begins when the device is idle, right before the time that was recorded.
         end_ns = time.perf_counter_ns()
         if not clocks.complete(*sides):
             raise UnsteadyError(_unsteady(stepper))
@@ -212,7 +212,7 @@ def measure(
 
 
 class UnsteadyError(ProgramError):
-    """The program runs other statements in each call: none can be timed twice."""
+    """The program runs other statements in each call, so none can be timed twice."""
 
 
 def _unsteady(stepper: Stepper) -> str:
@@ -227,13 +227,15 @@ def _unsteady(stepper: Stepper) -> str:
 def medians(
     clocks: StatementClocks, rows: Mapping[int, Sequence[Sequence[int]]]
 ) -> tuple[list[float], list[float], list[float]]:
-    """Median start since the step's beginning, duration, and time of deletions after it, of each statement.
+    """Return the median start, duration and time of deletions of each statement.
+
+    Starts are relative to the step's beginning.
 
     Parameters
     ----------
     clocks : StatementClocks
     rows : mapping of int to sequence of sequence of int
-        By side, per step its beginning and its ticks on that side, in nanoseconds.
+        For each side and step, its beginning and its ticks on that side, in nanoseconds.
     """
     count = len(clocks.statements)
     starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
@@ -251,7 +253,7 @@ def medians(
 
 
 def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
-    """Start, duration, and time of deletions after it, of each statement in one step with clocks on all sides.
+    """Return start, duration and time of deletions of each statement, in one step with clocks on all sides.
 
     Parameters
     ----------
@@ -273,7 +275,10 @@ def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], 
 
 
 def device_kernels(profile: Any, begun_ns: int) -> list[DeviceActivity]:
-    """The device's work that a profile of one step recorded. Not run: no CUDA device was at hand."""
+    """Return the device's work that a profile of one step recorded.
+
+    This code was never run, because no CUDA device was available.
+    """
     found = []
     for event in profile.profiler.kineto_results.events():
         if event.device_type().name == "CUDA" and event.name() != "[memory]" and event.duration_ns() > 0:
@@ -285,24 +290,24 @@ def device_kernels(profile: Any, begun_ns: int) -> list[DeviceActivity]:
 
 
 def calibration(run: Run, graph: Graph) -> Calibration:
-    """Return the calibration from a run's statement times, ready to predict other plans with.
+    """Return the calibration from a run's statement times, for predictions of other plans.
 
     Parameters
     ----------
     run : Run
         Timed, and with clocks.
     graph : Graph
-        The execution graph of the plan that it ran.
+        The execution graph of the plan that the run executed.
 
     Raises
     ------
     RunError
-        If the run was not clocked, or ran other statements than the graph's.
+        If the run has no statement times, or executed other statements than the graph's.
     """
     clocked, step_s = run.statements, run.step_s
     if clocked is None or step_s is None:
         raise RunError(f"run {run.name} has no statement times; run it with samples and clocks")
-    # Clocked steps came after those that were timed: the machine may have changed its speed, and clocks take time, too.
+    # Steps with clocks came after the timed steps. The machine may have changed its speed, and clocks take time, too.
     scale = step_s / clocked.step_s
     seconds = [scale * (spent + free) for spent, free in zip(clocked.seconds, clocked.free_s, strict=True)]
     try:
@@ -312,9 +317,9 @@ def calibration(run: Run, graph: Graph) -> Calibration:
 
 
 def chrome_trace(run: Run) -> dict[str, Any]:
-    """A run as a trace that Perfetto and ``chrome://tracing`` read: compilation, one step, and memory.
+    """Return a run as a trace for Perfetto and ``chrome://tracing``: compilation, one step, and memory.
 
-    Times are in microseconds since the worker began; the step's are since the compilation ended.
+    Times are in microseconds since the worker began; times of the step are since the compilation ended.
     """
     found: list[dict[str, Any]] = []
 
@@ -357,6 +362,6 @@ def write_chrome_trace(run: Run, path: str | Path) -> Path:
     Raises
     ------
     RunError
-        If it cannot be written.
+        If the file cannot be written.
     """
     return chrome.write(chrome_trace(run), path)

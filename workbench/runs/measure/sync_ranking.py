@@ -1,4 +1,4 @@
-"""Ranking of variants with a sync around each sample, and the ranking of a benchmark without syncs."""
+"""Rankings of variants: with synchronization around each sample, and as in a benchmark without it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class VariantRanking:
     names : tuple of str
         By wall time.
     unsynced : tuple of str
-        By the time until the call returns, as a benchmark without syncs ranks them.
+        Ranking by the time until the call returns, as in a benchmark without synchronization.
     wall_s, host_s : mapping of str to MedianEstimate
         Seconds.
     words : str
-        What to think of it.
+        Conclusion for the user.
     """
 
     names: tuple[str, ...]
@@ -35,7 +35,7 @@ class VariantRanking:
 
     @property
     def deceives(self) -> bool:
-        """Return whether a benchmark without syncs would name another variant as the fastest."""
+        """Return whether a benchmark without synchronization would name another variant as the fastest."""
         return self.names[0] != self.unsynced[0]
 
 
@@ -48,17 +48,19 @@ def rank(
     warmup: int = 2,
     seed: int = 0,
 ) -> VariantRanking:
-    """Rank variants by honest samples: interleaved, in a new random order for each turn, with a sync before and after.
+    """Rank variants by interleaved samples, in a new random order for each turn.
+
+    Synchronize before and after each sample.
 
     Parameters
     ----------
     variants : mapping of str to callable
     synchronize : callable
-        Waits for all that a variant issued.
+        Waits for all work that a variant issued.
     samples, budget_s, seed
         As in `workbench.runs.measure.interleaved_timing.interleaved`.
     warmup : int
-        Calls of each before the first sample.
+        Number of calls of each variant before the first sample.
     """
 
     def sample(work: Callable[[], object]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Two steps compared tensor by tensor: bit by bit, and by how far they differ beside what is allowed."""
+"""Two steps compared tensor by tensor: bit by bit, or by their difference and the tolerance."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ RELATIVE_TOLERANCE: Mapping[torch.dtype, float] = {
 }
 """Largest error allowed, as a share of the largest element of the reference. Other dtypes must be equal.
 
-Reordered sums, as a fusion makes them, stay far below it; a wrong gradient is far above. It is a share of the whole
-tensor's size, since an element that cancels to almost zero carries the error of the cancelled terms.
+Reordered sums, as in a fusion, stay far below it; a wrong gradient is far above it. It is relative to the size of
+the whole tensor, because an element that cancels to almost zero has the error of the cancelled terms.
 """
 
 FLOOR = 0.1
-"""Share of the relative tolerance that is allowed, too, of the largest element among all tensors of the same kind.
+"""Share of the relative tolerance that is also allowed, applied to the largest element of all tensors of the same kind.
 
-Some gradients are nothing but rounding: those of a bias before a normalization, or of a key's bias in attention."""
+Some gradients consist only of rounding errors: those of a bias before a normalization, or of a key's bias in
+attention.
+"""
 
 SPREAD = 4.0
 """Multiple of eager's own error against double precision that is allowed in addition.
 
-Where a result is pure rounding error, such as the gradient through a batch norm over two values, two orders of the same
-arithmetic differ as much from each other, and neither error is a small share of the other's size. The largest of the
-errors of many elements differs little from one order to another. Where a program is well conditioned, this tolerance is
-negligible.
+If a result consists only of rounding errors, such as the gradient through a batch norm over two values, two orders of
+the same arithmetic differ by as much as the result, and no share of its size is a sensible tolerance. The largest error
+of many elements differs little between two orders. For a well-conditioned program, this tolerance is negligible.
 """
 
 
@@ -49,9 +50,9 @@ class RecordedTensor:
     kind : str
         ``output``, ``grad``, ``args``, ``kwargs``, ``buffer`` or ``parameter``.
     value : torch.Tensor, optional
-        None for a gradient that was not computed.
+        None if a gradient was not computed.
     changed : bool
-        False for a buffer or input that the step did not write to; it is reported only where it differs.
+        False for a buffer or input that the step did not write to; such a tensor is reported only if it differs.
     """
 
     kind: str
@@ -69,28 +70,29 @@ def compare(
     own_errors: Mapping[str, float] = MappingProxyType({}),
     least: float = 0.0,
 ) -> Iterator[TensorError]:
-    """Compare what two steps gave, tensor by tensor.
+    """Compare the results of two steps, tensor by tensor.
 
     Parameters
     ----------
     recorded, expected : mapping of str to RecordedTensor
-        The step in question, and the reference.
+        The step to check, and the reference.
     against : str
         Name of the reference.
     exact : bool
-        Whether every bit has to be the reference's.
+        Whether every bit must equal the reference's.
     unsteady : container of str
-        Names of tensors that are allowed `RELATIVE_TOLERANCE` all the same: the reference itself differs from one run
-        to the next.
+        Names of tensors that are nevertheless allowed `RELATIVE_TOLERANCE`, because the reference itself differs
+        between runs.
     own_errors : mapping of str to float
-        Eager's error against double precision, by name: `SPREAD` times that is allowed, too.
+        Eager's error against double precision, by name; `SPREAD` times that is also allowed.
     least : float
-        Allowed share for every floating-point tensor: the computation may use a lower precision than the tensor's.
+        Allowed share for every floating-point tensor, because the computation may use a lower precision than that of
+        the tensor.
 
     Yields
     ------
     TensorError
-        For each name in either; a tensor that only one of the two has is infinitely wrong.
+        One result for each name in either step; a tensor that only one of them has counts as infinitely wrong.
     """
     sizes: dict[str, float] = {}
     for entry in expected.values():
@@ -107,7 +109,7 @@ def compare(
 
 
 def other_bits(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedTensor]) -> frozenset[str]:
-    """Names of the tensors that two steps do not give with the same bits."""
+    """Return the names of tensors whose bits differ between two steps."""
     return frozenset(
         name
         for name in {*one, *other}
@@ -150,7 +152,7 @@ def _error(
 
 
 def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> float:
-    """Largest absolute difference of two elements; infinite where one has no counterpart."""
+    """Return the largest absolute difference of two elements; infinite if one has no counterpart."""
     if ours is None and theirs is None:
         return 0.0
     if ours is None or theirs is None or not _same_form(ours, theirs):
@@ -191,7 +193,7 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in double precision; complex numbers as pairs."""
+    """Return the tensor in double precision; complex numbers become pairs."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     return tensor.to(torch.float64)

@@ -1,4 +1,4 @@
-"""Observers' callbacks: run events go through one queue, one call after another, and no lock is held meanwhile."""
+"""Callbacks of observers: run events go through one queue, one call after another, with no lock held."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _QUEUE = _Queue()
 
 
 def _renew() -> None:
-    """Reset the queue in a forked process: the thread is not there, and a lock may be held for ever."""
+    """Reset the queue in a forked process: its thread does not exist there, and a lock may be held forever."""
     global _QUEUE
     _QUEUE = _Queue()
 
@@ -45,23 +45,23 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def post(act: Callable[[], None]) -> None:
-    """Have something called soon, after all that was posted before, by the one thread that calls observers."""
+    """Call a function soon, after everything that was posted before, in the single thread that calls observers."""
     _QUEUE.put(act)
 
 
 def call(
     callback: Callable[..., object], *arguments: Any, of: str, passes: type[BaseException] | tuple[()] = ()
 ) -> None:
-    """Call an observer; its exceptions go to the log, since a broken view must not affect anything else.
+    """Call an observer; its exceptions are logged, because a broken view must not affect anything else.
 
     Parameters
     ----------
     callback : callable
     *arguments
     of : str
-        What it observes, for the log.
+        Name of what it observes, for the log.
     passes : type, optional
-        An exception that is not the observer's, and is raised again.
+        An exception that does not come from the observer, and is raised again.
     """
     try:
         callback(*arguments)
@@ -69,5 +69,5 @@ def call(
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # the user's own, not the observer's
+            raise  # the exception is the user's own, not the observer's
         _LOGGER.exception("an observer of %s failed", of)

@@ -1,8 +1,8 @@
-"""Runs that several ranks share: torchrun starts a worker for each, and their reports are gathered into one log.
+"""Runs that several ranks share: torchrun starts a worker for each, and the ranks' logs are merged into one.
 
 ``python -m workbench.runs.process.rank_launcher RUN_DIR``, started by `workbench.runs.process.run_control`, starts
-torchrun for this machine. On several machines each starts torchrun by itself, see `command`: a run's folder that all of
-them reach is all they need.
+torchrun for this machine. With several machines, each starts torchrun itself, see `command`. They need only a run
+folder that all of them can reach.
 """
 
 from __future__ import annotations
@@ -30,38 +30,40 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
 
 CANCEL_FILE = "cancel"
-"""A file in a run's folder that has all its ranks end, wherever they run."""
+"""A file in a run's folder that makes all its ranks end, on any machine."""
 
 PORT = 29400
-"""Port of the first of several machines, where torchrun's processes rendezvous."""
+"""Port of the first of several machines, at which torchrun's processes meet."""
 
 _WORKER = "workbench.runs.worker.rank_worker"
 LOOPBACK = "127.0.0.1"
-"""Address at which ranks on one machine rendezvous; other machines cannot reach it."""
+"""Address at which ranks on one machine meet; other machines cannot reach it."""
 _BACKLOG = 2048
-"""Ranks that may ask for the store at once; as many as PyTorch's own lets wait."""
+"""Number of ranks that may ask for the store at once; PyTorch's own store lets the same number wait."""
 _INTERVAL_S = 0.02
 _GRACE_S = 2.0
 """Time for the other ranks to end after one failed."""
 
 SILENT_S = 120.0
-"""An externally launched rank that reported nothing for so long may be gone. It samples its memory many times a second,
-also while it compiles or waits for the others; a file system of several machines may show that a minute late."""
+"""An externally launched rank that has reported nothing for this long may be gone. It samples its memory many times a
+second, even while it compiles or waits for the others. A file system that several machines share may show the samples a
+minute late.
+"""
 
 GONE_S = 3600.0
-"""Externally launched ranks that wrote nothing for so long are not waited for by who opens their run."""
+"""A process that opens the run stops waiting for externally launched ranks that have written nothing for this long."""
 
 _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
-"""Figures for which the run's value is the maximum of the ranks."""
+"""Figures of which the run's value is the maximum over the ranks."""
 _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
-"""Events that each rank reports; of the others those of rank 0 count."""
+"""Events that each rank reports; for other events, those of rank 0 count."""
 
 _LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
 """Parts of the errors that a rank reports when another rank is gone."""
 
 
 def folder_of(run_dir: Path, rank: int) -> Path:
-    """Folder of a rank's log and output, inside the run's."""
+    """Return the folder of a rank's log and output, inside the run's folder."""
     return run_dir / f"rank{rank}"
 
 
@@ -74,26 +76,26 @@ def torchrun_arguments(
     port: int | None = None,
     script: Sequence[str] = (),
 ) -> list[str]:
-    """Return torchrun's arguments on each machine for its share of a run.
+    """Return torchrun's arguments on each machine for its part of a run.
 
     Parameters
     ----------
     folder : Path
-        The run's, as all machines see it; its `request.SCRATCH` exists.
+        The run's folder, as all machines see it; its `request.SCRATCH` exists.
     ranks : int
         On all machines together.
     machines : int
     host : str
-        Name or address of one of the machines, where all meet; by default through a file, on one machine.
+        Name or address of one machine, at which all meet; by default they meet through a file, on one machine.
     port : int, optional
         By default `PORT`.
     script : sequence of str
-        What each rank is; by default the worker of a run.
+        Module that each rank runs; by default the worker of a run.
 
     Raises
     ------
     RunError
-        If the ranks do not divide by the machines.
+        If the ranks cannot be divided equally among the machines.
     """
     if machines < 1 or ranks % machines:
         raise RunError(f"{ranks} ranks do not divide among {machines} machines; give a number that divides {ranks}")
@@ -116,25 +118,25 @@ def command(run_dir: Path, ranks: int, *, machines: int, port: int | None = None
 
 @dataclasses.dataclass
 class _Rank:
-    """Reports of a rank so far."""
+    """The data that a rank has reported so far."""
 
     tail: event_log.Tail
     reported: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
     checked: list[Event] = dataclasses.field(default_factory=list)
-    """Tensors that were compared and are not yet in the run's log, where those of rank 0 come first."""
+    """Compared tensors that are not yet in the run's log, because those of rank 0 come first."""
     offset_s: float = 0.0
     killed: str = ""
-    """Why the launcher killed it."""
+    """Reason why the launcher killed it."""
     heard_s: float = 0.0
-    """When it last reported something, on this process's clock."""
+    """Time at which it last reported something, on this process's clock."""
     last_s: float = 0.0
     """The same, on the clock of the run's log."""
     samples: bool = False
-    """Whether it has begun to sample its memory: only from then on something comes steadily."""
+    """Whether it has begun to sample its memory; only from then on reports come steadily."""
     silent: bool = False
-    """Whether it was noted that it reports nothing any more."""
+    """Whether its silence was already reported."""
     unreadable: str = ""
-    """Why its log cannot be read."""
+    """Reason why its log cannot be read."""
 
     @property
     def pid(self) -> int | None:
@@ -147,19 +149,19 @@ class _Rank:
 
 
 class RankLogMerger:
-    """Reads the logs of all ranks, and writes one for the run.
+    """Reads the logs of all ranks, and writes one log for the run.
 
     Progress is that of rank 0. A figure of the run is the largest among the ranks, once all have reported it; tensors
-    are those of all ranks.
+    are listed for all ranks.
 
     Parameters
     ----------
     run_dir : Path
     ranks : int
     write : callable
-        Takes each event of the run's log.
+        Receives each event of the run's log.
     time_s : float
-        Seconds since the epoch at ``t_s == 0`` of that log.
+        Seconds since the epoch at ``t_s == 0`` of the run's log.
     """
 
     def __init__(self, run_dir: Path, ranks: int, write: Callable[[Event], None], time_s: float) -> None:
@@ -173,16 +175,16 @@ class RankLogMerger:
 
     @property
     def over(self) -> bool:
-        """Return whether all ranks had their terminal event."""
+        """Return whether all ranks have reported their terminal event."""
         return all(rank.end is not None for rank in self.ranks)
 
     @property
     def ended_s(self) -> float:
-        """When the last of them had it."""
+        """Time at which the last of them reported it."""
         return max((rank.end.t_s for rank in self.ranks if rank.end is not None), default=0.0)
 
     def read(self) -> None:
-        """Take what the ranks reported since the last call."""
+        """Read the events that the ranks have reported since the last call."""
         for number, rank in enumerate(self.ranks):
             for event in _new(rank):
                 if isinstance(event, events.Started):
@@ -192,7 +194,7 @@ class RankLogMerger:
                 self._take(number, rank, dataclasses.replace(event, t_s=rank.last_s))
 
     def warn_of_silent(self) -> None:
-        """Warn of each rank that reported nothing for `SILENT_S`; warn again after each further silence."""
+        """Warn about each rank that has reported nothing for `SILENT_S`; warn again after each further silence."""
         for number, rank in enumerate(self.ranks):
             if not rank.samples or rank.end or rank.silent or time.monotonic() - rank.heard_s <= SILENT_S:
                 continue
@@ -246,16 +248,16 @@ class RankLogMerger:
         Parameters
         ----------
         t_s : float
-            Now, on the clock of the run's log.
+            Current time on the clock of the run's log.
         statuses : mapping of int to int, optional
-            Exit status of ranks that failed, as far as they are known.
+            Exit status of failed ranks, if known.
         reason : str
-            Why the run failed, where no rank is to blame.
+            Reason why the run failed, if no rank is to blame.
 
         Returns
         -------
         Event
-            The end of the run: the reason of the rank that failed first, where one did.
+            Return the end of the run; if a rank failed, the reason is that of the first one.
         """
         self.read()
         self._write_checked()
@@ -294,7 +296,7 @@ class RankLogMerger:
         return events.Failed(t_s=t_s, reason=f"rank {first}: {reasons[first]}", detail=detail)
 
     def _order(self, number: int, reason: str) -> tuple[int, float]:
-        """The first is the one to blame: others then fail because it is gone."""
+        """The first failure is the cause; other ranks then fail because that rank is gone."""
         end = self.ranks[number].end
         at_s = end.t_s if end is not None else 0.0
         if self.ranks[number].killed:
@@ -320,14 +322,14 @@ def last_output(folder: Path) -> str:
 
 
 def _begun_s(folder: Path) -> float:
-    """When a rank began, in seconds since the epoch; 0 where it is not known."""
+    """Return when a rank began, in seconds since the epoch; 0 if unknown."""
     with contextlib.suppress(OSError):
         return next((e.time_s for e in event_log.read(folder)[:1] if isinstance(e, events.Started)), 0.0)
     return 0.0
 
 
 class ExternallyLaunched:
-    """The log of a run whose ranks are started by hand, on whatever machines: what their own logs hold, gathered.
+    """The log of a run whose ranks were started by hand, on any machines: the merged content of their own logs.
 
     Parameters
     ----------
@@ -344,12 +346,12 @@ class ExternallyLaunched:
 
     @property
     def skipped(self) -> int:
-        """Lines so far, of all ranks' logs, that are not records."""
+        """Number of lines so far, in all ranks' logs, that are not records."""
         return sum(rank.tail.skipped for rank in self._gathering.ranks)
 
     @property
     def going_on(self) -> bool:
-        """Return whether any rank was started, not all had their terminal event, and something was written of late."""
+        """Return whether a rank was started, one has no terminal event yet, and something was written recently."""
         written_s = 0.0
         for rank in self._gathering.ranks:
             with contextlib.suppress(OSError):
@@ -357,7 +359,7 @@ class ExternallyLaunched:
         return not self.over and abs(time.time() - written_s) < GONE_S
 
     def read(self) -> list[Event]:
-        """Events since the last call; the last is the run's end, once all ranks had their terminal event."""
+        """Return events since the last call; once all ranks have their terminal event, the last is the run's end."""
         self._gathering.read()
         self._gathering.warn_of_silent()
         if self._gathering.over and not self.over:
@@ -369,7 +371,7 @@ class ExternallyLaunched:
 
 
 def main(run_dir: Path) -> None:
-    """Start a run's ranks on this machine, and gather what they report; ends the process."""
+    """Start a run's ranks on this machine and merge their logs; ends the process."""
     worker_process.die_with_parent(keep_input=True)
     log = event_log.EventLog(run_dir / event_log.LOG_FILE)
     begun_s = time.time() - log.now_s()
@@ -395,7 +397,10 @@ def _all_bitwise(checked: Sequence[events.AccuracyChecked]) -> bool | None:
 
 
 def _all_changed(checked: Sequence[events.AccuracyChecked]) -> list[str] | None:
-    """Names of the kernels that are not unmodified Thunder's on any rank; None where a rank does not say."""
+    """Return the names of kernels that are not unmodified Thunder's on any rank.
+
+    None if a rank does not report them.
+    """
     names: dict[str, None] = {}
     for event in checked:
         if event.changed_kernels is None:
@@ -405,7 +410,7 @@ def _all_changed(checked: Sequence[events.AccuracyChecked]) -> list[str] | None:
 
 
 def _follow(gathering: RankLogMerger, options: request.RunOptions, done: threading.Event) -> None:
-    """Keep up with the ranks, end those that take too much memory, and all soon after one failed."""
+    """Follow the ranks, end those that take too much memory, and end all soon after one has failed."""
     deadline = float("inf")
     while not done.wait(_INTERVAL_S):
         gathering.read()
@@ -430,10 +435,13 @@ def _kill(rank: _Rank) -> None:
 
 
 def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int], str]:
-    """Start the ranks and wait for them: the exit status of each that failed, and why none could be started."""
+    """Start the ranks and wait for them.
+
+    Return the exit status of each that failed, and the reason if none could be started.
+    """
     port = asked.options.port
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, which it warns of
-    # Else torchrun serves a store of its own for the ranks, on all interfaces; here they meet without it.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, about which it warns
+    # Otherwise torchrun serves a store for the ranks on all interfaces; here they meet without it.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -456,7 +464,7 @@ def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int],
 def serve_store(port: int) -> TCPStore:
     """Serve the store at which the ranks of one machine meet, on a port that other machines cannot reach.
 
-    PyTorch's own listens on all interfaces; it takes over a socket that listens already.
+    PyTorch's own store listens on all interfaces, but it can take over a socket that already listens.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""End all that a run started and take away its temporary files: a program, so that a busy kernel does not delay it.
+"""End all processes of a run and delete its temporary files, in a separate program that a busy kernel does not delay.
 
 In a kernel with a busy cell, each access to ``/proc`` and each deletion of a file waits some milliseconds for the
-interpreter's lock, and there are a thousand of them. A separate process has its own lock. It starts in a thirtieth of a
-second, since it needs only the standard library.
+interpreter's lock, and a thousand of these are necessary. A separate process has its own lock. It starts in a thirtieth
+of a second, because it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import time
 from pathlib import Path
 
 MARK = "WORKBENCH_RUN"
-"""Environment variable that a worker and everything it starts carry; its value is the run's own."""
+"""Environment variable that a worker and all processes it starts have; its value identifies the run."""
 
 
 def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
-    """Kill a process group and all that carry the mark, until none is left, and delete the temporary files.
+    """Kill a process group and all processes with the mark, until none is left, and delete the temporary files.
 
     Parameters
     ----------
     group : int, optional
-        Id of the group's first process, where it is certain that it still belongs to this group.
+        Id of the group's first process, if the id certainly still belongs to this group.
     mark : str
-        Mark of the run; processes in groups of their own, such as compilers' helpers, carry it too.
+        Mark of the run; processes in groups of their own, such as compilers' helpers, also have it.
     scratch : Path
-        Folder that is deleted, as far as it can be.
+        Folder to delete, as far as possible.
     timeout_s : float
-        When to give up on processes that will not die; the system is then busy on their behalf.
+        Time after which to give up on processes that do not die, because the system is still busy with them.
 
     Returns
     -------
@@ -40,14 +40,14 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
         Whether none is left.
     """
     if group is not None:
-        # Do this here: it waits for nothing, and processes that keep running would slow the search for the rest.
+        # Do this here, because it does not wait, and running processes would slow the search for the others.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
     try:
         command = [sys.executable, "-I", "-S", __file__, mark, str(scratch), str(timeout_s)]
-        # With `close_fds` the start itself would wait for the lock a few times more.
+        # With `close_fds` the start itself would wait for the lock several times.
         done = subprocess.run(command, close_fds=False, check=False).returncode == 0
-    except OSError:  # no memory or no process number is left
+    except OSError:  # there is no memory or process number left
         done = False
     return done or _reap(mark, scratch, timeout_s)
 
@@ -58,7 +58,7 @@ def entry(mark: str) -> bytes:
 
 
 def marked(mark: str) -> list[int]:
-    """Ids of the processes that carry a mark and run."""
+    """Return the ids of running processes with a mark."""
     wanted = entry(mark)
     return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and wanted in _environment(pid).split(b"\0")]
 
@@ -73,11 +73,11 @@ def _environment(pid: str) -> bytes:
 def _reap(mark: str, scratch: Path, timeout_s: float) -> bool:
     deadline_s = time.monotonic() + timeout_s
     none_left = False
-    # Again until none is found: one may have been forked while the others were listed.
+    # Repeat until none is found, because one may have been forked while the others were listed.
     while not none_left and time.monotonic() < deadline_s:
         try:
             left = marked(mark)
-        except OSError:  # no descriptor is left, for the moment
+        except OSError:  # there is no descriptor left at the moment
             time.sleep(0.05)
             continue
         none_left = not left

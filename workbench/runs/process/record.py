@@ -26,11 +26,11 @@ _STATES: dict[str, State] = {"finished": "done", "failed": "failed", "cancelled"
 
 
 COMPETED_CORES = 0.25
-"""Cores that are wanted beyond those that there are, from which on step times are marked."""
+"""Number of missing cores from which on step times are marked."""
 
 
 class Record:
-    """A run as its folder holds it: its request, and the events so far.
+    """A run as its folder describes it: its request, and the events so far.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Record:
     Raises
     ------
     RunError
-        If the folder holds no request that can be read.
+        If the folder has no readable request.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -57,7 +57,7 @@ class Record:
 
     def _all[T: Event](self, kind: type[T]) -> list[T]:
         with self._lock:
-            # Not by going through all: a run has a record for each of its steps.
+            # Do not search through all records, because a run has one for each of its steps.
             return list(self._of_type.get(kind, ()))  # type: ignore[arg-type]  # what is kept by its type
 
     def _last[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
@@ -69,7 +69,7 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The run's name, for people."""
+        """The run's name for users."""
         return self.request.name
 
     @property
@@ -80,7 +80,7 @@ class Record:
 
     @property
     def state(self) -> State:
-        """``starting``, ``compiling``, ``running``; ``done``, ``failed`` or ``cancelled`` once the process is gone."""
+        """``starting``, ``compiling``, ``running``; once the process is gone, ``done``, ``failed`` or ``cancelled``."""
         last = self._last(events.FINAL)
         if last is not None:
             return _STATES[last.type]
@@ -91,18 +91,18 @@ class Record:
 
     @property
     def phase(self) -> str:
-        """Current phase of the worker: see `workbench.runs.log.events.Phase`; empty before it begins."""
+        """Current phase of the worker, see `workbench.runs.log.events.Phase`; empty before the first."""
         phase = self._last(events.Phase)
         return phase.phase if phase is not None else ""
 
     @property
     def ok(self) -> bool:
-        """Return whether the run is done and its results are accurate, as far as they were checked."""
+        """Return whether the run is done and its checked results are accurate."""
         return self.state == "done" and (self.accuracy is None or self.accuracy.ok)
 
     @property
     def error(self) -> str | None:
-        """Why the run is not `ok`, in one line; None while it runs and when it is."""
+        """Reason why the run is not `ok`, in one line; None while it runs, and if it is `ok`."""
         last = self._last(events.FINAL)
         if isinstance(last, events.Failed):
             return untrusted_files.one_line(last.reason) or "failed"
@@ -125,7 +125,7 @@ class Record:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings: parts of the config that do not fit the program, and the number of damaged lines of the log."""
+        """Warnings: parts of the config that do not fit the program, and the number of damaged lines in the log."""
         messages = [untrusted_files.one_line(event.message) for event in self._all(events.Warned)]
         if count := self.skipped_lines:
             lines = "1 line" if count == 1 else f"{count} lines"
@@ -134,7 +134,7 @@ class Record:
 
     @property
     def skipped_lines(self) -> int:
-        """Lines of the event log, so far, that are not records: the log is damaged."""
+        """Number of lines of the event log so far that are not records; if there are any, the log is damaged."""
         return 0
 
     @property
@@ -162,19 +162,19 @@ class Record:
 
     @property
     def proven(self) -> bool | None:
-        """Return whether what ran was proven before to compute what the program does; None before it is compiled."""
+        """Return whether the running code was proven to compute the same as the program; None before it is compiled."""
         compiled = self._last(events.Compiled)
         return compiled.proven if compiled is not None else None
 
     @property
     def rules(self) -> list[str]:
-        """Names of the rules that the proof needed."""
+        """Names of the rules that the proof used."""
         compiled = self._last(events.Compiled)
         return compiled.rules if compiled is not None else []
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """``{"name", "seconds"}`` of each stage of compilation; while it compiles, of those that are over."""
+        """``{"name", "seconds"}`` of each stage of compilation; during compilation, of the stages that have ended."""
         compiled = self._last(events.Compiled)
         if compiled is not None:
             return list(compiled.stages)
@@ -200,7 +200,7 @@ class Record:
 
     @property
     def beside_load(self) -> str:
-        """Warning that other processes competed for the CPU while steps were timed; empty where none did."""
+        """Warning that other processes competed for the CPU while steps were timed; empty if none did."""
         times = self._last(events.StepTimes)
         if times is None or times.other_cores is None or times.free_cores is None or times.free_cores > -COMPETED_CORES:
             return ""
@@ -208,10 +208,10 @@ class Record:
 
     @property
     def against(self) -> dict[str, dict[str, Any]]:
-        """By name, each other way to run the program that was timed interleaved with this run's.
+        """By name, each other way to run the program that was timed interleaved with this run.
 
-        ``step_s``; ``ratio`` to this run's own time with its 95 % interval ``low`` to ``high``; and the ``verdict``:
-        ``faster`` or ``slower`` than this run, or ``noise`` where the interval holds 1.
+        ``step_s``; its ``ratio`` to this run's time with a 95 % interval ``low`` to ``high``; and the ``verdict``,
+        which is ``faster`` or ``slower`` than this run, or ``noise`` if the interval contains 1.
         """
         found = {}
         for event in self._all(events.VariantTimes):
@@ -221,14 +221,14 @@ class Record:
 
     @property
     def statements(self) -> StatementTimes | None:
-        """Time of each statement of a step; None where it was not clocked."""
+        """Time of each statement of a step; None if it was not measured."""
         return self._last(StatementTimes)
 
     @property
     def memory(self) -> dict[str, int | None]:
-        """``predicted_peak_bytes``, ``measured_peak_bytes`` and ``baseline_bytes``; None where not known.
+        """``predicted_peak_bytes``, ``measured_peak_bytes`` and ``baseline_bytes``; None if unknown.
 
-        On CUDA ``reserved_bytes`` and ``fragmented_bytes``, too: see `workbench.runs.log.events.PeakMeasured`.
+        On CUDA also ``reserved_bytes`` and ``fragmented_bytes``: see `workbench.runs.log.events.PeakMeasured`.
         """
         peak = self._last(events.PeakMeasured)
         names = ("measured_peak_bytes", "baseline_bytes", "reserved_bytes", "fragmented_bytes")
@@ -245,7 +245,7 @@ class Record:
 
     @property
     def peak_statement(self) -> dict[str, Any] | None:
-        """Statement at the measured peak: ``statement``, ``name``, ``outputs``, ``source``; None where not known."""
+        """Statement at the measured peak: ``statement``, ``name``, ``outputs``, ``source``; None if unknown."""
         peak = self._last(events.PeakMeasured)
         return peak.peak_statement or None if peak is not None else None
 
@@ -262,24 +262,24 @@ class Record:
 
     @property
     def statement_peak_bytes(self) -> list[int]:
-        """Measured: the most memory inside each statement, without members of fusions; empty where not known."""
+        """Measured maximum of memory during each statement, without members of fusions; empty if unknown."""
         peak = self._last(events.PeakMeasured)
         return peak.statement_peak_bytes if peak is not None else []
 
     @property
     def accuracy(self) -> Accuracy | None:
-        """Outcome of the check; None before it is done, or where it was not requested."""
+        """Outcome of the check; None before it is done, or if it was not requested."""
         checked = self._last(events.AccuracyChecked)
         if checked is None:
             return None
-        # Here and not above: who only follows runs needs no PyTorch.
+        # Imported here, because a process that only follows runs needs no PyTorch.
         from workbench.runs.measure.accuracy import Accuracy
 
         return Accuracy(
             ok=checked.ok,
             max_error=checked.max_error,
             against=checked.against,
-            # Without the moments at which they were logged: ranks' logs have other ones than the run's own.
+            # Without the times at which they were logged, because ranks' logs have other times than the run's log.
             tensors=tuple(
                 TensorError(**{field.name: getattr(event, field.name) for field in dataclasses.fields(TensorError)})
                 for event in self._all(events.TensorChecked)
@@ -293,7 +293,7 @@ class Record:
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
-        """Outcome of each rank of a run that several ranks share.
+        """Outcome of each rank of a shared run.
 
         Its number ``rank``, the ``reason`` of its failure or an empty text, and its figures ``compile_s``, ``step_s``
         and ``measured_peak_bytes``. The figures of the run are the largest among them.

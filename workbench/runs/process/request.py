@@ -1,4 +1,4 @@
-"""`RunRequest`: content of a run folder before the run starts, so that any process can carry the run out."""
+"""`RunRequest`: content of a run folder before the run starts; any process can execute the run from it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 REQUEST_FILE = "request.json"
 CONFIG_FILE = "config.py"
 SCRATCH = "tmp"
-"""Folder inside a run's for temporary files and caches of its own; gone when the run is over."""
+"""Folder inside a run's folder for its own temporary files and caches; deleted when the run ends."""
 OUTPUT_FILE = "output.log"
 OUTPUT_BYTES = 1 << 18
-"""Maximum bytes of a worker's output that are kept, counted from its end."""
+"""Maximum number of bytes that are kept of a worker's output, counted from its end."""
 
 ALIVE_LISTED = 200
-"""Most values alive at a peak that are kept, predicted or measured: the largest."""
+"""Maximum number of values alive at a peak that are kept, predicted or measured; the largest are kept."""
 
 FORMAT_VERSION = 1
-"""Raised when a reader of the old form would be wrong."""
+"""Increased when a reader of the old form would be wrong."""
 
 MOST_RANKS = 1 << 16
 """Maximum number of ranks; a larger one means a damaged request."""
@@ -39,10 +39,10 @@ _READING: dict[str, Any] = {"strict": True, "allow_inf_nan": False, "extra": "fo
 
 
 class Dumpable(Protocol):
-    """A program that can write into a folder what another process needs to build it."""
+    """A program that can write the data from which another process builds it into a folder."""
 
     def dump(self, folder: Path) -> dict[str, Any]:
-        """Write it, and return the spec for `workbench.programs.build`."""
+        """Write the data, and return the spec for `workbench.programs.build`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,32 +52,32 @@ class RunOptions:
     Attributes
     ----------
     seed : int
-        Set before the first step and before each step that it is compared with.
+        Random seed, set before the first step and before each step that it is compared with.
     threads : int, optional
-        Of torch on the CPU; by default as many as torch takes.
+        Number of torch's threads on the CPU; by default torch's own number.
     warmup, samples : int
-        Steps before those that are timed, and how many are timed.
+        Number of steps before the timed ones, and number of timed steps.
     sampling_s : float
-        Steps are timed no longer than this, but at least three.
+        Steps are timed for no longer than this, but at least three are.
     memory_interval_s : float
-        Between samples of the memory in use. A few come late, while a compiler holds the interpreter's lock; with
-        the default there are 20 a second all the same.
+        Interval between samples of the memory in use. A few are late, while a compiler holds the interpreter's lock;
+        with the default there are nevertheless 20 a second.
     measure_peak, clocks, check_accuracy : bool
-        Whether to measure the memory of a step and of its statements by allocation events, to time each statement, and
-        to compare with unmodified Thunder, eager and, where it can run so, double precision.
+        Whether to measure the memory of a step and of its statements by allocation events; whether to time each
+        statement; whether to compare with unmodified Thunder, with eager and, if possible, with double precision.
     memory_snapshot : bool
         Whether to record one step's allocations for PyTorch's memory_viz; see `workbench.runs.measure.memory_snapshot`.
     cuda_graph : bool
-        Whether to time the step as a CUDA graph, too, interleaved with the run's own: the time without the host's
-        launches. On CUDA only.
+        Whether to time the step also as a CUDA graph, interleaved with the run's own steps. This is the time without
+        launches by the host. On CUDA only.
     cold : bool
-        Compile with caches of the run's own, empty at first, so that compile times can be compared.
+        Whether to compile with the run's own, initially empty caches, so that compile times can be compared.
     timeout_s : float, optional
-        The run fails if it takes longer.
+        The run fails if it takes longer than this.
     memory_limit_bytes : int, optional
-        The run fails if its process, or that of one of its ranks, takes more.
+        The run fails if its process, or the process of one of its ranks, takes more than this.
     port : int, optional
-        TCP port at which ranks find one another. On one machine they need none: by default a file serves.
+        TCP port at which ranks find one another. On one machine they need no port, because they use a file by default.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING
@@ -114,20 +114,20 @@ class RunRequest:
     predicted_peak_bytes : int, optional
         The plan's peak, for comparison with the measured one.
     predicted_alive : list of dict
-        Values that are alive at the plan's peak, the largest first and `ALIVE_LISTED` at most: ``bytes``, ``value``,
-        and the ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
+        Values that are alive at the plan's peak, largest first, at most `ALIVE_LISTED`: ``bytes``, ``value``, and the
+        ``statement`` that makes it (-1 for an argument) with its ``name`` and ``source``.
     variants : dict of str to str, optional
-        Variants of how to run the program, timed interleaved with the run's own: the text of a config, or None for
-        unmodified Thunder.
+        Variants of how to run the program, timed interleaved with the run: the text of a config, or None for unmodified
+        Thunder.
     options : RunOptions
     ranks : int
-        Processes that share the program.
+        Number of processes that share the program.
     parallel : str
-        How they share it; empty for a run of one process.
+        Kind of sharing; empty for a run of one process.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method for programs compiled without a config; a config has its own.
+        Capture method for programs that are compiled without a config; a config has its own.
     draws_differ : list of str
-        Sentences of the plan on random draws that unmodified Thunder makes wrongly.
+        Sentences from the plan on random draws that are wrong in unmodified Thunder.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING
@@ -145,7 +145,7 @@ class RunRequest:
     draws_differ: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be of any run, and keep what controls a terminal out of the name."""
+        """Refuse values that no run can have, and keep terminal control characters out of the name."""
         if not 1 <= self.ranks <= MOST_RANKS:
             raise ValueError(f"a run has between 1 and {MOST_RANKS} ranks, not {self.ranks}")
         if not (math.isfinite(self.created_s) and 0 <= self.created_s < _LATEST_S):
@@ -157,7 +157,7 @@ class RunRequest:
 
 
 _LATEST_S = 1e11
-"""Some three thousand years from now."""
+"""The limit is some three thousand years from now."""
 
 
 def prepare(
@@ -175,18 +175,18 @@ def prepare(
     capture: str = "interpreter",
     draws_differ: Sequence[str] = (),
 ) -> Path:
-    """Make the folder of a run that is yet to start.
+    """Make the folder of a run that starts later.
 
     Parameters
     ----------
     run_dir : Path
-        Created; must not exist or be empty.
+        The folder is created; it must not exist, or must be empty.
     program : Dumpable
         Such as a `workbench.programs.Program`.
     config_text : str, optional
-        The exported config. Without it the run is of unmodified Thunder.
+        The exported config. If it is missing, the run is one of unmodified Thunder.
     name : str
-        By default the folder's name.
+        The default is the folder's name.
     predicted_peak_bytes : int, optional
     predicted_alive : sequence of mapping, optional
     variants : mapping of str to str or None, optional
@@ -234,12 +234,12 @@ def prepare(
 
 
 def check(options: RunOptions, device: str, variants: Collection[str] = (), *, ranks: int = 1) -> None:
-    """Refuse what a device cannot measure, before anything is started.
+    """Refuse measurements that a device does not support, before anything is started.
 
     Raises
     ------
     RunError
-        With the request, and how to fix it.
+        The message has the request, and how to fix it.
     """
     if options.cuda_graph and device != "cuda":
         raise RunError(f"a CUDA graph needs a CUDA device, and the program is for {device}: run it without")
@@ -251,24 +251,24 @@ def check(options: RunOptions, device: str, variants: Collection[str] = (), *, r
 
 
 def write(run_dir: Path, request: RunRequest) -> None:
-    """Write a request into a run's folder, whole or not at all.
+    """Write a request into a run's folder, completely or not at all.
 
     Raises
     ------
     OSError
-        If it cannot be written; the request that was there is kept.
+        If it cannot be written; the old request stays.
     """
     record = {"format_version": FORMAT_VERSION, **dataclasses.asdict(request)}
     untrusted_files.write(run_dir / REQUEST_FILE, json.dumps(record, indent=1) + "\n")
 
 
 def read(run_dir: Path) -> RunRequest:
-    """The request of a run's folder.
+    """Return the request in a run's folder.
 
     Raises
     ------
     RunError
-        If the folder holds none that this version can read.
+        If the folder has no request that this version can read.
     """
     path = run_dir / REQUEST_FILE
     try:
@@ -290,7 +290,7 @@ def read(run_dir: Path) -> RunRequest:
             "open it with the version that wrote it"
         )
     try:
-        # As JSON text: only there does a strict reader accept a record for plain data.
+        # Parse JSON text, because only then does a strict reader accept a record for plain data.
         return _reader().validate_json(json.dumps(record))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {_first_fault(error)}") from None

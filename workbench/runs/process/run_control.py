@@ -1,4 +1,7 @@
-"""`start` a run in a process of its own and follow it: `Run` is its state and its results, then and ever after."""
+"""`start` a run in a separate process and follow it.
+
+`Run` is its state and its results, during the run and afterwards.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,20 @@ __all__ = ["FINAL_STATES", "Run", "follow", "renamed", "start"]
 Observer = Callable[[Event], None]
 
 OTHERS_WORD_S = 2.0
-"""Time for the process that started a run to write the outcome, after its worker is gone."""
+"""Time in which the process that started a run may write its outcome, after the worker is gone."""
 FOLLOW_INTERVAL_S = 0.03
-"""Interval between reads of the log: a readout lags by no more than a twentieth of a second."""
+"""Interval between reads of the log, so that a display is late by at most a twentieth of a second."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""Maximum time that a thread waits for the interpreter's lock before it requests it, while a run is followed."""
+"""Maximum time, while a run is followed, that a thread waits for the interpreter's lock before it requests it."""
 
 _LOGGER = logging.getLogger(__name__)
 
 _LIVE: dict[Path, Run] = {}
-"""Runs that this process follows, so that there is one `Run` of each."""
+"""Runs that this process follows, so that each has only one `Run`."""
 
 _KNOWN: weakref.WeakSet[Run] = weakref.WeakSet()
-"""All that were made here, for the name that is given to one counts for each of the same folder."""
+"""All that were made here, because a name given to one applies to all of the same folder."""
 
 _OPENING = threading.Lock()
 
@@ -48,9 +51,10 @@ _OPENING = threading.Lock()
 class _Prompt:
     """While any thread is inside, all threads get the interpreter's lock soon, even if a notebook's cell computes.
 
-    A thread requests the lock after it has waited for the switch interval and no other thread took it meanwhile. A cell
-    that releases the lock for an instant more often than that, to look at a file, never gets the request: it always
-    takes the lock back first, and the others starve. This once delayed a press of Cancel by seconds.
+    A thread requests the lock after it has waited for the switch interval and no other thread took the lock meanwhile.
+    If a cell briefly releases the lock more often than that, for example to access a file, the request never happens.
+    The cell always takes the lock back first, and the other threads starve. This once delayed a click on Cancel by
+    seconds.
     """
 
     def __init__(self) -> None:
@@ -69,7 +73,7 @@ class _Prompt:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._within -= 1
-            # Keep a value that other code has set meanwhile.
+            # Keep a value that other code has set in the meantime.
             if not self._within and sys.getswitchinterval() == self._set_s:
                 sys.setswitchinterval(self._before_s)
 
@@ -79,7 +83,7 @@ _PROMPT = _Prompt()
 
 @dataclasses.dataclass(eq=False)
 class _Observed:
-    """One who observes, and how many events that one was given."""
+    """An observer, and the number of events that it has received."""
 
     callback: Observer
     given: int = 0
@@ -87,10 +91,9 @@ class _Observed:
 
 
 class Run(Record):
-    """One compile and execution under a config, in a process of its own.
+    """One compilation and execution under a config, in a separate process.
 
-    Made by `start`, or by `workbench.runs.process.run_store.open` from a folder. All that it reports comes from the
-    event log.
+    Made by `start`, or by `workbench.runs.process.run_store.open` from a folder. All its data comes from the event log.
 
     Parameters
     ----------
@@ -118,19 +121,19 @@ class Run(Record):
 
     @property
     def skipped_lines(self) -> int:
-        """Lines of the event log, so far, that are not records: the log is damaged."""
+        """Number of lines of the event log so far that are not records; if there are any, the log is damaged."""
         return self._tail.skipped
 
     def command(self, machines: int = 1) -> str:
-        """Return the command that carries the run out, for each of several machines that reach the run's folder.
+        """Return the command that executes the run, for each of several machines that can reach the run's folder.
 
-        ``$HEAD`` in it is the name or address of the first of them. For a folder that was not run yet, as
+        ``$HEAD`` in it is the name or address of the first machine. The folder must not have been run yet;
         `workbench.bench.Workbench.prepare` makes it.
 
         Raises
         ------
         RunError
-            If the ranks do not divide among so many machines, or the run is for one process.
+            If the ranks cannot be divided equally among the machines, or if the run is for one process.
         """
         if not self.request.parallel:
             raise RunError(f"run {self.name} is for one process; only a run with ranks has a command for machines")
@@ -144,10 +147,10 @@ class Run(Record):
     # User actions.
 
     def observe(self, callback: Observer) -> Callable[[], None]:
-        """Have `callback` called with each event: those so far, then each when it is read.
+        """Call `callback` with each event: first those so far, then each one when it is read.
 
-        One thread calls all observers, of all runs, one after another and soon. It calls them while the main thread is
-        busy, too, and holds no lock meanwhile. An exception of a callback goes to the log and ends nothing.
+        One thread calls all observers of all runs, one after another and without delay. It calls them even while the
+        main thread is busy, and holds no lock meanwhile. An exception of a callback is logged and ends nothing.
 
         Returns
         -------
@@ -168,24 +171,24 @@ class Run(Record):
         return end
 
     def wait(self, timeout_s: float | None = None) -> Run:
-        """Wait until the run is over and its process is gone.
+        """Wait until the run has ended and its process is gone.
 
         Raises
         ------
         RunError
-            If it is not over in time; it runs on.
+            If it has not ended in time; the run continues.
         """
         if not self._over.wait(timeout_s):
             raise RunError(f"run {self.name} is not over after {timeout_s} s; it is {self.state}")
         return self
 
     def cancel(self) -> None:
-        """Kill the run's processes. When this returns they are gone; a run that was over stays as it was.
+        """Kill the run's processes. They are gone when this returns; a run that had already ended stays as it was.
 
         Raises
         ------
         RunError
-            If they cannot be killed, because they are another user's.
+            If they cannot be killed because they belong to another user.
         """
         if self._over.is_set():
             return
@@ -194,7 +197,7 @@ class Run(Record):
                 self._stop = events.Cancelled(t_s=self._now_s())
         assert self._worker is not None
         if isinstance(self._worker, Worker) and not self._worker.is_child:
-            # Before it is killed, so that the process which started it knows why it ended.
+            # Written before the kill, so that the process that started the run knows why it ended.
             with contextlib.suppress(OSError):
                 event_log.append(self._tail.path, self._stop)
         try:
@@ -207,12 +210,12 @@ class Run(Record):
     # Following the process.
 
     def _now_s(self) -> float:
-        """Seconds on the log's clock, as well as another process can tell."""
+        """Return seconds on the log's clock, as far as another process can tell."""
         started = self._last(events.Started)
         return max(0.0, time.time() - started.time_s) if started is not None else 0.0
 
     def _notify(self) -> None:
-        """Have the observers given what is new."""
+        """Pass new events to the observers."""
         with self._lock:
             if self._posted or not self._observers:
                 return
@@ -247,8 +250,8 @@ class Run(Record):
             with _PROMPT:
                 self._keep_up()
         except BaseException as error:
-            # For any exception: threads that wait for the run must not wait for ever, and nothing would follow it any
-            # more.
+            # Catch any exception: threads that wait for the run must not wait forever, and otherwise nothing would
+            # follow it.
             _LOGGER.exception("run %s could not be followed", self.name)
             self._end(f"the run could not be followed: {type(error).__name__}: {error}")
         self._conclude()
@@ -268,18 +271,18 @@ class Run(Record):
                 break
 
     def _over_limit(self, begun_s: float) -> str:
-        """Why the process has to end; only one that was started here, for another may be anyone's."""
+        """Return why the process must end; only for a process started here, because another could be anyone's."""
         if not self._worker or not self._worker.is_child:
             return ""
         options = self.request.options
         reason = worker_process.over_time(begun_s, options.timeout_s)
-        # Each rank has the limit, enforced where it runs.
+        # Each rank has its own limit, enforced in its process.
         if not reason and not self.request.parallel:
             reason = worker_process.over_limit(self._worker.pid, options.memory_limit_bytes)
         return reason
 
     def _end(self, reason: str) -> None:
-        """Kill a process that this one started; from another's it only turns away."""
+        """Kill a process that this process started; for another one, only stop following it."""
         assert self._worker is not None
         with self._lock:
             self._stop = self._stop or events.Failed(t_s=self._now_s(), reason=reason)
@@ -288,11 +291,11 @@ class Run(Record):
                 self._worker.kill()
 
     def _read(self) -> None:
-        """Keep what is new in the log. The record that ends it counts when the process is gone."""
+        """Store the new events of the log. The terminal record counts only when the process is gone."""
         try:
             found = self._tail.read()
         except OSError as error:
-            # It is on disk, and may be readable a moment later: when this process has descriptors again.
+            # It is on disk, and may become readable a moment later, when this process has descriptors again.
             self._unreadable = error.strerror or str(error)
             return
         self._unreadable = ""
@@ -300,7 +303,7 @@ class Run(Record):
         self._keep(event for event in found if not isinstance(event, events.FINAL))
 
     def _said(self, status: int | None = None) -> Event | None:
-        """Return how the run ended by the log, checked against the worker's exit status where that is known."""
+        """Return how the run ended according to the log, checked against the worker's exit status if it is known."""
         if not self._finals:
             return None
         first, *later = self._finals
@@ -309,11 +312,11 @@ class Run(Record):
         if status and self._stop is None:
             why = worker_process.how_ended(status, "after that")
             return events.Failed(t_s=first.t_s, reason=f"the worker wrote that the run was done, and {why}")
-        # The process that followed the run wrote the failure.
+        # The process that followed the run has written the failure.
         return next((event for event in later if isinstance(event, events.Failed)), first)
 
     def _conclude(self) -> None:
-        """Once the process is gone: leave nothing of it behind, and write how it ended if it could not do so itself."""
+        """After the process is gone, clean up after it, and write how it ended if it could not do so itself."""
         assert self._worker is not None
         status: int | None = None
         trouble = ""
@@ -349,7 +352,7 @@ class Run(Record):
                 self._read()
 
     def _ended(self, status: int | None) -> Event:
-        """Return how the run ended; written into its folder where the worker could not do so."""
+        """Return how the run ended; write it into the folder if the worker could not."""
         assert self._worker is not None
         self._read()
         if isinstance(self._tail, event_log.Tail):
@@ -362,8 +365,8 @@ class Run(Record):
             )
             end = events.Failed(t_s=self._now_s(), reason=reason, detail=output[-4000:])
         if end not in self._finals and self._worker.is_child and not self._unreadable:
-            # With no space left, even without the temporary files, the record is missing in the log; `store.open`
-            # then says what can be known.
+            # If there is no space left, even without the temporary files, the log lacks the record; `store.open` then
+            # says what is known.
             with contextlib.suppress(OSError):
                 event_log.append(self._tail.path, end)
         if output and self._worker.is_child:
@@ -373,7 +376,7 @@ class Run(Record):
 
 
 class _ExternallyLaunched:
-    """The ranks of a run that were started by hand, on whatever machines; they are known by their logs alone."""
+    """The ranks of a run that were started by hand, on any machines; only their logs are known."""
 
     pid = 0
     is_child = False
@@ -382,7 +385,7 @@ class _ExternallyLaunched:
         self._run_dir, self._log = run_dir, log
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether all had their terminal event, as far as their logs were read."""
+        """Return whether all have their terminal event in the logs that were read."""
         if not self._log.over:
             time.sleep(timeout_s)
         return self._log.over
@@ -395,7 +398,7 @@ class _ExternallyLaunched:
             time.sleep(FOLLOW_INTERVAL_S)
 
     def close(self) -> None:
-        """Nothing of them is held here."""
+        """This process holds no resources of theirs."""
 
     def output(self) -> str:
         """Return the end of rank 0's output."""
@@ -403,7 +406,7 @@ class _ExternallyLaunched:
 
 
 def check_device(device: str) -> None:
-    """Refuse to run a program that is only planned, before a folder is made for it.
+    """Refuse to run a program for a planned device, before a folder is made for it.
 
     Raises
     ------
@@ -429,7 +432,7 @@ def start(run_dir: Path) -> Run:
     Raises
     ------
     RunError
-        If the folder holds no request, was run before, or is for a device that is not there.
+        If the folder has no request, was already run, or is for a device that is not there.
     """
     run_dir = run_dir.resolve()
     run = Run(run_dir)
@@ -473,7 +476,7 @@ def start(run_dir: Path) -> Run:
         raise RunError(f"the worker of run {run.name} cannot be started: {error.strerror}") from error
     try:
         worker = Worker(run_dir, child.pid, mark, child)
-    except BaseException as error:  # no descriptor or thread is left to follow it by
+    except BaseException as error:  # there is no descriptor or thread left to follow it
         _give_up(child, mark, scratch)
         raise RunError(f"the worker of run {run.name} cannot be followed: {error}") from error
     try:
@@ -502,7 +505,7 @@ def _check_gpus(run_dir: Path, count: int) -> None:
 
     attached = torch.cuda.device_count()
     if attached < count:
-        # Machines needed, one GPU each if none is attached to count with.
+        # Number of machines that are needed; if no GPU is attached, one GPU per machine is assumed.
         machines = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= max(attached, 1))
         raise RunError(
             f"{count} ranks need {count} GPUs, and {attached} are attached here; "
@@ -511,7 +514,7 @@ def _check_gpus(run_dir: Path, count: int) -> None:
 
 
 def follow(run_dir: Path) -> Run:
-    """The run of a folder as its log holds it, followed if its process is alive.
+    """Return the run of a folder from its log; if its process is alive, follow it.
 
     Parameters
     ----------
@@ -524,11 +527,11 @@ def follow(run_dir: Path) -> Run:
     Raises
     ------
     RunError
-        If the folder holds no run that can be read.
+        If the folder has no readable run.
     """
     try:
         run_dir = run_dir.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a NUL in the name
+    except (OSError, RuntimeError, ValueError) as error:  # circular links, or a NUL in the name
         raise RunError(f"{str(run_dir)!r} is no run: {error}") from error
     with _OPENING:
         return _LIVE.get(run_dir) or _opened(run_dir)
@@ -564,14 +567,14 @@ def _opened(run_dir: Path) -> Run:
 
 
 def renamed(run_dir: Path) -> None:
-    """Have all runs of a folder read their name again."""
+    """Make all runs of a folder read their name again."""
     for run in tuple(_KNOWN):
         if run.run_dir == run_dir.resolve():
             run.request = request.read(run_dir)
 
 
 def _end_unknown(run: Run, standing: str) -> Event:
-    """Return the reason why a run is over if its log does not have it."""
+    """Return the reason why a run ended, if its log does not have it."""
     t_s = run._events[-1].t_s if run._events else 0.0
     if run._unreadable:
         return events.Failed(t_s=t_s, reason=f"the event log cannot be read: {run._unreadable}")
@@ -590,7 +593,7 @@ def _end_unknown(run: Run, standing: str) -> Event:
 
 
 def _reason(status: int | None, output: str) -> str:
-    """Why a worker ended that did not say so in its log."""
+    """Return why a worker ended that did not say so in its log."""
     if status == event_log.EXIT_LOG_UNWRITABLE:
         line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
         return line or "the event log could not be written"

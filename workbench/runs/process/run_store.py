@@ -1,4 +1,4 @@
-"""Runs on disk: listed, opened, named, pinned and deleted. A run is a folder; nothing else is kept anywhere."""
+"""Runs on disk: list, open, rename, pin and delete them. A run is a folder; nothing is stored anywhere else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.runs.process.record import FINAL_STATES
 from workbench.runs.process.run_control import Run
 
 ROOT_VARIABLE = "WORKBENCH_RUNS"
-"""Environment variable that says where runs are kept, instead of ``.workbench/runs`` in the working folder."""
+"""Environment variable that names the folder of runs, instead of ``.workbench/runs`` in the working folder."""
 
 _PIN_FILE = "pinned"
 _NOTE_FILE = "note.txt"
@@ -28,12 +28,12 @@ MOST_NOTE = 2000
 
 
 def root() -> Path:
-    """The folder in which runs are kept; it need not exist yet."""
+    """Return the folder of runs; it need not exist yet."""
     return Path(os.environ.get(ROOT_VARIABLE) or Path(".workbench") / "runs").absolute()
 
 
 def new_folder(name: str, within: Path | None = None) -> Path:
-    """Make an empty folder for a run, named by the time and the user's name for the run.
+    """Make an empty folder for a run, named after the time and the user's name for the run.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ def new_folder(name: str, within: Path | None = None) -> Path:
 
 
 def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.open
-    """The run of a folder, rebuilt from its log; one whose process is alive is followed.
+    """Return the run of a folder, rebuilt from its log; if its process is alive, follow it.
 
     Parameters
     ----------
     run : Path or str
-        The folder, or its name in `within`, or the name that the user gave.
+        The folder, or its name in `within`, or the name that the user gave to the run.
     within : Path, optional
         By default `root`.
 
@@ -81,7 +81,7 @@ def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.o
 
 
 def runs(within: Path | None = None) -> list[Run]:
-    """All runs in a folder that can be read, pinned ones first, then the latest first; for the others, `listing`.
+    """Return all readable runs in a folder, pinned ones first, then latest first; for the others see `listing`.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def runs(within: Path | None = None) -> list[Run]:
 
 
 def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
-    """All runs in a folder: those that can be read, and why the others cannot.
+    """Return all runs in a folder: the readable ones, and the reasons why others cannot be read.
 
     Parameters
     ----------
@@ -102,9 +102,9 @@ def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     Returns
     -------
     runs : list of Run
-        Pinned ones first, then the latest first.
+        Pinned runs first, then latest first.
     unreadable : dict of Path to str
-        By folder, in one line: torn, of a later version, another user's.
+        By folder, the reason in one line: damaged, of a later version, of another user.
     """
     found: list[Run] = []
     unreadable: dict[Path, str] = {}
@@ -117,7 +117,7 @@ def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
 
 
 def rename(run: Path | str, name: str, within: Path | None = None) -> None:
-    """Give a run another name. Its folder stays where it is.
+    """Give a run another name. The folder keeps its name.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def rename(run: Path | str, name: str, within: Path | None = None) -> None:
 
 
 def annotate(run: Path | str, note: str, within: Path | None = None) -> None:
-    """Keep a note on a run beside it, in its folder; an empty one takes the last away.
+    """Store a note on a run in its folder; an empty note removes the last one.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def note_of(run_dir: Path) -> str:
 
 
 def pin(run: Path | str, pinned: bool = True, within: Path | None = None) -> None:
-    """Mark a run as one to compare with and to keep, or take the mark off.
+    """Pin a run, to keep it and compare with it, or unpin it.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def delete(run: Path | str, within: Path | None = None) -> None:
     Raises
     ------
     RunError
-        If it is pinned, runs, or cannot be removed.
+        If it is pinned, is running, or cannot be removed.
     """
     folder = _find(run, within)
     if is_pinned(folder):
@@ -205,7 +205,7 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def folders(within: Path | None = None) -> list[Path]:
-    """Folders of runs, readable or not, in the order of their names.
+    """Return the folders of runs, readable or not, sorted by name.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def folders(within: Path | None = None) -> list[Path]:
 def _is_run(folder: Path) -> bool:
     try:
         os.lstat(folder / request.REQUEST_FILE)
-    except PermissionError:  # another user's: listed, and marked
+    except PermissionError:  # another user's run: listed, and marked
         return True
     except (OSError, ValueError):
         return False
@@ -253,7 +253,7 @@ def _name(folder: Path) -> str | None:
 
 
 def choices_of(run: Run) -> dict[str, str] | None:
-    """The choices that a run was made under: none for unmodified Thunder; None where its config cannot be read."""
+    """Return the choices of a run: none for unmodified Thunder; None if its config cannot be read."""
     path = run.run_dir / request.CONFIG_FILE
     try:
         return dict(load(path).choices) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""Processes of a run: `Worker` holds one, ends it and all that it started; their limits, and how they ended."""
+"""Processes of a run: `Worker` represents one and ends it with all its children; their limits, and how they ended."""
 
 from __future__ import annotations
 
@@ -27,17 +27,20 @@ from workbench.runs.process import reaper
 from workbench.runs.process.request import OUTPUT_BYTES, SCRATCH
 
 WORKER_FILE = "worker.json"
-"""File in a run's folder that identifies the run's process; removed when the run is over."""
+"""File in a run's folder that identifies the run's process; removed when the run has ended."""
 
-_F_SETSIG = 10  # of <linux/fcntl.h>; the fcntl module lacks it in Python 3.12
+_F_SETSIG = 10  # from <linux/fcntl.h>; Python 3.12's fcntl module lacks it
 
 _LOOKS, _LOOK_S = 20, 0.005
 KILL_TIMEOUT_S = 5.0
-"""Time to wait for killed processes that the system still holds."""
+"""Time to wait for killed processes that the system has not removed yet."""
 
 
 def new_mark(run_dir: Path) -> str:
-    """Return a mark for the environment of all processes of a run; other runs and copies of the folder have others."""
+    """Return a mark for the environment of all processes of a run.
+
+    Other runs, and copies of the folder, have other marks.
+    """
     return f"{uuid.uuid4().hex}:{run_dir}"
 
 
@@ -49,11 +52,11 @@ class Note:
     ----------
     pid : int
     start_ticks : int
-        When it began, on the clock of the machine that it began on.
+        Start time, on the clock of its machine.
     mark : str
-        What it carries in its environment, as does all that it starts.
+        Mark in the environment of the process and of all its children.
     machine : str
-        Machine and its boot: on another machine the same number belongs to another process.
+        The machine and its boot, because on another machine the same number belongs to another process.
     """
 
     pid: int
@@ -63,7 +66,7 @@ class Note:
 
     @classmethod
     def of(cls, pid: int, mark: str) -> Note:
-        """Return the note of a living process.
+        """Return the identity of a living process.
 
         Raises
         ------
@@ -74,7 +77,10 @@ class Note:
 
     @classmethod
     def read(cls, run_dir: Path) -> Note | None:
-        """Return the note of a run's folder; None if it is missing, cannot be read, or belongs to another folder."""
+        """Return the identity in a run's folder.
+
+        None if it is missing, cannot be read, or belongs to another folder.
+        """
         with contextlib.suppress(OSError, ValueError, RecursionError):
             record = json.loads(untrusted_files.read(run_dir / WORKER_FILE))
             kinds = {field.name: {"int": int, "str": str}[str(field.type)] for field in dataclasses.fields(cls)}
@@ -96,9 +102,9 @@ class Note:
 
     @property
     def standing(self) -> Literal["alive", "gone", "unknown"]:
-        """Return whether the process lives: it must have the same start time and carry the mark.
+        """Return whether the process lives: it must have the same start time and the mark.
 
-        ``unknown`` of another machine, of one that was started again since, and of another user's process.
+        ``unknown`` for a process of another machine, of a machine that was rebooted since, or of another user.
         """
         if self.machine != _machine():
             return "unknown"
@@ -114,7 +120,7 @@ class Note:
 
 
 def _start_ticks(pid: int) -> int:
-    # Split behind the name, which may contain anything; field 22 of all, see proc(5).
+    # Split after the name, which may contain anything; field 22 overall, see proc(5).
     state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     if state == b"Z":
         raise ProcessLookupError(f"process {pid} has ended")
@@ -122,7 +128,7 @@ def _start_ticks(pid: int) -> int:
 
 
 def _environment(pid: int) -> bytes:
-    # Empty for an instant while the process begins its program: the old one's is gone, the new one's not there yet.
+    # The environment is empty for a moment while the process begins its program.
     for _ in range(_LOOKS):
         if found := Path(f"/proc/{pid}/environ").read_bytes():
             return found
@@ -139,7 +145,7 @@ def clear(run_dir: Path, note: Note) -> None:
     """End the remaining processes of a run whose worker is gone and which no process followed to its end."""
     try:
         left = bool(reaper.marked(note.mark))
-    except OSError:  # no descriptor is left: whoever opens it next sees to it
+    except OSError:  # there is no descriptor left: the next process that opens the run does it
         return
     if not left:
         shutil.rmtree(run_dir / SCRATCH, ignore_errors=True)
@@ -150,7 +156,7 @@ def clear(run_dir: Path, note: Note) -> None:
 
 
 class Worker:
-    """A worker's process, a child of this one or of another.
+    """A worker's process, started by this process or by another.
 
     Parameters
     ----------
@@ -158,12 +164,12 @@ class Worker:
     pid : int
     mark : str
     child : subprocess.Popen, optional
-        The process, where this one started it.
+        The process object, if this process started it.
 
     Raises
     ------
     OSError
-        If it is gone, or no descriptor is left.
+        If it is gone, or if no descriptor is left.
     """
 
     def __init__(self, run_dir: Path, pid: int, mark: str, child: subprocess.Popen[bytes] | None = None) -> None:
@@ -186,9 +192,9 @@ class Worker:
 
     @classmethod
     def of(cls, run_dir: Path, note: Note) -> Worker | None:
-        """The process of a note, if it is alive."""
+        """Return the process with this identity, if it is alive."""
         with contextlib.suppress(OSError):
-            # Held before it is looked at: from then on the number cannot become another process's unnoticed.
+            # Hold it before looking at it, because from then on the number cannot silently become another process's.
             found = cls(run_dir, note.pid, note.mark)
             if note.standing == "alive":
                 return found
@@ -201,7 +207,7 @@ class Worker:
         return self._child is not None
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether the process ended, or ends in this time."""
+        """Return whether the process has ended, or ends within this time."""
         with self._handle_lock:
             if self._handle is None:
                 return True
@@ -222,13 +228,16 @@ class Worker:
             self._close_handle()
 
     def _close_handle(self) -> None:
-        """Not while another thread waits for the process: the descriptor's number would be another file's."""
+        """Close the handle, unless another thread waits for the process.
+
+        In that case its number could become another file's.
+        """
         if self._closed and not self._waiting and self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
     def kill(self) -> None:
-        """Kill the process and all that it started.
+        """Kill the process and all its children.
 
         Raises
         ------
@@ -241,9 +250,9 @@ class Worker:
             raise RunError(f"process {self.pid} cannot be ended: it is another user's, or the system holds on to it")
 
     def close(self) -> int | None:
-        """Once the process has ended: its exit status where it can be known.
+        """Return the exit status, if it is known, once the process has ended.
 
-        All that it started is gone then, and so are its temporary files.
+        By then all its children and temporary files are gone.
         """
         with self._lock:
             if not self._closed:
@@ -256,7 +265,7 @@ class Worker:
                         self._child.stdin.close()
                 if self._drain is not None:
                     self._drain.join(KILL_TIMEOUT_S)
-                if self._reaped:  # else whoever opens the run next finds by it what is left
+                if self._reaped:  # otherwise the next process that opens the run finds the rest by it
                     with contextlib.suppress(OSError):
                         (self._run_dir / WORKER_FILE).unlink()
                 self._let_go()
@@ -264,7 +273,7 @@ class Worker:
 
     def _reap(self) -> None:
         if not self._reaped:
-            # The id of a child that was not waited for still belongs to it; any other id may be used again.
+            # The id of a child that was not waited for still belongs to the child; any other id may be used again.
             group = self.pid if self.is_child or not self.wait(0) else None
             self._reaped = reaper.reap(group, self.mark, self._run_dir / SCRATCH, KILL_TIMEOUT_S)
 
@@ -273,7 +282,7 @@ class Worker:
         return b"".join(tuple(self._output)).decode(errors="replace")
 
     def _read_output(self) -> None:
-        """Keep reading, so that a worker that prints a lot never waits and never fills the disk."""
+        """Keep reading, so that a worker that prints a lot never blocks and never fills the disk."""
         assert self._child is not None
         assert self._child.stdout is not None
         with self._child.stdout as pipe:
@@ -285,25 +294,25 @@ class Worker:
 
 
 def die_with_parent(*, keep_input: bool = False) -> None:
-    """Have the system kill the process group when the parent closes its end of standard input.
+    """Make the system kill the process group when the parent closes its end of standard input.
 
-    A waiting thread is not enough, since one call that holds the interpreter's lock stops all threads. PR_SET_PDEATHSIG
-    is not enough, since it watches the parent's thread that started the worker and not the parent.
+    A waiting thread is not enough, because one call that holds the interpreter's lock stops all threads.
+    PR_SET_PDEATHSIG is not enough, because it watches the thread of the parent that started the worker, not the parent.
 
     Parameters
     ----------
     keep_input : bool
-        Leave standard input as it is, for processes that will do the same; without this, standard input is empty from
+        Leave standard input as it is, for processes that will call this, too; if False, standard input is empty from
         now on.
     """
-    # Reopen it: the signal's receiver belongs to the open file, which processes that inherit it share.
+    # Reopen it, because the signal's receiver belongs to the open file, which processes that inherit it share.
     parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
     fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(parent, fcntl.F_SETFL, fcntl.fcntl(parent, fcntl.F_GETFL) | os.O_ASYNC)
     poll = select.poll()
     poll.register(0, select.POLLHUP)
-    if poll.poll(0):  # closed before the signal was set up
+    if poll.poll(0):  # standard input was closed before the signal was set up
         os._exit(1)
     if not keep_input:
         # A program that reads standard input finds it empty.
@@ -313,7 +322,7 @@ def die_with_parent(*, keep_input: bool = False) -> None:
 
 
 def memory_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 once it is gone."""
+    """Return the resident memory of a process; 0 once it is gone."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.NoSuchProcess:
@@ -321,7 +330,7 @@ def memory_bytes(pid: int) -> int:
 
 
 def over_limit(pid: int, limit_bytes: int | None) -> str:
-    """Return why a process has to end because of its memory; empty if it keeps the limit or has none."""
+    """Return why a process must end because of its memory; empty if it is within its limit or has none."""
     used = memory_bytes(pid) if limit_bytes is not None else 0
     if limit_bytes is None or used <= limit_bytes:
         return ""
@@ -329,14 +338,17 @@ def over_limit(pid: int, limit_bytes: int | None) -> str:
 
 
 def over_time(begun_s: float, timeout_s: float | None) -> str:
-    """Why what began then, on the monotonic clock, has to end for the time it takes; empty where it may go on."""
+    """Return why a process must end because of its duration; empty if it may continue."""
     if timeout_s is None or time.monotonic() - begun_s <= timeout_s:
         return ""
     return f"timeout: not done after {timeout_s:g} s"
 
 
 def how_ended(status: int, when: str = "before the run was done") -> str:
-    """Describe the exit status of a worker that ended without a terminal event; negative is a signal's number."""
+    """Describe the exit status of a worker that ended without a terminal event.
+
+    A negative status is a signal's number.
+    """
     if status >= 0:
         return f"ended by itself with exit status {status} {when}"
     try:

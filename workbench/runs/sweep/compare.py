@@ -1,4 +1,4 @@
-"""`compare`: runs side by side, each difference with its interval, and which of them are noise."""
+"""`compare`: runs side by side, each difference with its interval, and whether it is noise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ type Verdict = Literal["faster", "slower", "less", "more", "same", "noise", "unk
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One figure of a run beside the first run's.
+    """One figure of a run, compared with the first run's.
 
     Attributes
     ----------
@@ -25,16 +25,16 @@ class Difference:
     figure : str
         Such as ``step_s`` or ``measured_peak_bytes``.
     value, base : float, optional
-        This run's and the first run's; None where it was not measured.
+        Values of this run and of the first run; None if not measured.
     ratio, low, high : float, optional
-        Value over base, with its 95 % interval where there are samples.
+        Value divided by base, with its 95 % interval if there are samples.
     verdict : str
-        Of times ``faster`` or ``slower`` only where the two runs' own intervals lie apart and the difference is larger
-        than the drift and the noise of the machine together; else ``noise``. ``unknown`` where there are too few
-        samples, or where the drift is not known.
+        For times: ``faster`` or ``slower`` only if the runs' own intervals do not overlap, and the difference exceeds
+        the drift and the noise of the machine together; else ``noise``. ``unknown`` if there are too few samples, or if
+        the drift is not known.
     drift : float, optional
-        Change of the machine's own speed between the two runs, as a share; None where a log does not have it, and for
-        figures that are not times.
+        Change of the machine's own speed between the two runs, as a share. None if a log lacks it, and for figures that
+        are not times.
     """
 
     run: str
@@ -57,13 +57,13 @@ class Comparison:
     base : str
         Name of the first run.
     noise : float
-        How much the machine's own speed varied during the noisiest of the runs.
+        Variation of the machine's own speed during the noisiest run.
     drift : float, optional
-        The most that it moved between the first run and another; None where no log says.
+        Largest change of that speed between the first run and another; None if no log has it.
     differences : tuple of Difference
         Run by run.
     warnings : tuple of str
-        What makes the runs hard to compare.
+        Reasons why the runs are hard to compare.
     """
 
     base: str
@@ -89,14 +89,14 @@ class Comparison:
 def compare(*runs: Run) -> Comparison:
     """Compare runs with the first one.
 
-    Runs of different processes were not measured interleaved: beyond the samples' intervals, they differ by changes of
-    the machine. A time therefore wins only if the difference exceeds both runs' intervals and the change of the
-    machine's own speed between and during them.
+    Runs of different processes are not interleaved. Besides the samples' intervals, changes of the machine add to their
+    differences. A time therefore wins only if the difference exceeds both runs' intervals, and the change of the
+    machine's own speed between and during the runs.
 
     Parameters
     ----------
     *runs : Run
-        Two or more; those that failed have what they measured before.
+        Two or more; a failed run has the figures that it measured before it failed.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def compare(*runs: Run) -> Comparison:
 
 
 def step_times(run: Run, base: Run) -> Difference:
-    """The step times of two runs of different moments; see `Difference`."""
+    """Compare the step times of two runs of different times; see `Difference`."""
     noise = max((times["noise"] for each in (run, base) if (times := each.times) is not None), default=0.0)
     return _step_times(run, base, noise)
 
@@ -153,13 +153,13 @@ def _step_times(run: Run, base: Run, noise: float) -> Difference:
 
 
 def _intervals_disjoint(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether the medians' intervals of two runs do not meet."""
+    """Return whether the medians' intervals of two runs do not overlap."""
     first, second = interleaved_timing.estimate(one), interleaved_timing.estimate(other)
     return first.high < second.low or second.high < first.low
 
 
 def _single(run: Run, base: Run, figure: str, value: float | None, of_base: float | None) -> Difference:
-    """Return the difference in a figure with one sample per run: no interval, and no verdict."""
+    """Return the difference in a figure with one sample per run, which has no interval and no verdict."""
     ratio = value / of_base if value is not None and of_base else None
     return Difference(
         run=run.name, figure=figure, value=value, base=of_base, ratio=ratio, low=None, high=None, verdict="unknown"
@@ -167,7 +167,7 @@ def _single(run: Run, base: Run, figure: str, value: float | None, of_base: floa
 
 
 def _bytes(run: Run, base: Run, figure: str) -> Difference:
-    """Bytes are counted, not sampled: any difference is one."""
+    """Bytes are counted, not sampled, so any difference is real."""
     value, of_base = run.memory[figure], base.memory[figure]
     verdict: Verdict = "unknown"
     if value is not None and of_base is not None:

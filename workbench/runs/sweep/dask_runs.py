@@ -16,18 +16,21 @@ from pathlib import Path
 from workbench.errors import RunError, one_line
 
 CONNECT_S = 10
-"""Time limit for a scheduler's answer."""
+"""Time limit for an answer of the scheduler."""
 
 _PREFIX, _HELD = "workbench-point-", ".held"
 
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A folder that is gone afterwards; where its process was killed, once the next one is made on that machine."""
+    """A temporary folder.
+
+    If its process was killed, the folder is deleted when the next one is made on that machine.
+    """
     _remove_orphans(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as made, (Path(made) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Lock before renaming: a folder with the name and without a lock was left behind.
+        # Lock before renaming: a folder with this kind of name and without a lock was left behind.
         os.rename(lock.name, Path(made) / _HELD)
         yield Path(made)
 
@@ -44,7 +47,7 @@ def _remove_orphans(temporary: Path) -> None:
 
 
 def pack(runs: Path) -> bytes:
-    """Return the folders of runs, compressed; empty if there are none."""
+    """Return the folders of runs in compressed form; empty if there are none."""
     text = io.BytesIO()
     with tarfile.open(fileobj=text, mode="w:gz") as archive:
         for run in sorted(runs.iterdir()) if runs.is_dir() else ():
@@ -53,15 +56,15 @@ def pack(runs: Path) -> bytes:
 
 
 def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
-    """Put what was packed into a folder of its own in `runs`.
+    """Unpack into a new folder in `runs`.
 
     Parameters
     ----------
     packed : bytes
     runs : Path
-        Made where it is missing.
+        The folder is created if it is missing.
     run_dir : str
-        The run's folder on the machine where it ran; empty if there is none.
+        The run's folder on the machine that ran it; empty if there is none.
 
     Returns
     -------
@@ -71,7 +74,7 @@ def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
     if not run_dir:
         return ""
     runs.mkdir(parents=True, exist_ok=True)
-    # Two workers may give their runs one name.
+    # Two workers may give their runs the same name.
     here = Path(tempfile.mkdtemp(prefix="point-", dir=runs))
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
         archive.extractall(here, filter="data")
@@ -80,19 +83,19 @@ def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
 
 @contextlib.contextmanager
 def dask(address: str) -> Iterator[Executor]:
-    """Provide the workers of a Dask cluster as an executor; pending work there is cancelled afterwards.
+    """Provide the workers of a Dask cluster as an executor; afterwards, pending work there is cancelled.
 
-    Dask itself repeats the work of a worker that died.
+    Dask itself repeats the work of a worker that has died.
 
     Parameters
     ----------
     address : str
-        Of the scheduler, such as ``tcp://127.0.0.1:8786``.
+        Address of the scheduler, such as ``tcp://127.0.0.1:8786``.
 
     Raises
     ------
     RunError
-        If Dask is not installed, no scheduler answers there, or it has no workers.
+        If Dask is not installed, if no scheduler answers at the address, or if it has no workers.
     """
     try:
         from distributed import Client

@@ -1,6 +1,6 @@
-"""`Sweep`: a program over values of settings and choices, each point in a cold process of its own.
+"""`Sweep`: a program with several values of settings and choices, each point in a separate cold process.
 
-One at a time, or wherever a `concurrent.futures.Executor` has them carried out: Dask's, submitit's, MPI's, or a pool's.
+Points run one at a time, or on any `concurrent.futures.Executor`: Dask's, submitit's, MPI's, or a pool.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NOTE_FILE = "sweep.json"
 POINTS_FILE = "points.jsonl"
 FIT_FROM = 8
-"""Smallest value that the exponent is fitted to: below it, constant costs dominate."""
+"""Smallest value to which the exponent is fitted, because constant costs dominate below it."""
 
 FIGURES = ("compile_s", "step_s", "measured_peak_bytes", "fusions", "fusions_unique")
 
@@ -52,12 +52,12 @@ class Sweep:
     program : str
         A built-in name or ``file.py:factory``.
     settings : mapping of str to sequence of str
-        Values of each setting; every combination is a point, the first setting changing slowest.
+        Values of each setting. Every combination is a point; the first setting changes slowest.
     choices : mapping of str to sequence of str
         Likewise, options of sites.
     device, executor : str
     timeout_s : float
-        A point that takes longer fails, and the sweep goes on.
+        A point that takes longer fails, and the sweep continues.
     """
 
     program: str
@@ -90,9 +90,9 @@ class SweepOutcome:
     ok : bool
     error : str, optional
     seconds : float
-        All of it: opening, planning, compiling, running.
+        Total time: opening, planning, compiling, running.
     figures : dict
-        Those of `FIGURES` that were measured.
+        Those figures of `FIGURES` that were measured.
     stages : list of dict
         As in a run.
     run_dir : str
@@ -112,7 +112,7 @@ class SweepOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class SweepProgress:
-    """Progress of a sweep: points done of all, and the time that the rest will take at the mean of those done."""
+    """Progress of a sweep: the number of points done, and an estimate of the remaining time from their mean time."""
 
     done: int
     count: int
@@ -122,7 +122,7 @@ class SweepProgress:
 
 @dataclasses.dataclass(frozen=True)
 class SweepResult:
-    """All points of a sweep that were run.
+    """All points of a sweep that have run.
 
     Attributes
     ----------
@@ -157,9 +157,9 @@ class SweepResult:
         return text.getvalue()
 
     def exponents(self, figure: str = "compile_s") -> dict[str, float]:
-        """Exponent of the power law that a figure follows over the first setting, per combination of everything else.
+        """Exponent of the power law between a figure and the first setting, for each combination of everything else.
 
-        A straight line is fitted to the logarithms, for values from `FIT_FROM` on; two at least are needed.
+        A straight line is fitted to the logarithms of values from `FIT_FROM` on; at least two values are needed.
         """
         found = {}
         for label, series in self.series(figure).items():
@@ -170,7 +170,7 @@ class SweepResult:
         return found
 
     def series(self, figure: str = "compile_s") -> dict[str, list[tuple[float, float]]]:
-        """Values of the first setting with those of a figure, per combination of everything else."""
+        """Values of the first setting with the values of a figure, for each combination of everything else."""
         axis = next(iter(self.sweep.settings), None)
         found: dict[str, list[tuple[float, float]]] = {}
         for point in self.points:
@@ -193,12 +193,12 @@ class SweepResult:
 
 
 def check(sweep: Sweep) -> None:
-    """Refuse a program or settings that are not there, before a cold process finds that out for each point.
+    """Refuse an unknown program or settings, before a cold process finds that out for each point.
 
     Raises
     ------
     ProgramError
-        With the given values, and the legal ones.
+        The message has the given values, and the legal ones.
     """
     for point in sweep.points():
         programs.check(sweep.program, point["settings"])
@@ -211,19 +211,20 @@ def run(
     on_progress: Callable[[SweepProgress], None] | None = None,
     executor: Executor | None = None,
 ) -> SweepResult:
-    """Run a sweep, or go on with one: points that the folder holds already are not run again, unless they failed.
+    """Run or resume a sweep: points that are already in the folder do not run again, unless they failed.
 
     Parameters
     ----------
     sweep : Sweep
     out : Path
-        Folder for the outcome of each point and its run; made where it is missing.
+        Folder for the outcome and the run of each point; created if it is missing.
     on_progress : callable, optional
         Called before the first point and after each.
     executor : concurrent.futures.Executor, optional
-        Where points are carried out, as many at once as it takes; by default here, one after another. Its workers need
-        this package and the program's file. All files of a point are brought back into `out`. A worker that dies fails
-        its point, which the next call runs again; points that run beside others on one machine disturb their times.
+        Executes the points, as many at once as it takes; by default they run here, one after another. Its workers need
+        this package and the program's file. All files of a point are brought back into `out`. If a worker dies, its
+        point fails, and the next call runs the point again. Points that run at the same time on one machine disturb
+        each other's times.
 
     Returns
     -------
@@ -234,7 +235,7 @@ def run(
     ProgramError
         As `check` says.
     RunError
-        If the folder cannot be written, or holds another sweep.
+        If the folder cannot be written, or contains another sweep.
     """
     check(sweep)
     try:
@@ -270,7 +271,7 @@ def run(
 def _carried_out(
     sweep: Sweep, points: Sequence[Mapping[str, Mapping[str, str]]], out: Path, executor: Executor | None
 ) -> Iterator[SweepOutcome]:
-    """The outcome of each point, as they end."""
+    """Yield the outcome of each point as it ends."""
     if executor is None:
         yield from (_cold(sweep, point, out) for point in points)
         return
@@ -279,12 +280,12 @@ def _carried_out(
         try:
             asked[executor.submit(_packed, sweep, point)] = point
         except RuntimeError as error:
-            # A pool with a dead worker takes no more points.
+            # A pool with a dead worker accepts no more points.
             yield _lost(point, error)
     for future in as_completed(asked):
         try:
             done, folder = future.result()
-        # Each kind of executor has errors of its own for a worker that died.
+        # Each kind of executor has its own errors for a worker that died.
         except Exception as error:  # noqa: BLE001
             yield _lost(asked[future], error)
             continue
@@ -292,7 +293,7 @@ def _carried_out(
 
 
 def _packed(sweep: Sweep, point: Mapping[str, Mapping[str, str]]) -> tuple[SweepOutcome, bytes]:
-    """One point, carried out by a worker, with its run's folder."""
+    """Run one point on a worker; return it with its run's folder."""
     with dask_runs.folder() as out:
         done = _cold(sweep, point, out)
         return done, dask_runs.pack(out / "runs")
@@ -318,7 +319,7 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Sw
         json.dumps({"program": sweep.program, "device": sweep.device, "executor": sweep.executor, **point}),
     ]  # fmt: skip
     start = time.perf_counter()
-    # The system closes it when this process dies: the point then knows that it can end.
+    # The system closes it when this process dies, which tells the point that it can end.
     its_end, alive = os.pipe()
     child = subprocess.Popen(
         command,
@@ -338,7 +339,7 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Sw
     except subprocess.TimeoutExpired:
         error = f"timeout: not done after {sweep.timeout_s:g} s"
     finally:
-        # The worker has a session of its own; it dies with the process that requested it.
+        # The worker has its own session; it dies with the process that requested it.
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
@@ -368,7 +369,7 @@ def _outcome(text: str, complaints: str, status: int) -> tuple[dict[str, Any], s
 
 
 def _claim(out: Path, sweep: Sweep) -> None:
-    """Record the folder's sweep, so that points of another program are never taken for this one's."""
+    """Record the sweep in the folder, so that points of another program are never taken for points of this one."""
     mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
     note = out / NOTE_FILE
     if untrusted_files.exists(note):
@@ -386,7 +387,7 @@ def _claim(out: Path, sweep: Sweep) -> None:
 
 
 def _folder_owner(note: Path) -> dict[str, str] | None:
-    """Return the owner of the folder; None if the note is torn."""
+    """Return the sweep to which the folder belongs; None if the record is incomplete."""
     try:
         found = json.loads(untrusted_files.read(note))
     except (ValueError, RecursionError):
@@ -404,7 +405,7 @@ def _read(out: Path) -> list[SweepOutcome]:
     for line in untrusted_files.read(out / POINTS_FILE).splitlines():
         try:
             found.append(_reader().validate_json(line))
-        except ValueError:  # a line that a killed sweep left torn: that point is run again
+        except ValueError:  # an incomplete line of a killed sweep: that point runs again
             continue
     return found
 

@@ -1,4 +1,4 @@
-"""One point of a sweep, as a process: opens the program, chooses, runs, and writes one line of JSON.
+"""One point of a sweep as a process: opens the program, chooses, runs, and writes one line of JSON.
 
 ``python -m workbench.runs.sweep.sweep_point SPEC``, started by `workbench.runs.sweep.sweep`.
 """
@@ -15,7 +15,7 @@ from workbench.runs.process import worker_process
 
 
 def main(spec: dict[str, Any]) -> None:
-    """Carry out a point; ends the process."""
+    """Run a point; ends the process."""
     worker_process.die_with_parent()
     # Keep the output of programs and compilers out of the lines that the parent reads.
     report_fd = os.dup(1)

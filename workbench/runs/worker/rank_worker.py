@@ -1,7 +1,7 @@
 """Process of one rank of a shared run: joins the other ranks, then does the work of a run's worker.
 
-``torchrun … -m workbench.runs.worker.rank_worker RUN_DIR``: started by `workbench.runs.process.rank_launcher` on this
-machine, and by whatever starts torchrun on other machines. Its log stands in a folder of its own inside the run's.
+``torchrun … -m workbench.runs.worker.rank_worker RUN_DIR``, started by `workbench.runs.process.rank_launcher` on this
+machine, and by the user's torchrun on other machines. Its log is in a separate folder inside the run's folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIMIT_INTERVAL_S = 0.02
 
 
 def main(run_dir: Path) -> None:
-    """Carry out one rank's part of the run of a folder; ends the process."""
+    """Do one rank's part of a run; ends the process."""
     rank = int(os.environ["RANK"])
     if reaper.MARK in os.environ:
         worker_process.die_with_parent()
@@ -44,8 +44,8 @@ def main(run_dir: Path) -> None:
             worker.run_program(run_dir, log, join=functools.partial(_join, run_dir))
         except BaseException:
             if (run_dir / rank_launcher.CANCEL_FILE).exists():
-                # A rank that obeyed earlier is missed here; this is not a failure of this rank, whose thread ends it
-                # now.
+                # If another rank obeyed the cancel first, this rank misses it here. That is not a failure of this rank,
+                # whose own thread ends it now.
                 obeying.join()
             raise
 
@@ -53,7 +53,7 @@ def main(run_dir: Path) -> None:
 
 
 def _keep_output(path: Path) -> None:
-    """Have all that the process prints go into a file, which a thread keeps from growing without end."""
+    """Redirect all output of the process into a file, whose size a thread limits."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -68,7 +68,7 @@ def _keep_output(path: Path) -> None:
 
 
 def _obey_cancel(run_dir: Path, folder: Path) -> None:
-    """End the process when the run is cancelled from another machine, which sees nothing of this but the folder."""
+    """End the process when another machine cancels the run; the only sign is a file in the folder."""
     begun_s = time.perf_counter()
     while not (run_dir / rank_launcher.CANCEL_FILE).exists():
         time.sleep(_CANCEL_INTERVAL_S)
@@ -77,7 +77,10 @@ def _obey_cancel(run_dir: Path, folder: Path) -> None:
 
 
 def keep_limits(folder: Path, options: request.RunOptions) -> None:
-    """End the process when it takes more memory or time, in a rank's folder, where no launcher sees to that."""
+    """End the process when it takes more memory or time than allowed.
+
+    Without a launcher, each rank checks this itself.
+    """
     begun_s, reason = time.monotonic(), ""
     while not reason:
         time.sleep(_LIMIT_INTERVAL_S)
@@ -90,7 +93,7 @@ def keep_limits(folder: Path, options: request.RunOptions) -> None:
 def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
     """Meet the other ranks.
 
-    On one machine they meet through a file and talk over the loopback; on several, where torchrun says.
+    On one machine, ranks meet through a file and communicate over the loopback; on several, at torchrun's address.
     """
     import torch
     import torch.distributed as dist
@@ -114,7 +117,7 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
     if here and port is None:
         meeting = {"init_method": f"file://{run_dir / request.SCRATCH / 'ranks'}"}
     elif port is not None and reaper.MARK in os.environ:
-        # It is served by who started the ranks; see `workbench.runs.process.rank_launcher.serve_store`.
+        # The process that started the ranks serves it; see `workbench.runs.process.rank_launcher.serve_store`.
         store = dist.TCPStore(rank_launcher.LOOPBACK, port, is_master=False)  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
         meeting = {"store": store}
     dist.init_process_group(
@@ -136,12 +139,12 @@ class _Ranks:
         self._data = rank if asked.parallel != "tensor" else 0
 
     def options(self, options: request.RunOptions) -> request.RunOptions:
-        """With a seed of this rank's own, and by default its share of the machine's cores."""
+        """With this rank's own seed and, by default, its share of the machine's cores."""
         share = max(1, len(os.sched_getaffinity(0)) // int(os.environ["LOCAL_WORLD_SIZE"]))
         return dataclasses.replace(options, seed=options.seed + self._data, threads=options.threads or share)
 
     def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
-        """The same parameters on all ranks, and this rank's own inputs."""
+        """All ranks have the same parameters; each has its own inputs."""
         device, seed = str(self._device), self._asked.program["seed"]
 
         def build_own() -> Parts:
@@ -166,7 +169,7 @@ class _Ranks:
         return fake_process_group.transforms(shared, self._device, dist.group.WORLD)
 
     def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
-        """Samples by number alone, as many as the slowest rank takes in the time given: each step needs all ranks."""
+        """Limit samples only by number, which the slowest rank determines, because each step needs all ranks."""
         import torch
         import torch.distributed as dist
 
@@ -189,7 +192,7 @@ class _Ranks:
         log: event_log.EventLog,
         seed: int,
     ) -> None:
-        """Compare parameters and gradients of a few steps of training."""
+        """Compare parameters and gradients after a few training steps."""
         from workbench.compiler import api
         from workbench.runs.measure import rank_training
 
@@ -208,7 +211,7 @@ class _Ranks:
         log.write(worker.checked(outcome, log.now_s()))
 
     def leave(self) -> None:
-        """Wait for the other ranks: a rank loses pending data when its sender ends."""
+        """Wait for the other ranks, because a rank loses pending data when its sender ends."""
         import torch.distributed as dist
 
         dist.barrier()
@@ -216,13 +219,13 @@ class _Ranks:
 
 
 def other_rows[T](inputs: T, seed: int) -> T:
-    """Return inputs of the same shapes, with rows drawn from the given rows: a batch of the same data.
+    """Return inputs of the same shapes, with rows drawn at random from the given rows: a batch of the same data.
 
     Parameters
     ----------
     inputs
-        Any nesting. Rows are along the first dimension; of all tensors that have as many as the first tensor has, the
-        same are drawn, and other tensors stay.
+        Any nesting. Rows are along the first dimension. All tensors with as many rows as the first tensor get the same
+        draws; other tensors stay.
     seed : int
     """
     import torch

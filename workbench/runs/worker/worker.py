@@ -1,8 +1,8 @@
-"""The process of one run: builds the program, compiles it, steps it, measures, and writes everything into its log.
+"""The process of one run: builds the program, compiles it, steps it, measures it, and logs everything.
 
 ``python -m workbench.runs.worker.worker RUN_DIR``, started by `workbench.runs.process.run_control`. Standard input is a
-pipe that nothing is written to: the system kills the worker's whole process group when the other end closes, that is
-when the process that requested the run is gone, during any work.
+pipe to which nothing is written. When its other end closes, because the process that requested the run is gone, the
+system kills the worker's whole process group, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ class RankGroup(Protocol):
     def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
         """Return the builder of this rank's program, from a builder for a device and a seed.
 
-        The same parameters on all ranks, and inputs of its own.
+        All ranks have the same parameters; each has its own inputs.
         """
 
     def transforms(self) -> Sequence[Any]:
         """Return new transforms that share the program among the ranks, for each compilation."""
 
     def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
-        """The options of the common run, with budgets under which all ranks take the same number of steps."""
+        """The options of the shared run, with budgets that give all ranks the same number of steps."""
 
     def check(self, compile_program: Compiler, build: Callable[[], Parts], log: event_log.EventLog, seed: int) -> None:
-        """Compare what training gives with unmodified Thunder's and with eager's."""
+        """Compare the results of training with unmodified Thunder's and with eager's."""
 
     def leave(self) -> None:
         """Wait until all ranks are done."""
 
 
 def main(run_dir: Path) -> None:
-    """Carry out the run of a folder; ends the process."""
+    """Execute the run of a folder; ends the process."""
     worker_process.die_with_parent()
     carry_out(run_dir, functools.partial(run_program, run_dir))
 
 
 def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoReturn:
-    """Do a worker's work with a log that begins and ends as it should; ends the process."""
+    """Do a worker's work with a log that begins and ends properly; ends the process."""
     log = event_log.EventLog(log_dir / event_log.LOG_FILE)
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=time.time() - log.now_s()))
     _report_warnings(log)
@@ -83,16 +83,16 @@ def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoRet
         end = events.Failed(t_s=log.now_s(), reason=explain(error), detail=traceback.format_exc())
     log.write(end)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # the program may have closed it, or put something else in its place
+        with contextlib.suppress(Exception):  # the program may have closed it, or have put another file in its place
             stream.flush()
-    # At once: threads and pools that the program or a compiler left behind would keep the process from ending.
+    # Exit at once, because threads and pools of the program or a compiler would keep the process from ending.
     os._exit(0 if isinstance(end, events.Finished) else 1)
 
 
 def compiler_of(config_text: str | None, name: str, transforms: Transforms = tuple) -> Compiler:
-    """What compiles a program: a config, or unmodified Thunder where there is none.
+    """The compiler of a program: a config, or unmodified Thunder if there is none.
 
-    Reads the config at once; the compiler is imported when it is first called for.
+    The config is read at once; the compiler is imported when it is first needed.
 
     Parameters
     ----------
@@ -215,17 +215,17 @@ def _measure(
 
 
 class SharedFusions(Protocol):
-    """Compiler of fusions that occur more than once in a run, once each."""
+    """Compiles fusions that occur several times in a run only once."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, each fusion is compiled separately, to measure that, and cached."""
+        """Inside, each fusion is compiled separately, to measure it, and is cached."""
 
     def shared(self) -> contextlib.AbstractContextManager[None]:
         """Inside, cached fusions are not compiled again."""
 
 
 class _NoFusions:
-    """Stand-in where nvFuser compiles nothing."""
+    """Stand-in if nvFuser compiles nothing."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -245,7 +245,7 @@ def fusions_of(device: str) -> SharedFusions:
 
 
 def _warm_up(stepper: Stepper, steps: int, log: event_log.EventLog) -> float:
-    """Step a few times; seconds that the last step took."""
+    """Step a few times; return the seconds of the last step."""
     from workbench.runs.measure import interleaved_timing
 
     step_s = 0.0
@@ -259,7 +259,7 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: event_log.EventLo
     """Time the run's own steps, interleaved with those of the variants."""
     from workbench.runs.measure import interleaved_timing
 
-    own = ""  # a name that no variant has
+    own = ""  # a name that no variant uses
 
     def on_sample(name: str, sample: interleaved_timing.StepTime) -> None:
         if name == own:
@@ -310,7 +310,7 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: event_log.EventLo
 
 
 def _threads(stepper: Stepper) -> int:
-    """Threads of this process that compute on the CPU in a step."""
+    """Number of threads of this process that compute on the CPU in a step."""
     import torch
 
     return torch.get_num_threads() if stepper.device.type == "cpu" else 1
@@ -324,7 +324,7 @@ def _variants(
     options: request.RunOptions,
     log: event_log.EventLog,
 ) -> dict[str, Stepper]:
-    """Compile the program with each other requested variant, and warm each up."""
+    """Compile the program as each other requested variant, and warm each up."""
     from workbench.runs.measure import accuracy, cuda_graph
 
     others: dict[str, tuple[str | None, type[Stepper]]] = {
@@ -345,7 +345,7 @@ def _variants(
 
 
 def _clocks(stepper: Stepper, now: Callable[[], int], *, frees: bool = False) -> StatementClocks | None:
-    """Clocks for the statements of the program; None where Thunder did not compile it."""
+    """Return clocks for the statements of the program; None if Thunder did not compile it."""
     if not hasattr(stepper.run, "_lc_cs"):
         return None
     from workbench.compiler.driver.statement_timers import StatementClocks
@@ -368,7 +368,8 @@ def _compile(
     from workbench.runs.measure import accuracy
 
     original, args, kwargs = build()
-    # Imported here: these seconds do not count as compile time, and a program that cannot be built fails without them.
+    # Imported here, so that these seconds do not count as compile time, and a program that cannot be built fails
+    # without them.
     from workbench.compiler.api import proofs_of
     from workbench.compiler.fastpath import install
 
@@ -398,7 +399,8 @@ def _compile(
             compile_s=end_s - start_s,
             attributed=attributed,
             stages=shares,
-            # A plan that differs from the stock plan does not run; the stock plan may not be what Thunder traced.
+            # A plan that differs from the stock plan does not run. The stock plan itself may differ from Thunder's
+            # trace.
             proven=all(proof.proven for proof in proofs) if proofs else None,
             rules=sorted({rule for proof in proofs for rule in proof.rules}),
         ),
@@ -413,10 +415,10 @@ def _compile(
 def _thunders_own_stages(
     jitted: Any, recorder: compile_stages.Recorder, log: event_log.EventLog, start_s: float, forward_s: float
 ) -> None:
-    """Attribute what was not reported to the observer, by the time stamps that Thunder keeps itself.
+    """Attribute time that was not reported to the observer, by the time stamps that Thunder itself keeps.
 
-    The compile statistics of `thunder.compile_stats` are readings of `time.perf_counter_ns`; they are coarser than
-    what is reported to an observer, and the only ones there are of unmodified Thunder.
+    `thunder.compile_stats` contains readings of `time.perf_counter_ns`. They are coarser than the observer's reports,
+    but unmodified Thunder has no others.
     """
     stats = getattr(jitted, "_lc_cs", None)
     if stats is None:
@@ -468,12 +470,12 @@ def _check(
 
 
 def _modes(asked: request.RunRequest) -> dict[str, str]:
-    """Return the PyTorch modes that the program was opened under."""
+    """Return the PyTorch modes under which the program was opened."""
     return dict(asked.program.get("modes", {}))
 
 
 def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
-    """The event that says what a check came to."""
+    """Return the event with the result of a check."""
     return events.AccuracyChecked(
         t_s=t_s,
         ok=outcome.ok,
@@ -494,7 +496,7 @@ def _builder(run_dir: Path, asked: request.RunRequest, group: RankGroup | None) 
     from workbench import programs
 
     def build(device: str, seed: int) -> Parts:
-        # A factory that draws outside of the seed of `programs.build` must give the same values, too.
+        # A factory that draws without the seed of `programs.build` must also give the same values.
         torch.manual_seed(asked.options.seed)
         parts: Parts = programs.build({**asked.program, "seed": seed}, device=device, folder=run_dir)
         return parts
@@ -505,7 +507,7 @@ def _builder(run_dir: Path, asked: request.RunRequest, group: RankGroup | None) 
 
 
 def _report_warnings(log: event_log.EventLog) -> None:
-    """Write warnings about the config into the log, too; all go to standard error as ever."""
+    """Write warnings about the config into the log, too; all still go to standard error."""
     show = warnings.showwarning
 
     def report(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
