@@ -91,7 +91,7 @@ class Planned:
     stock : (StageLog, Executed) or None
         The traces without choices, and the times to make them; None before the first plan.
     prover : Prover or None
-        Receives the stock plan's proof.
+        Prover of the stock plan.
     bases : OrderedDict
         Plans that levers start from, by their choices.
     entry : CacheEntry or None
@@ -333,12 +333,12 @@ def _what_reads(program: Program, error: BaseException) -> str:
 
 @_transforms_ended()
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
-    """If the program depends on values, which fake tensors do not have, or if the program has no operators.
+    """Trace each of the graphs that Dynamo finds in a program with fake tensors.
 
     Raises
     ------
     ProgramError
-        If the program depends on values, which fake tensors do not have; or if it has no operators.
+        If the program depends on values, which fake tensors do not have, or if it has no operators.
     """
     mode = program.fake_mode or FakeTensorMode()
     function, args, kwargs = program.callable, program.args, program.kwargs
@@ -426,7 +426,7 @@ def _captured(
     *,
     few_layers: bool,
 ) -> Capture:
-    """Compute Thunder's result without choices: if this fails, another front end is tried."""
+    """Do the work of `_capture`, with or without leaving out repeated layers."""
     log = StageLog()
     kept = PlanMemo()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
@@ -519,7 +519,7 @@ def _captured(
             reduced=hooks.reduced[0] if alone else None,
             kept=kept,
         )
-        # Thunder's result without choices: if this fails, another front end is tried.
+        # Compute Thunder's result without choices; if this fails, another front end is tried.
         with captured.inside():
             log = StageLog()
             found = executed(Hooks(executor, {}, log, kept=kept), captured.stage)

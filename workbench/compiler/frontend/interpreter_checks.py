@@ -320,7 +320,7 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
     Parameters
     ----------
     trace : TraceCtx
-        Yield statements that a gradient flows through, each with the names of those of its values that have a gradient.
+        The interpreted trace.
     """
     told = set()
     for bsym, names in _differentiated(trace):
