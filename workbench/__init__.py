@@ -1,4 +1,4 @@
-"""Thunder Workbench: see a Thunder program as one graph, change what the compiler decides, run it, keep the choices.
+"""Thunder Workbench: see a Thunder program as one graph, change the compiler's decisions, run it, keep the choices.
 
 All imports are lazy: ``import workbench`` needs no GPU, no Jupyter and no Thunder.
 """

@@ -1,6 +1,6 @@
-"""`Workbench` and `open`: the whole product without a screen.
+"""`Workbench` and `open`: the whole product without a user interface.
 
-PyTorch is imported on first use only: a missing baseline is reported without it.
+PyTorch is imported only at first use, so that a missing baseline is reported without it.
 """
 
 from typing import TYPE_CHECKING

@@ -19,7 +19,7 @@ from workbench.programs.modes import restored
 from workbench.programs.user_arguments import check_program, inputs_of
 
 DEFAULT_RANKS = 8
-"""Processes that share a program where their number is not given: the GPUs of one machine."""
+"""Number of processes that share a program if no number is given: the GPUs of one machine."""
 
 
 @paused_gc()
@@ -38,43 +38,43 @@ def open(
     kwargs: Mapping[str, Any] | None = None,
     **inputs: Any,
 ) -> Workbench:
-    """Open a program on the workbench: trace it once and plan it.
+    """Open a program in the workbench: trace it once and plan it.
 
     Parameters
     ----------
     model_or_fn_or_name : callable, module or str
-        A function or module, a built-in name, or ``file.py:factory``. Or a saved plan, ``NAME.plan.json``, which is
-        opened as a `SavedPlan`: without its program, and without Thunder.
+        A function or module, a built-in name, or ``file.py:factory``. It can also be a saved plan, ``NAME.plan.json``,
+        which is opened as a `SavedPlan`, without its program and without Thunder.
     *args, **inputs
         Example inputs; for a name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
         By default the device of the inputs.
     executor : {'torch', 'torchcompile', 'torchcompile_aten', 'nvfuser'}, optional
-        Compiler of fusions. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
+        Compiler of fusions. By default nvFuser on a GPU, PyTorch's own operators on a CPU.
     config : Config or path, optional
-        Initial choices. Choices that do not fit are left out, with a `ConfigWarning`. There is a warning, too, if the
+        Initial choices. Choices that do not fit are left out, with a `ConfigWarning`. There is also a warning if the
         config was made with other versions, or for a program with other statements.
     ranks : int, optional
-        Processes that share the program. A plan is that of rank 0, without the others; a run has them all. By default
-        `DEFAULT_RANKS` for a shared program, and one for all others.
+        Number of processes that share the program. A plan is that of rank 0 and needs no other rank; a run has all of
+        them. By default `DEFAULT_RANKS` for a shared program, and one for any other.
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
-        Way to share it: parameters sharded and gathered for use, once or in the backward again; replicated; or pairs of
-        linears split. By default that of the config, or of the built-in program.
+        Kind of sharing: parameters sharded, and gathered once or again in the backward; replicated; or pairs of linear
+        layers split. By default that of the config, or of the built-in program.
     machine : str or Machine, optional
-        Machine on which ranks are simulated, by default ``H100``: ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
-        `workbench.analysis.cost.machines.Machine` of your own.
+        Machine on which ranks are simulated: ``H100`` (the default), ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or
+        a `workbench.analysis.cost.machines.Machine` of your own.
     capture : {'auto', 'dynamo', 'interpreter', 'parts'}, optional
-        Capture method: as one graph by Dynamo, which most models need; by Thunder's bytecode interpreter; or by Dynamo
+        Capture method: as one graph by Dynamo, which suits most models; by Thunder's bytecode interpreter; or by Dynamo
         in parts, cut where Dynamo breaks the graph or Thunder does not know an operator. ``auto`` tries them in the
-        order dynamo, parts, interpreter, and `Workbench.capture_reason` says why. By default that of the config, else
-        ``auto``. Ids and sites of a program of one graph do not depend on the method; those of parts begin with
-        ``part1:``, ``part2:``, and `Workbench.parts` has them.
+        order dynamo, parts, interpreter; `Workbench.capture_reason` says which was used, and why. By default that of
+        the config, else ``auto``. For a program of one graph, ids and sites do not depend on the method. Those of parts
+        begin with ``part1:``, ``part2:``; `Workbench.parts` lists the parts.
     seed : int, optional
         Seed of a factory's parameters and inputs; 0 by default.
     settings : mapping, optional
         More settings for a factory.
     kwargs : mapping, optional
-        Example inputs with the names of parameters above: ``kwargs={"seed": 3}`` for ``forward(self, x, seed=0)``.
+        Example inputs that have the name of a parameter above: ``kwargs={"seed": 3}`` for ``forward(self, x, seed=0)``.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def open(
     Raises
     ------
     ProgramError, DeviceError, ConfigError
-        With the given value, the legal ones, and the next step.
+        The message has the given value, the legal ones, and the next step.
     """
     if isinstance(model_or_fn_or_name, str | Path) and str(model_or_fn_or_name).endswith(".plan.json"):
         if args or inputs or kwargs or settings or config or device or executor:

@@ -1,4 +1,4 @@
-"""Opening of the subjects of a comparison as columns of `workbench.bench.report.comparison`."""
+"""Open the subjects of a comparison as columns of `workbench.bench.report.comparison`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ type Subject = Workbench | SavedPlan | Run | Config | str | os.PathLike[str]
 
 
 def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> SideBySide:
-    """Put plans and runs side by side.
+    """Compare plans and runs side by side.
 
     Parameters
     ----------
     *subjects : Workbench, SavedPlan, Run, Config, str or path
-        Two or more. A bench is taken with its choices as they are now. A text is a saved plan (``NAME.plan.json``), a
-        config (``NAME.py``), or a run's folder or name. A config is planned, so its program must be one with a name.
+        Two or more. A bench is compared with its present choices. A text is the path of a saved plan
+        (``NAME.plan.json``) or a config (``NAME.py``), or a run's folder or name. A config is planned, so its program
+        must have a name.
     names : sequence of str, optional
-        Of all columns; by default of the program, file or run.
+        Names of all columns; by default those of the program, file or run.
     base : str, optional
-        Name of the column that the others are held against; by default the first.
+        Name of the column with which the others are compared; by default the first.
 
     Returns
     -------
@@ -50,7 +51,7 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
     Raises
     ------
     ChoiceError
-        If there are fewer than two, or the names or the baseline are not theirs.
+        If there are fewer than two subjects, or if the names or the baseline do not fit them.
     ConfigError, RunError, ProgramError
         If a text names nothing that can be read.
     """
@@ -64,7 +65,7 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
 
 
 def _opened(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
-    """Return the opened subject, and its name where none is given."""
+    """Return the opened subject, and its own name if no name is given."""
     if isinstance(subject, Workbench):
         return subject.program.name, subject
     if isinstance(subject, SavedPlan):
@@ -98,7 +99,7 @@ def _of_saved(name: str, subject: SavedPlan) -> ColumnState:
     if not notes:
         figures = {**known_figures(whole), "peak_bytes": subject.peak_bytes, "saved_bytes": subject.saved_bytes}
         if subject.changed:
-            # Only the order was changed here: the saved storages are the same.
+            # Only the order was changed here, so the saved storages are the same.
             names = PREDICTED if over is not None else ("peak_bytes", "saved_bytes")
             figures = {name: figures[name] for name in names}
         if not subject.estimate.exact:

@@ -20,12 +20,12 @@ class _TaskCancelled(Exception):
 
 
 class Background:
-    """Cancellable computation in a thread; it changes nothing of the bench.
+    """A cancellable computation in a thread; it does not change the bench.
 
     Attributes
     ----------
     error : WorkbenchError or None
-        The error that ended it; a `DefectError` for an exception that is not raised on purpose.
+        The error that ended it; a `DefectError` for an exception that the workbench does not raise on purpose.
     """
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class Background:
         return "done" if self._whole else "cancelled"
 
     def observe(self, callback: Callable[[], None]) -> None:
-        """Call `callback` from the thread as something is found, and at the end."""
+        """Call `callback` from the thread after each result, and at the end."""
         self._observers.append(callback)
 
     def cancel(self) -> None:
-        """Stop; the results so far stay."""
+        """Stop; results so far are kept."""
         self._stop.set()
 
     def wait(self, timeout_s: float | None = None) -> Self:
@@ -57,7 +57,7 @@ class Background:
         Raises
         ------
         WorkbenchError
-            What ended it, if something did.
+            The error that ended it, if any.
         """
         self._thread.join(timeout_s)
         if self.error is not None:
@@ -65,7 +65,7 @@ class Background:
         return self
 
     def _start(self, name: str, find: Callable[[], None], ended: Callable[[], None] = lambda: None) -> None:
-        """Begin; `ended` is called once the state is that of the end."""
+        """Begin; `ended` is called when the final state is set."""
 
         def work() -> None:
             try:
@@ -89,12 +89,13 @@ class Background:
         self._thread.start()
 
     def _go_on(self) -> None:
-        """Raise if the computation's own thread was cancelled; other threads go on."""
+        """Raise if the computation's own thread was cancelled; other threads continue."""
         if self._stop.is_set() and threading.current_thread() is self._thread:
             raise _TaskCancelled
 
     def _tell(self) -> None:
         for callback in tuple(self._observers):
-            # An observer that fails ends neither the work nor the calls of others; one may ask and be cancelled.
+            # An observer that fails ends neither the computation nor the calls of other observers. One may cancel the
+            # computation.
             with contextlib.suppress(_TaskCancelled):
                 callbacks.call(callback, of=self._thread.name, passes=_TaskCancelled)

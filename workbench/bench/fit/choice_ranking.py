@@ -1,4 +1,6 @@
-"""`worth`: gains of the whole plan by options that are not chosen, and the reason why the peak stays."""
+"""`worth`: the gain of the whole plan from each option that is not chosen, and the reason if the peak does not
+change.
+"""
 
 from __future__ import annotations
 
@@ -29,26 +31,27 @@ _HEADS = ("peak", "saved", "step", "choice")
 _LEAST_S = 5e-7
 """Change in seconds below which a step counts as unchanged."""
 _MOST_WEIGHED = 400
-"""Choices weighed for one ranking: each takes milliseconds."""
+"""Maximum number of choices evaluated for one ranking; each takes milliseconds."""
 _NAMED = 3
-"""Storages named where the peak is."""
+"""Number of storages at the peak that are named."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Change of the whole plan by one more choice: then minus now.
+    """Change of the whole plan by one more choice: new plan minus current one.
 
     Attributes
     ----------
     choices : mapping of str to str
-        The option, by site: several for identical layers.
+        The option by site; several sites for identical layers.
     peak_bytes, saved_bytes : int
     step_s : float
-        By arithmetic on a machine's rates; for an offload the transfers that compute does not hide, as in `fit`.
+        Computed from a machine's rates. For an offload it is the part of the transfers that compute does not hide, as
+        in `fit`.
     estimated : bool
-        Whether the bytes come from the joint trace's arithmetic where only a plan is exact.
+        Whether the bytes come from arithmetic on the joint trace, although only a plan would be exact.
     why : str
-        Why the peak stays, and what holds it; empty where it does not.
+        Reason why the peak does not change, and what is alive there; empty if it changes.
     """
 
     choices: Mapping[str, str]
@@ -87,7 +90,7 @@ class Gains(tuple[Gain, ...]):
 
 
 class Worth:
-    """Weighs choices on top of those in force. Made by `Workbench.worth`, for one plan.
+    """Evaluates choices in addition to the current ones. Made by `Workbench.worth`, for one plan.
 
     Parameters
     ----------
@@ -99,7 +102,7 @@ class Worth:
     machine : Machine
         Machine model for the times.
     planned : callable
-        The plan under other choices, all of them.
+        Returns the plan under a complete set of other choices.
 
     Attributes
     ----------
@@ -126,9 +129,10 @@ class Worth:
         return f"one further choice, the lowest peak first; steps by {self.machine.name}'s rates\n{ranked!r}"
 
     def ranked(self, most: int = 10) -> Gains:
-        """The best of all single choices that arithmetic can weigh: the lowest peak, then the least saved and time.
+        """Return the best of all single choices that arithmetic can evaluate, by lowest peak, then saved bytes, then
+        time.
 
-        In very large programs only the choices for the largest storages are weighed.
+        In very large programs only the choices for the largest storages are evaluated.
 
         Parameters
         ----------
@@ -141,7 +145,7 @@ class Worth:
         return Gains(sorted(weighed, key=lambda gain: (gain.peak_bytes, gain.saved_bytes, gain.step_s))[:most])
 
     def quick(self, choices: Mapping[str, str]) -> Gain | None:
-        """Return the effect of choices, in milliseconds; None where only a plan can give it."""
+        """Return the effect of choices in milliseconds; None if it needs a plan."""
         stage = self._captured.stage
         check_choices(choices, self.plan.site_of)
         if not stage.has_backward or any(id not in self._storage_of for id in choices):
@@ -168,14 +172,14 @@ class Worth:
         )
 
     def exact(self, choices: Mapping[str, str]) -> Gain:
-        """Return the effect of choices, by a plan.
+        """Return the effect of choices by making a plan.
 
         Raises
         ------
         ChoiceError
             If a choice is refused.
         Superseded
-            If something newer is to be planned.
+            If a newer request must be planned.
         """
         check_choices(choices, self.plan.site_of)
         then = self._planned({**self._in_force, **choices})
@@ -193,13 +197,13 @@ class Worth:
 
     @cached_property
     def statement_s(self) -> NDArray[np.float64]:
-        """Seconds of each statement of the plan's graph, members of fusions none; collectives' are not among them."""
+        """Seconds of each statement of the plan's graph, except members of fusions and collectives."""
         cost = costs(self.plan.graph, self.machine, self._ranks)
         return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
 
     @cached_property
     def _storage_of(self) -> dict[str, int]:
-        """Storages of the joint graph by the sites that save them or not."""
+        """Storages of the joint graph, by the site that controls each."""
         stage, sites = self._captured.stage, {}
         values = stage.graph.values
         by_values = {site.values: site.id for site in self.plan.sites if site.lever == "saved" and site.values}
@@ -211,7 +215,7 @@ class Worth:
 
     @cached_property
     def _options(self) -> dict[int, str]:
-        """Option of each storage under the choices in force."""
+        """Option of each storage under the current choices."""
         known = self.plan.site_of
         return {storage: known[id].choice for id, storage in self._storage_of.items()}
 
@@ -224,7 +228,7 @@ class Worth:
         return self._step_s(self.plan)
 
     def _weighed(self, options: Mapping[int, str]) -> tuple[Prediction, float]:
-        """Memory of the joint graph under options by storage, and the seconds of a step."""
+        """Return memory of the joint graph under options by storage, and the seconds of a step."""
         stage, known = self._captured.stage, self.plan.site_of
         again = [storage for storage, option in options.items() if option == RECOMPUTE]
         away = [storage for storage, option in options.items() if option == OFFLOAD]
@@ -242,7 +246,7 @@ class Worth:
 
     @cached_property
     def _hidden(self) -> tuple[float, float]:
-        """Seconds of transfers that compute hides, each way."""
+        """Seconds of transfers that compute hides, in each direction."""
         return hidden_s(self._captured.stage.graph, self._row_s, hides=self._on_gpu)
 
     @cached_property
@@ -256,7 +260,7 @@ class Worth:
         return self._captured.ranks.count if self._captured.ranks is not None else 1
 
     def _step_s(self, plan: Plan) -> float:
-        """Seconds of a step of a plan; of ranks as simulated, their collectives beside compute."""
+        """Return the seconds of a plan's step; for ranks the simulated step, with collectives beside compute."""
         transferred = exposed_s(plan.counts["offload_us"] * 0.5e-6, self._hidden)
         overlap = plan.overlap_on(self.machine)
         if overlap is not None:
@@ -266,14 +270,16 @@ class Worth:
         return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
 
     def why_peak(self, choices: Mapping[str, str]) -> str:
-        """Describe why the peak does not change under choices: its statement, and the values alive there."""
+        """Describe why the peak does not change under choices: the statement at the peak, and the values alive
+        there.
+        """
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
         instead = f", where {', '.join(sorted(values & held))} still alive" if values & held else ""
         return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
     def _why(self, choices: Mapping[str, str], saved_bytes: int) -> str:
-        """Why the peak stays as it is."""
+        """Reason why the peak does not change."""
         where, held, largest = self._peak
         values = {value for id in choices for value in self.plan.site_of[id].values} if choices else set()
         if not values:
@@ -286,7 +292,7 @@ class Worth:
 
     @cached_property
     def _peak(self) -> tuple[str, frozenset[str], str]:
-        """Statement at the plan's peak, the values alive there, and the largest of them in words."""
+        """Statement at the plan's peak, the values alive there, and a description of the largest."""
         graph, at = self.plan.graph, self.plan.timeline.peak_statement
         if at < 0:
             return "that of parameters and inputs alone", frozenset(), ""
@@ -309,7 +315,7 @@ class Worth:
 
 
 def options_of(sites: Sequence[Site]) -> list[dict[str, str]]:
-    """Return the choices for sites that are set together: for each legal option but the one in force, by site."""
+    """Return the choices for sites that are set together, by site, for each legal option other than the current one."""
     first = sites[0]
     legal = (option for option in first.options if option != first.choice and option not in first.illegal)
     return [{site.id: option for site in sites} for option in legal]

@@ -1,4 +1,6 @@
-"""`cuts`: values that pass between fusions and recomputed values, weighed against the number of compilations."""
+"""`cuts`: alternatives of which values pass between fusions and which are recomputed, with the number of
+compilations.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,17 @@ _AGAIN, _SAVE = "recompute", "save"
 _PERIODS = (1, 2, 4, 8, 16, 32)
 _PLANS = 160
 _TRIED = 3
-"""Cuts under which a fit chooses storages."""
+"""Maximum number of cuts under which a fit chooses storages."""
 _PLANNED = 120_000
-"""Statements of all plans made for one table: after these, or after so many plans, it is taken as it is."""
+"""Limit of statements in all plans for one table; after these, or after the maximum number of plans, the table is
+final.
+"""
 _HEADS = ("compilations", "largest", "peak", "saved", "step", "choices")
 _NUMBER = re.compile(r"\.\d+")
 _SHOWN = 5e-4
-"""Share of a step below which a change counts as none."""
+"""Share of a step below which a change counts as zero."""
 _NEAR = 1e-9
-"""Share of a step below which two are as long."""
+"""Share of a step below which two durations count as equal."""
 
 type _Made = frozenset[tuple[str, str]]
 
@@ -54,12 +58,12 @@ class Cut:
     compilations : int
         Fusions to compile.
     fusions, largest : int
-        How many there are, and the operations of the largest.
+        Number of fusions, and number of operations in the largest.
     peak_bytes, saved_bytes : int
     step_s : float
         Compute of a step by a machine's rates.
     choices : mapping of str to str
-        Beside those made by hand.
+        Choices in addition to those made by hand.
     """
 
     compilations: int
@@ -81,7 +85,7 @@ class Cut:
         return self.compilations, self.peak_bytes, self.saved_bytes, self.step_s
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the same as plain data for JSON."""
         return {**dataclasses.asdict(self), "choices": dict(self.choices), "label": self.label, "predicted": True}
 
 
@@ -89,11 +93,11 @@ class Cuts(tuple[Cut, ...]):
     """Pareto front of plans by compilations, peak, saved bytes and step; a table."""
 
     stock: Cut
-    """Thunder's plan for the program, identical fusions compiled once as in all plans here."""
+    """Thunder's plan for the program; identical fusions are compiled once, as in all plans here."""
     machine: str
     """Name of the machine model for the times."""
     planned: int
-    """Plans made to find them."""
+    """Number of plans that were made to find them."""
 
     @classmethod
     def of(cls, cuts: Iterable[Cut], stock: Cut, machine: str, planned: int) -> Cuts:
@@ -103,7 +107,7 @@ class Cuts(tuple[Cut, ...]):
         return made
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the same as plain data for JSON."""
         return {
             "machine": self.machine,
             "plans": self.planned,
@@ -117,12 +121,12 @@ class Cuts(tuple[Cut, ...]):
 
     @property
     def every(self) -> tuple[Cut, ...]:
-        """Thunder's plan, and all others."""
+        """Thunder's plan, followed by all others."""
         return (self.stock, *(cut for cut in self if cut is not self.stock))
 
     @property
     def best(self) -> str:
-        """The least there is of each figure, each of a plan of its own, in words."""
+        """Describe the least value of each figure; each may belong to another plan."""
         stock = self.stock
         peak = _byte_difference(min(cut.peak_bytes for cut in self), stock.peak_bytes)
         saved = _byte_difference(min(cut.saved_bytes for cut in self), stock.saved_bytes)
@@ -136,7 +140,7 @@ class Cuts(tuple[Cut, ...]):
         return html_columns(_HEADS, self.rows())
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the cells of `every`: Thunder's plan, and the difference from it for the others."""
+        """Return the cells of `every`: those of Thunder's plan, and the differences of the others from it."""
         stock = self.stock
 
         def row(cut: Cut) -> tuple[str, ...]:
@@ -154,18 +158,18 @@ class Cuts(tuple[Cut, ...]):
 
 
 def _byte_difference(now: int, before: int) -> str:
-    """By how many bytes something is more or less."""
+    """Format a difference in bytes."""
     return human_bytes(now - before, signed=True) if now != before else "–"
 
 
 def share(now: float, before: float) -> str:
-    """By how much something is longer or shorter."""
+    """Format a difference in time."""
     by = now / before - 1 if before else 0.0
     return "–" if abs(by) < _SHOWN else f"{by:+.1%}".replace("-", "−")
 
 
 def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
-    """Return a few rows that are quicker or lower than stock's, or have at most `most` compilations; the best first."""
+    """Return a few rows that are faster or lower than stock, or have at most `most` compilations, best first."""
     stock = cuts.stock
     good = [
         cut
@@ -185,7 +189,7 @@ def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
 
 
 class CutSearch:
-    """Looks for cuts beside choices made by hand, plan by plan; nothing is made.
+    """Searches for cuts in addition to choices made by hand, plan by plan; it changes no choice.
 
     Parameters
     ----------
@@ -222,7 +226,7 @@ class CutSearch:
 
     @paused_gc()
     def table(self) -> Cuts:
-        """Return the Pareto front of all plans found; those with the fewest compilations first."""
+        """Return the Pareto front of all plans that were found, those with the fewest compilations first."""
         first = self._weigh(frozenset())
         assert first is not None
         singles = (frozenset(made.items()) for made in (*self._presets, *self._kinds))
@@ -253,17 +257,17 @@ class CutSearch:
 
     @property
     def most(self) -> int:
-        """Number of plans after which no more combinations are tried; single choices are always weighed."""
+        """Number of plans after which no more combinations are tried; single choices are always evaluated."""
         room = min(_PLANS, max(_PLANS // 8, _PLANNED // max(1, len(self.stock.graph.statements))))
         return max(room, 1 + len(self._presets) + len(self._kinds))
 
     @property
     def _room(self) -> bool:
-        """Return whether another plan is made."""
+        """Return whether another plan was made."""
         return len(self._weighed) < self.most
 
     def _front(self) -> dict[_Made, Cut]:
-        """Return the Pareto front; of equal entries the one with the fewest choices."""
+        """Return the Pareto front; of equal entries, the one with the fewest choices."""
         known = {key: cut for key, cut in self._weighed.items() if cut is not None}
         front: dict[_Made, Cut] = {}
         for key, cut in sorted(known.items(), key=lambda item: (len(item[0]), sorted(item[0]))):
@@ -272,7 +276,7 @@ class CutSearch:
         return front
 
     def _weigh(self, made: _Made) -> Cut | None:
-        """Return the figures of choices; None where they are refused."""
+        """Return the figures of choices; None if they are refused."""
         if made not in self._weighed:
             self._go_on()
             choices = {**self._shares, **dict(sorted(made))}
@@ -294,19 +298,19 @@ class CutSearch:
 
 
 def compute_s(bench: Workbench, plan: Plan, machine: Machine) -> float:
-    """Seconds of a step's statements by a machine's rates, transfers to the host and back not counted."""
+    """Return the seconds of a step's statements by a machine's rates, without transfers to the host and back."""
     cost, kind = costs(plan.graph, machine, bench.ranks), plan.graph.statements.kind
     seconds = cost.compute_s + (cost.host_s if bench.program.device == "cpu" else 0.0)
     return float(seconds[~np.isin(kind, (Kind.OFFLOAD, Kind.RELOAD))].sum())
 
 
 def beaten(cut: Cut, other: Cut) -> bool:
-    """Return whether another has as little or less of everything."""
+    """Return whether another entry is not worse in any figure."""
     return all(theirs <= own * (1 + _NEAR) for own, theirs in zip(cut.figures, other.figures, strict=True))
 
 
 def _go_together(made: _Made, at: _Made) -> bool:
-    """Return whether not both are presets."""
+    """Return whether at least one of the two is not a preset."""
     return not all(any(id.startswith("remat.") for id, _ in one) for one in (made, at))
 
 
@@ -316,11 +320,14 @@ _PRESETS: tuple[dict[str, str], ...] = (
     {"remat.weight": "0.0"},
     *({"remat.weight": "0.0", "remat.preset": f"every={k}"} for k in _PERIODS),
 )
-"""Cuts of the whole program."""
+"""Return cuts of the whole program."""
 
 
 def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:
-    """Return choices for values that cross between fusions, in all layers at once: recompute, or the reverse."""
+    """Return choices that recompute, in all layers at once, values that cross between fusions.
+
+    Or save recomputed ones.
+    """
     of_kind: dict[tuple[str, str], dict[str, str]] = {}
     for site in sites:
         if not site.id.startswith("remat:") or site.id in pinned:
@@ -332,7 +339,7 @@ def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, 
 
 
 def in_words(choices: Mapping[str, str]) -> str:
-    """Cuts in words: presets, then what crosses between fusions, each kind once with how many there are."""
+    """Describe cuts: presets, then values that cross between fusions, each kind once with its number."""
     presets = [f"{id}={option}" for id, option in choices.items() if id.startswith("remat.")]
     counts = Counter(
         (option, kind_of(id).partition(":")[2]) for id, option in choices.items() if id.startswith("remat:")
@@ -343,7 +350,7 @@ def in_words(choices: Mapping[str, str]) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def kind_of(id: str) -> str:
-    """A site's id without the layer that it is in; outside of layers without numbers, so that repeats are one kind."""
+    """Return a site's id without its layer; outside of layers without numbers, so that repeats are one kind."""
     layer = layer_of(id.partition(":")[2].partition("/")[0])
     if not layer:
         return _NUMBER.sub("", id)

@@ -1,4 +1,4 @@
-"""`CutSearchTask`: a search of cuts between fusions beside other work, with the best so far, until cancelled."""
+"""`CutSearchTask`: a cancellable search for cuts between fusions in the background, with the best results so far."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CutSearchTask(Background):
-    """A table of cuts as it is made in a thread; nothing is changed. Made by `Workbench.weigh_cuts`.
+    """A table of cuts that a thread makes; it changes no choice. Made by `Workbench.weigh_cuts`.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class CutSearchTask(Background):
     ----------
     machine : Machine
     pinned : dict of str to str
-        Choices made by hand, beside which the cuts are.
+        Choices made by hand, to which the cuts are added.
     """
 
     def __init__(self, bench: Workbench, machine: Machine) -> None:
@@ -43,12 +43,12 @@ class CutSearchTask(Background):
 
     @property
     def most(self) -> int:
-        """Plans after which the table is taken as it is; it is made of fewer where these gain nothing more."""
+        """Maximum number of plans; the search ends earlier if further plans gain nothing."""
         return 0 if self._cutter is None else self._cutter.most
 
     @property
     def table(self) -> Cuts | None:
-        """Pareto front of everything weighed so far; None before the first."""
+        """Pareto front of all results so far; None before the first."""
         return self._table
 
     def __repr__(self) -> str:

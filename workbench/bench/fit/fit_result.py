@@ -1,4 +1,4 @@
-"""Result of a fit: the plan found, the gain of each choice, and the next steps."""
+"""Result of a fit: the plan that was found, the gain of each choice, and the next steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def optimal_within(gap: float, beside: Mapping[str, str]) -> str:
 
 
 def moved_in_words(beside: Mapping[str, str]) -> str:
-    """Orders and cuts that are chosen beside storages; empty for none."""
+    """Orders and cuts that are chosen in addition to storages; empty if none."""
     order = ", ".join(f"{id}={option}" for id, option in beside.items() if not id.startswith(BY_CUTS))
     cuts = in_words(beside)
     parts = (f"in another order ({order})" if order else "", f"with other cuts ({cuts})" if cuts else "")
@@ -38,15 +38,15 @@ class UnsavedStorage:
     Attributes
     ----------
     id, option, source : str
-        The site, its option, and the user's line.
+        The site, its option, and the user's source line.
     bytes : int
         Of the storage.
     seconds : float
-        Time that it adds alone: of recomputed statements, or of the transfers if nothing hid them.
+        Time that it adds by itself: of recomputed statements, or of transfers without hiding.
     peak_bytes : int
-        Rise of the peak if it were saved; zero where only several together would raise it.
+        Rise of the peak if it were saved; zero if the peak would rise only with several others.
     saves_s : float
-        Seconds of the step that saving it would gain.
+        Seconds per step that saving it would gain.
     """
 
     id: str
@@ -59,7 +59,7 @@ class UnsavedStorage:
 
     @property
     def reason(self) -> str:
-        """Gain and cost of the choice, in words."""
+        """Describe the gain and the cost of the choice."""
         good = (
             f"without it the peak is {human_bytes(self.peak_bytes)} higher"
             if self.peak_bytes > 0
@@ -70,13 +70,13 @@ class UnsavedStorage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NextChoice:
-    """Effect of one more choice, or of one less.
+    """Effect of one additional choice, or of one choice less.
 
     Attributes
     ----------
     id, option, source : str
     peak_bytes : int
-        By the joint trace's arithmetic, as is
+        Computed on the joint trace, like
     step_s : float
     """
 
@@ -106,7 +106,7 @@ class NextChoice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Choices that meet a peak; memory is the plan's, time by arithmetic on a machine's rates.
+    """Choices that meet a peak. Memory is that of the plan; time is computed from a machine's rates.
 
     Attributes
     ----------
@@ -114,32 +114,33 @@ class Fit:
     before_peak_bytes : int
         Without these choices.
     choices : mapping of str to str
-        Made by the fit; the choices in force before stay.
+        Choices made by the fit; the earlier choices stay.
     why : tuple of UnsavedStorage
         The dearest first.
     step_s, added_s : float
-        Compute of a step before, and the time added by recomputation and offloading.
+        Compute of a step before the fit, and the time that recomputation and offloading add.
     bound : Bound
-        Lower bound for all other storage options within the limit, with fusions and order fixed.
+        Lower bound on the step of all other storage options within the limit, with fusions and order fixed.
     machine : str
         Name of the machine model for the times.
     binding : str
-        The user's line at which the peak now is; empty where it is not known.
+        The user's line at which the peak now is; empty if unknown.
     held : tuple of str
-        The largest values alive there beside parameters and inputs, with their lines.
+        The largest values alive there, with their lines, apart from parameters and inputs.
     looser, tighter : NextChoice or None
-        Cheapest next step each way: the storage to save for the most time, and the one to release for the least.
+        Cheapest next step in each direction: the storage whose saving gains most time, and the one whose release costs
+        least.
     using : tuple of str
         Kinds of choices that the fit could use.
     beside : mapping of str to str
-        Of `choices` those that move statements and collectives, and those that cut between fusions.
+        Those of `choices` that move statements and collectives, and those that set cuts between fusions.
     beside_peak_bytes : int
-        Rise of the peak without these.
+        Rise of the peak without these choices.
     before_waiting_s, waiting_s : float
-        Seconds of a step in which compute waits, for collectives or the host, before and now; simulated. Zero without
+        Simulated seconds of a step in which compute waits for collectives or the host, before and now. Zero without
         collectives.
     before_compilations, compilations : int
-        Fusions to compile, before and now.
+        Number of fusions to compile, before and now.
     """
 
     limit_bytes: int
@@ -171,11 +172,11 @@ class Fit:
 
     @property
     def s_per_gib(self) -> float:
-        """Seconds that the next GiB less costs, at the bound."""
+        """Added seconds per further GiB saved, at the bound."""
         return self.bound.s_per_byte * 2**30
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the same as plain data for JSON."""
         return {
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _OWN},
             **{name: dataclasses.asdict(step) if (step := getattr(self, name)) else None for name in _STEPS},

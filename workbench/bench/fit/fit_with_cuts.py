@@ -1,4 +1,4 @@
-"""`fit`: a fitter of storages for each of a few cuts between fusions, asked as one."""
+"""`fit`: a fitter of storages for each of a few cuts between fusions, used like a single one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 
 class FitterWithCuts:
-    """Like `Fitter`, and equal to it without ``cuts``; all figures are relative to the plan without any choice.
+    """Has the interface of `Fitter`, and equals it without ``cuts``.
+
+    All figures are relative to the plan without any choice.
 
     Parameters
     ----------
     bench, captured, machine, go_on, keep, using, compilations
-        As for `Fitter`. With `compilations` identical fusions are compiled once.
+        As for `Fitter`. With `compilations`, identical fusions are compiled once.
     after : FitterWithCuts, optional
-        Instance for the same program, machine and choices by hand, to reuse its plans.
+        Instance for the same program, machine and choices by hand, whose plans are reused.
 
     Raises
     ------
@@ -91,13 +93,13 @@ class FitterWithCuts:
         return fitter.step_s - self.step_s
 
     def _told(self, fitter: Fitter, found: PresetPlan) -> PresetPlan:
-        """Return a fitter's result, relative to the plan without any choice."""
+        """Return a fitter's result relative to the plan without any choice."""
         return dataclasses.replace(
             found, recompute_s=found.recompute_s + self._lead_s(fitter), beside={**fitter.base, **found.beside}
         )
 
     def _of(self, found: PresetPlan) -> tuple[Fitter, PresetPlan]:
-        """Return the fitter of a result, and the result as the fitter gave it."""
+        """Return the fitter of a result, and the result as that fitter returned it."""
         fitter = max(
             (fitter for fitter in self._fitters.values() if fitter.base.items() <= found.beside.items()),
             key=lambda fitter: len(fitter.base),
@@ -106,12 +108,12 @@ class FitterWithCuts:
         return fitter, dataclasses.replace(found, recompute_s=found.recompute_s - self._lead_s(fitter), beside=beside)
 
     def choices(self, found: PresetPlan) -> dict[str, str]:
-        """Return its options by site, including those beside storages."""
+        """Return its options by site, including those for other sites than storages."""
         fitter, own = self._of(found)
         return {**fitter.base, **fitter.choices(own)}
 
     def plan(self, found: PresetPlan) -> Plan:
-        """Its plan, beside what is pinned."""
+        """Return its plan, in addition to the pinned choices."""
         fitter, own = self._of(found)
         return fitter.plan(own)
 
@@ -125,17 +127,17 @@ class FitterWithCuts:
         return dataclasses.replace(bound, added_s=bound.added_s + self._lead_s(fitter))
 
     def start(self) -> None:
-        """Plan everything saved, under each of the cuts."""
+        """Plan with everything saved, under each of the cuts."""
         for fitter in self._each():
             fitter.plan(fitter.chooser.stock)
 
     def planned(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the quickest of all plans so far within a limit."""
+        """Return the fastest of all plans so far within a limit."""
         found = ((fitter, fitter.planned(limit_bytes)) for fitter in self._fitters.values())
         return min((self._told(fitter, one) for fitter, one in found if one is not None), key=quickest, default=None)
 
     def least(self) -> tuple[PresetPlan, Plan]:
-        """Return the lowest peak found, at any time."""
+        """Return the lowest peak that was found, whatever its time."""
         lowest = min(
             (self._told(fitter, fitter.least()[0]) for fitter in self._each()),
             key=lambda found: (found.planned_bytes, found.whole_s),
@@ -143,20 +145,20 @@ class FitterWithCuts:
         return lowest, self.plan(lowest)
 
     def within(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
-        """Return the quickest found whose plan is within a limit.
+        """Return the fastest point found whose plan is within a limit.
 
         Raises
         ------
         PlanError
-            If no plan that is found is within it, with the least that is.
+            If no plan that was found is within it; the message has the least peak.
         """
         first, best = self._fitter(0), None
 
         def hoped_s(fitter: Fitter) -> float:
             return self._lead_s(fitter) + fitter.chooser.hoped_s(limit_bytes)
 
-        # Best candidate first: fitters that cannot beat the best so far are skipped, and those that turn out not to are
-        # stopped.
+        # The best candidate comes first. Fitters that cannot beat the best result so far are skipped, or stopped when
+        # that turns out.
         for fitter in sorted(self._each(), key=hoped_s):
             if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
                 continue
@@ -174,7 +176,7 @@ class FitterWithCuts:
         Raises
         ------
         PlanError
-            If a step takes longer whatever is found.
+            If every plan that was found takes longer.
         """
         return self._best(
             lambda fitter: fitter.within_time(step_s)[0], lambda found: (found.planned_bytes, *quickest(found))
@@ -183,7 +185,7 @@ class FitterWithCuts:
     def _best(
         self, find: Callable[[Fitter], PresetPlan], key: Callable[[PresetPlan], tuple[float, ...]]
     ) -> tuple[PresetPlan, Plan]:
-        """Return the best of all; if all refuse, raise the refusal with the least possible value."""
+        """Return the best of all results; if all fitters refuse, raise the refusal with the least possible value."""
         found, refused = [], []
         for fitter in self._each():
             try:
@@ -196,12 +198,12 @@ class FitterWithCuts:
         return best, self.plan(best)
 
     def compiled(self) -> tuple[PresetPlan, Plan]:
-        """Return the quickest with few enough compilations that saves everything, at any peak.
+        """Return the fastest plan with few enough compilations that saves everything, at any peak.
 
         Raises
         ------
         PlanError
-            If all that were found have more, with the fewest.
+            If all plans that were found have more; the message has the fewest.
         """
         assert self._most is not None
         self.start()
@@ -214,19 +216,19 @@ class FitterWithCuts:
         return found, self.plan(found)
 
     def step_under(self, choices: Mapping[str, str]) -> float:
-        """Seconds of a step under choices that were made for sites."""
+        """Return the seconds of a step under choices for sites."""
         fitter, others = self._under(choices)
         own_s = fitter.found_of(others)[0].whole_s if fitter.before_waiting_s else fitter.point(others).added_s
         return fitter.step_s + own_s
 
     def found_of(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
-        """Return the cost of choices made for sites, and their plan."""
+        """Return the cost of choices for sites, and their plan."""
         fitter, others = self._under(choices)
         found, plan = fitter.found_of(others)
         return self._told(fitter, found), plan
 
     def _under(self, choices: Mapping[str, str]) -> tuple[Fitter, dict[str, str]]:
-        """The fitter with the cuts that are among choices, and the others of them."""
+        """Return the fitter for the cuts among some choices, and the other choices."""
         bases = [at for at, base in enumerate(self._bases) if base.items() <= choices.items()]
         fitter = self._fitter(max(bases, key=lambda at: len(self._bases[at]), default=0))
         return fitter, {id: option for id, option in choices.items() if id not in fitter.base}
@@ -263,7 +265,7 @@ def fit(
     using: Sequence[str] = STORAGES,
     compilations: int | None = None,
 ) -> Fit:
-    """Return the choices of a fit, in addition to the pinned ones; nothing is changed.
+    """Return the choices of a fit, in addition to the pinned ones, without making them.
 
     Parameters
     ----------
@@ -273,13 +275,14 @@ def fit(
     machine : Machine
         Machine model for the time of recomputation.
     peak : int or str, optional
-        A size, or a share of stock's peak.
+        A size, or a share of the stock peak.
     step_s : float, optional
-        In place of a peak.
+        Time of a step, given instead of a peak.
     using : sequence of str
         As for `Fitter`.
     compilations : int, optional
-        Maximum number, beside a peak or a step, or alone: then the quickest plan within it, saving everything.
+        Maximum number, given with a peak or a step, or alone. If it is given alone, the result is the fastest plan
+        within it that saves everything.
 
     Raises
     ------
@@ -287,7 +290,8 @@ def fit(
         If `peak` is not a size or share, or `step_s` not a time; if both are given, or neither; if `using` has an
         unknown name; if `compilations` is not a valid number.
     PlanError
-        If no plan found is within it, with the least possible; if the program has no backward.
+        If no plan that was found is within it (the message has the least possible value), or if the program has no
+        backward.
     """
     asked = (peak is not None) + (step_s is not None)
     if asked > 1 or (not asked and compilations is None):

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 _TRIES = 8
 _TRIES_BESIDE = 4
-"""Plans made to find storages for one limit under one order of statements."""
+"""Maximum number of plans to find storages for one limit under one order of statements."""
 _PLANNED_BESIDE = 4_000
-"""Statements of all plans made to lower the peak under one order; not fewer than the plans above."""
+"""Limit of statements in all plans that are made to lower the peak under one order; at least the number of plans
+above.
+"""
 _HALVINGS = 12
 _TIGHTER = 16
 
@@ -70,7 +72,7 @@ class Fitter:
     known : iterable of PresetPlan
         Results of another fitter for the same program, machine and choices by hand.
     base : mapping of str to str
-        Choices that do not change: cuts between fusions; see `workbench.bench.fit.fit_with_cuts`.
+        Choices that do not change, which are cuts between fusions; see `workbench.bench.fit.fit_with_cuts`.
     compilations : int, optional
         Maximum number of compilations of a plan.
 
@@ -186,7 +188,7 @@ class Fitter:
                 fixed,
                 quick=False,
                 go_on=go_on,
-                # The guide nearest to a plan first; but the last one goes further down.
+                # The guide closest to a plan comes first, but the last one reaches lower peaks.
                 guides=(nearest, nearer, further) if remade else (nearest, further),
                 remade=remade,
                 **how,
@@ -196,7 +198,9 @@ class Fitter:
         )
 
     def _sorted(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
-        """Return sites by storage; the storages to choose for, with legal options; other unsaved ones' options."""
+        """Return sites by storage; the storages to choose for, with legal options; and the options of other unsaved
+        storages.
+        """
         stage, sites = self._stage, {}
         free: dict[int, tuple[str, ...]] = {}
         fixed: dict[int, str] = {}
@@ -215,15 +219,15 @@ class Fitter:
 
     @property
     def found(self) -> tuple[PresetPlan, ...]:
-        """All that was planned so far."""
+        """All points that were planned so far."""
         return tuple(self._found.values())
 
     def choices(self, point: OptionCost) -> dict[str, str]:
-        """Return a point's options by site, including those beside storages."""
+        """Return a point's options by site, including those for other sites than storages."""
         return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_beside(point)}
 
     def plan(self, point: OptionCost) -> Plan:
-        """The plan of a point, beside what is pinned."""
+        """Return the plan of a point, in addition to the pinned choices."""
         self._go_on()
         return self._planned_point(point)[1]
 
@@ -244,7 +248,10 @@ class Fitter:
         return found
 
     def _may_choose(self, found: PresetPlan) -> bool:
-        """Return whether a point has only what may be chosen here: another's is weighed, and is not a candidate."""
+        """Return whether a point contains only options that may be chosen here.
+
+        Otherwise it is evaluated, but is not a candidate.
+        """
         levers = {ORDER, WAITS}.intersection(self.using)
         return all(option in self._free.get(storage, ()) for storage, option in found.options.items()) and all(
             lever_of(id) in levers for id in found.beside
@@ -259,7 +266,7 @@ class Fitter:
 
     @paused_gc()
     def least(self) -> tuple[PresetPlan, Plan]:
-        """Return the lowest point found, at any time."""
+        """Return the lowest point that was found, whatever its time."""
         if self._least is None:
             self._least = self.chooser.least()
             self.plan(self._least)
@@ -269,7 +276,7 @@ class Fitter:
         return lowest, self.plan(lowest)
 
     def planned(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the quickest of all planned points so far within a limit."""
+        """Return the fastest of all planned points so far within a limit."""
         within = (found for found in self._found.values() if found.planned_bytes <= limit_bytes and self._few(found))
         return min(within, key=quickest, default=None)
 
@@ -277,7 +284,7 @@ class Fitter:
         return self._most is None or found.compilations <= self._most
 
     def _moved(self, point: OptionCost, order: Mapping[str, str]) -> PresetPlan:
-        """A point in another order of statements, with collectives where they were and moved: the lowest of these."""
+        """Return a point in another order of statements, with collectives moved or not, whichever is lowest."""
         key = _key(point.options, order)
         if key not in self._found:
             self.plan(_moved_by(point, order))
@@ -291,7 +298,7 @@ class Fitter:
         return min(found, key=lambda one: (one.planned_bytes, one.whole_s))
 
     def _around(self, limit_bytes: int) -> None:
-        """Look for quicker plans within a limit in other orders, of storages that are above it as things stand."""
+        """Look for faster plans within a limit in other orders, from storages that exceed it in the present order."""
         for order in self._orders:
             self._moved(self.chooser.stock, order)
             gained = (found.peak_bytes - found.planned_bytes for found in self.found if found.beside == order)
@@ -310,14 +317,14 @@ class Fitter:
                     break
 
     def _lower(self, order: Mapping[str, str]) -> None:
-        """Look for a lower peak in an order, one storage after another, planned each: first what frees bytes there."""
+        """Look for a lower peak in an order: plan one storage after another, first those that free bytes there."""
         assert self._least is not None
         starts = (self._moved(point, order) for point in (self._least, self.chooser.stock))
         lowest = min(starts, key=lambda found: found.planned_bytes)
         tries_left = max(_TRIES_BESIDE, _PLANNED_BESIDE // max(1, self._places.count))
         while True:
             start, at = lowest, int(np.argmax(self._peaks(self.plan(lowest))))
-            # In this order others may free bytes there than where all stands as it did: the largest first.
+            # In this order, other storages may free bytes there than in the original order; try the largest first.
             others = ((s, o) for s in self._by_bytes for o in self._free[s] if o != SAVE and s not in start.options)
             turns = dict.fromkeys((*self.chooser.helpful(start, at), *others))
             for storage, option in [*turns][: max(0, tries_left)]:
@@ -328,7 +335,7 @@ class Fitter:
                 break
 
     def point(self, choices: Mapping[str, str]) -> OptionCost:
-        """Return the cost of choices made for storage sites; choices for other sites are ignored."""
+        """Return the cost of choices for storage sites; choices for other sites are ignored."""
         storages = {site.id: storage for storage, site in self._site_of.items()}
         options = {storages[id]: option for id, option in choices.items() if id in storages and id not in self.pinned}
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
@@ -360,12 +367,12 @@ class Fitter:
         return self._places.of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
 
     def within(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
-        """Return the quickest point found whose plan is within a limit.
+        """Return the fastest point found whose plan is within a limit.
 
         Raises
         ------
         Unmet
-            If no plan that is found is within it, with the least that is.
+            If no plan that was found is within it; the message has the least peak.
         """
         found = self.find(limit_bytes)
         if found is None:
@@ -379,14 +386,14 @@ class Fitter:
     def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> PresetPlan | None:
         """Find the best within a limit, None if there is none; search for the least peak only if `hard`.
 
-        With `below_s` what adds as much is not looked for further; see `Chooser.fit`.
+        With `below_s`, the search ignores options that add at least this time; see `Chooser.fit`.
         """
         if not self._moves_waits:
             for order in self._orders:
                 self._moved(self.chooser.stock, order)
             found = self.planned(limit_bytes)
             if found is not None and not found.options and self.before.peak_bytes > limit_bytes:
-                return found  # nothing takes less than no time
+                return found  # nothing is faster than zero
         aim = limit_bytes
         for _ in range(_TRIES):
             point = self.chooser.fit(aim, below_s=below_s)
@@ -397,7 +404,7 @@ class Fitter:
             plan = self.plan(point)
             if plan.peak_bytes <= limit_bytes:
                 break
-            # A plan may be a little off what arithmetic says.
+            # A plan may differ a little from the arithmetic.
             aim -= plan.peak_bytes - limit_bytes
         self._around(limit_bytes)
         found = self.planned(limit_bytes) or self._alike(limit_bytes)
@@ -408,7 +415,9 @@ class Fitter:
         return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
 
     def _alike(self, limit_bytes: int) -> PresetPlan | None:
-        """The quickest with few enough compilations, once what is made again is so in every layer."""
+        """Return the fastest point with few enough compilations, after recomputing each value in either all layers or
+        none.
+        """
         if self._most is None:
             return None
         of_kind: dict[str, list[int]] = {}
@@ -425,18 +434,18 @@ class Fitter:
 
     @paused_gc()
     def within_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
-        """The point of the least peak found that takes a step no longer than so many seconds.
+        """Return the point with the least peak found whose step takes no longer than this.
 
         Raises
         ------
         PlanError
-            If a step takes longer whatever is found.
+            If every plan that was found takes longer.
         """
         self.plan(self.chooser.stock)
         for order in self._orders:
             self._moved(self.chooser.stock, order)
         saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
-        # With fusions some plans are quicker than the one that saves everything.
+        # With fusions, some plans are faster than the one that saves everything.
         if step_s < saved_s and not self._stage.fuses:
             raise too_quick(self._bench, step_s, saved_s, self.machine)
         low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
@@ -459,7 +468,7 @@ class Fitter:
 
     @paused_gc()
     def explained(self, point: OptionCost, plan: Plan, limit_bytes: int) -> Fit:
-        """A point with why it is as it is."""
+        """Return a point with the reasons for its choices."""
         beside = _beside(point)
         still = {id: option for id, option in self.choices(point).items() if id not in beside}
         higher_bytes = self._planned({**self.pinned, **still}).peak_bytes - plan.peak_bytes if beside else 0
@@ -521,7 +530,7 @@ class Fitter:
         )
 
     def _looser(self, point: OptionCost) -> NextChoice | None:
-        """Return the unsaved storage whose saving gains the most time for its bytes; by a plan if fused."""
+        """Return the unsaved storage whose saving gains the most time for its bytes; with fusions, by a plan."""
         steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
         gains = [storage for storage, step in steps.items() if step.step_s < 0]
         gains.sort(key=lambda storage: steps[storage].step_s / max(1, steps[storage].peak_bytes))
@@ -551,11 +560,11 @@ def _beside(point: OptionCost) -> Mapping[str, str]:
 
 
 def _moved_by(point: OptionCost, beside: Mapping[str, str]) -> PresetPlan:
-    """Return a point with choices beside it, not planned yet."""
+    """Return a point with choices for other sites than storages; it is not planned yet."""
     of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(OptionCost)}
     return PresetPlan(**of_point, beside=beside)
 
 
 def quickest(found: PresetPlan) -> tuple[float, int, int]:
-    """Return the sort key of the quickest: seconds, then bytes, then choices."""
+    """Return the sort key for the fastest point: seconds, then bytes, then number of choices."""
     return found.whole_s, found.planned_bytes, len(found.options) + len(found.beside)

@@ -1,4 +1,4 @@
-"""Error messages for fit requests that no plan found meets, with the values that hold the peak."""
+"""Errors for fit requests that no plan meets, with the values that are alive at the peak."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Unmet(PlanError):
     Attributes
     ----------
     nearest : tuple of int and float
-        Distance from the request, for comparison with others': 0 for too many compilations within the limit, 1 for a
-        peak or a step, and the least possible value.
+        Key to compare the distance from the request with others': 0 if there are too many compilations within the
+        limit, 1 for a peak or a step; and the least possible value.
     """
 
     def __init__(self, message: str, nearest: tuple[int, float], *, advice: Advice | None = None) -> None:
@@ -34,14 +34,14 @@ class Unmet(PlanError):
 
 
 def largest_at_peak(plan: Plan) -> Iterator[str]:
-    """The largest alive at the peak, beside parameters and inputs, in words."""
+    """Describe the largest values alive at the peak, apart from parameters and inputs."""
     made = [one for one in plan.alive_at_peak() if one["statement"] >= 0]
     for one in made[:_HELD]:
         yield f"{human_bytes(one['bytes'])} {one['name'] or one['value']} {one['source']}".rstrip()
 
 
 def peak_line(plan: Plan) -> str:
-    """Return the user's line at the peak; empty where it is not known."""
+    """Return the user's line at the peak; empty if unknown."""
     graph, at = plan.graph, plan.timeline.peak_statement
     origin = int(graph.statements.origin[at]) if 0 <= at < len(graph.statements) else -1
     if origin < 0 or not graph.origins[origin].line:
@@ -51,7 +51,7 @@ def peak_line(plan: Plan) -> str:
 
 
 def too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> Unmet:
-    """Return the error that every step takes longer."""
+    """Return the error that every plan's step takes longer."""
     message = (
         f"no plan of {bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of {machine.name}: "
         f"where all is saved it takes {human_seconds(saved_s)}"
@@ -60,7 +60,7 @@ def too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine)
 
 
 def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, using: Sequence[str]) -> Unmet:
-    """Return the error that every peak is higher, with the least peak and the values that hold it."""
+    """Return the error that every plan's peak is higher, with the least peak and the values alive there."""
     least_bytes = min(before.peak_bytes, least.peak_bytes)
     stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
     if stated == human_bytes(least_bytes):
@@ -81,7 +81,7 @@ def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, usi
 
 
 def _with_more(bench: Workbench, before: Plan, using: Sequence[str]) -> Advice | None:
-    """Return a request that may go lower; None where everything is used."""
+    """Return a request that may reach a lower peak; None if it already uses everything."""
     none = {WAITS: before.overlap is None, CUTS: not before.census.count, OFFLOAD: bench.program.device == "cpu"}
     others = [name for name in USING if name not in using and not none.get(name)]
     if not others:

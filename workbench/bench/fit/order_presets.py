@@ -1,4 +1,4 @@
-"""Presets of statement and collective order that a fit may choose, beside storages."""
+"""Presets of statement and collective order that a fit may choose in addition to storages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _AT_ONCE = ("order.gradients", "order.updates")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PresetPlan(OptionCost):
-    """A point with choices beside storages.
+    """A point with choices for other sites than storages.
 
     Attributes
     ----------
     beside : mapping of str to str
         Choices of `order`, of `waits` and of `cuts`.
     planned_bytes : int
-        Peak of the plan, which is `peak_bytes` where nothing is fused and nothing is chosen beside it.
+        Peak of the plan; equal to `peak_bytes` if nothing is fused and nothing else is chosen.
     waiting_s : float
-        Seconds of a step, simulated, in which compute stands still: for collectives, or until the host launches the
+        Simulated seconds of a step in which compute is idle: it waits for collectives, or for the host to launch the
         next statement. Zero without collectives.
     compilations : int
         Fusions to compile.
@@ -40,14 +40,16 @@ class PresetPlan(OptionCost):
 
     @property
     def whole_s(self) -> float:
-        """Seconds of a step beside the compute that it has where everything is saved."""
+        """Seconds of a step in addition to its compute with everything saved."""
         return self.added_s + self.waiting_s
 
 
 def orders(before: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
-    """Orders of statements to try beside storages; the one that there is first, where only collectives move in it.
+    """Return orders of statements to try in addition to storages.
 
-    A lever with a choice by hand is not tried.
+    The present order comes first if only collectives move in it.
+
+    A lever with a choice made by hand is not tried.
     """
     found: list[dict[str, str]] = [{}] if moves_waits(before, using, pinned) else []
     if ORDER in using and not any(id.startswith(("order.", "order:")) for id in pinned):
@@ -63,7 +65,7 @@ def shares(before: Plan, pinned: Collection[str]) -> bool:
 
 
 def moves_waits(before: Plan, using: Collection[str], pinned: Collection[str]) -> bool:
-    """Return whether collectives are to be moved, and there are some."""
+    """Return whether collectives may be moved, and there are any."""
     by_hand = any(id.startswith(("waits.", "waits:")) for id in pinned)
     return WAITS in using and not by_hand and before.overlap is not None
 
@@ -71,7 +73,9 @@ def moves_waits(before: Plan, using: Collection[str], pinned: Collection[str]) -
 def waits(
     captured: Capture, choices: Mapping[str, str], machine: Machine
 ) -> Iterator[tuple[dict[str, str], int, float]]:
-    """Yield orders of collectives beside other choices: choices, the plan's peak, and seconds that compute waits."""
+    """Yield orders of collectives in addition to other choices: choices, the plan's peak, and seconds in which compute
+    waits.
+    """
     from workbench.levers import collective_replanner as known
 
     for made in known.FEW:

@@ -1,4 +1,6 @@
-"""`Curve`: step time against peak, from the plan that saves everything to the least peak, found beside other work."""
+"""`Curve`: step time against peak, from the plan that saves everything to the least peak, computed in the
+background.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,13 @@ if TYPE_CHECKING:
 
 POINTS = 24
 POINTS_FUSED = 8
-"""Number of points where each takes a plan of seconds instead of arithmetic."""
+"""Number of points if each needs a plan that takes seconds, instead of arithmetic."""
 _BETWEEN_S = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """The quickest plan found under one limit; predicted.
+    """The fastest plan found under one limit; predicted.
 
     Attributes
     ----------
@@ -40,15 +42,15 @@ class CurvePoint:
     step_s : float
         By a machine's rates.
     gap : float
-        How far the step may be from the best: the share of it above what nothing can beat.
+        Largest possible distance of the step from the best, as a share above the lower bound.
     s_per_gib : float
-        Seconds that the next GiB less costs.
+        Added seconds per further GiB saved.
     choices : mapping of str to str
         Beside those pinned.
     recomputed, offloaded : int
         Storages.
     beside : mapping of str to str
-        Of `choices` those that move statements and collectives, and those that cut between fusions.
+        Those of `choices` that move statements and collectives, and those that set cuts between fusions.
     """
 
     peak_bytes: int
@@ -62,7 +64,7 @@ class CurvePoint:
     beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the same as plain data for JSON."""
         return {**dataclasses.asdict(self), "predicted": True}
 
     def __str__(self) -> str:
@@ -73,7 +75,7 @@ class CurvePoint:
 
     @property
     def moved(self) -> str:
-        """In which other order and with which cuts it is, to be put behind what is recomputed and offloaded."""
+        """Describe its order and its cuts, to append to the description of recomputation and offloading."""
         words = moved_in_words(self.beside)
         return f", {words}" if words else ""
 
@@ -87,7 +89,7 @@ class FractionalCurve:
     using : tuple of str
         What may be chosen.
     points : tuple of CurvePoint
-        The lowest peak first; none is beaten by another in both peak and time.
+        Lowest peak first; no point is beaten by another in both peak and time.
     """
 
     using: tuple[str, ...]
@@ -95,16 +97,18 @@ class FractionalCurve:
 
     @property
     def name(self) -> str:
-        """Kind of choices that it adds to the line before it."""
+        """Kind of choices that it adds to the previous line."""
         return f"{'with ' if len(self.using) > 1 else ''}{self.using[-1]}"
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the same as plain data for JSON."""
         return {"using": list(self.using), "points": [point.to_json() for point in self.points]}
 
 
 class Curve(Background):
-    """Plans from stock to the least peak. Made by `Workbench.curve`; found in a thread, in an order that fills in.
+    """Plans from stock to the least peak.
+
+    Made by `Workbench.curve`. A thread computes the points, in an order that fills the curve evenly.
 
     Parameters
     ----------
@@ -116,16 +120,16 @@ class Curve(Background):
     using : sequence of str
         Allowed kinds of choices; see `Workbench.fit`.
     each : bool
-        Whether each kind of choices gets a line with what it adds to those before it.
+        Whether each kind of choices gets a line that shows what it adds to the previous kinds.
 
     Attributes
     ----------
     machine : Machine
     using : tuple of str
     pinned : dict of str to str
-        Choices made by hand, beside which the points are.
+        Choices made by hand, to which the points are added.
     count : int
-        Limits to be tried, of all lines.
+        Number of limits to try, over all lines.
     """
 
     def __init__(
@@ -158,7 +162,7 @@ class Curve(Background):
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """Points found so far with all kinds of choices, the lowest peak first; see `FractionalCurve`."""
+        """Points found so far with all kinds of choices, lowest peak first; see `FractionalCurve`."""
         lines = self.lines
         return lines[-1].points if lines else ()
 
@@ -174,7 +178,7 @@ class Curve(Background):
         return self._done
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the same as plain data for JSON."""
         return {
             "machine": self.machine.name,
             "pinned": dict(self.pinned),
@@ -206,7 +210,8 @@ class Curve(Background):
             self._find(fitter, tried)
 
     def fit(self, peak: int | str) -> Fit:
-        """Return choices for a peak, from the points already known; nothing is changed: see `Workbench.choose_found`.
+        """Return choices for a peak from the points that are already known, without making them: see
+        `Workbench.choose_found`.
 
         Raises
         ------
@@ -219,19 +224,19 @@ class Curve(Background):
             return fitter.explained(*fitter.within(limit_bytes), limit_bytes)
 
     def explained(self, choices: Mapping[str, str]) -> Fit:
-        """Why choices beside those pinned, such as a point's, are as they are."""
+        """Return the reasons for choices in addition to the pinned ones, such as a point's."""
         with self._asked() as fitter:
             point, plan = fitter.found_of(choices)
             return fitter.explained(point, plan, plan.peak_bytes)
 
     def step_s(self, choices: Mapping[str, str]) -> float:
-        """Seconds of a step under choices beside those pinned."""
+        """Return the seconds of a step under choices in addition to the pinned ones."""
         with self._asked() as fitter:
             return fitter.step_under(choices)
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[FitterWithCuts]:
-        """The fitter, between two limits of the curve."""
+        """The fitter, used between two limits of the curve."""
         self._prepared.wait()
         if self._fitter is None:
             raise self.error or PlanError("the curve was cancelled before anything was known: find it again")
@@ -243,7 +248,7 @@ class Curve(Background):
             self._waiting -= 1
 
     def _find(self, fitter: FitterWithCuts, tried: list[int]) -> None:
-        """One line; `tried` has the limits of those before it, and takes its own."""
+        """Compute one line; `tried` has the limits of earlier lines, and receives its own."""
         stock, (_, lowest) = fitter.before.peak_bytes, fitter.least()
         fitter.start()
         for part in _filling(self._each_of):
@@ -257,7 +262,7 @@ class Curve(Background):
             self._keep(fitter, tried)
 
     def _keep(self, fitter: FitterWithCuts, tried: Iterable[int]) -> None:
-        """Take points over, each the best of all that is known now under its limit."""
+        """Take over points; each is the best that is now known under its limit."""
         front: list[CurvePoint] = []
         for limit_bytes in sorted(tried):
             found = fitter.planned(limit_bytes)
@@ -290,7 +295,7 @@ class Curve(Background):
 
 
 def _filling(count: int) -> list[float]:
-    """Return `count` shares from 0 to 1, both ends first, then always the middle of the widest gap."""
+    """Return `count` shares from 0 to 1: both ends first, then always the middle of the widest gap."""
     shares = [i / (count - 1) for i in range(count)]
     order, gaps = [0, count - 1], [(0, count - 1)]
     while gaps:

@@ -31,7 +31,7 @@ PREDICTED = ("peak_bytes", "saved_bytes", "saved_tensors", "statements")
 """Figures that every plan has."""
 
 _SHOWN_STATEMENTS = 40
-"""Statements that differ and are printed as text; a page has all."""
+"""Number of differing statements that are printed as text; a page has all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +41,15 @@ class Statement:
     Attributes
     ----------
     key : str
-        Equal for the same statement of each plan: side, the user's line, symbol, ordinal among equals.
+        Equal for the same statement in each plan: side, the user's line, symbol, ordinal among equals.
     side : str
         ``forward`` or ``backward``.
     name, source : str
-        Symbol, and the user's line where known.
+        Symbol, and the user's line if known.
     position : int
-        Among the plan's statements, from 0; members of fusions are left out.
+        Position among the plan's statements, from 0; members of fusions are left out.
     peak_bytes : int
-        Alive inside it at the worst moment, predicted.
+        Predicted maximum of bytes alive during it.
     """
 
     key: str
@@ -72,11 +72,11 @@ class Column:
         ``plan``, ``saved plan`` or ``run``.
     program : str
     predicted, measured : mapping of str to float or None
-        Figures by name, with units in the names; None where a figure is missing.
+        Figures by name, with units in the names; None if a figure is missing.
     sites : mapping of str to str
         The choice of each site; for a run, only the choices made.
     statements : tuple of Statement or None
-        None where there is no graph: a run keeps none.
+        None if there is no graph; a run keeps none.
     notes : tuple of str
         Reasons for missing figures, and errors.
     """
@@ -101,10 +101,10 @@ class ComparisonRow:
     kind : str
         ``predicted`` or ``measured``; ``site``; ``forward`` or ``backward``.
     values : tuple
-        By column; None where a column has none.
+        By column; None if a column has no value.
     differs : tuple of bool
-        By column, whether it differs from the baseline's. A statement differs if only one of both has it, or if its
-        place among the common statements differs.
+        By column, whether it differs from the baseline's value. A statement differs if only one of the two has it, or
+        if its position among the common statements differs.
     source : str
         For a statement, the user's line.
     """
@@ -124,12 +124,12 @@ class SideBySide:
     ----------
     columns : tuple of Column
     base : str
-        Name of the column that the others are compared with.
+        Name of the column with which the others are compared.
     figures, sites, statements : tuple of ComparisonRow
-        All figures; sites whose choices differ; all statements of the plans, in one order that keeps equal statements
-        at the same height.
+        All figures; sites with different choices; all statements of the plans, in one order that keeps equal statements
+        in one row.
     runs : workbench.runs.sweep.compare.Comparison or None
-        The runs among them, with intervals and verdicts; None where there are fewer than two.
+        Comparison of the runs among them, with intervals and verdicts; None if there are fewer than two.
     """
 
     columns: tuple[Column, ...]
@@ -162,7 +162,7 @@ class SideBySide:
         return tuple(row for row in self.statements if any(row.differs))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data; positions and bytes only of statements that differ."""
+        """Return plain data for JSON; positions and bytes only for statements that differ."""
         return {
             "base": self.base,
             "columns": [{"name": c.name, "kind": c.kind, "program": c.program} for c in self.columns],
@@ -177,7 +177,7 @@ class SideBySide:
         }
 
     def cells(self, row: ComparisonRow) -> list[str]:
-        """Return the table cells of a row, by column; a figure with its change against the baseline."""
+        """Return the table cells of a row, by column; a figure includes its change from the baseline."""
         of_base = row.values[self.base_index]
         found = []
         for value, differs in zip(row.values, row.differs, strict=True):
@@ -192,7 +192,9 @@ class SideBySide:
         return found
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
-        """The tables by title, each with its heads as the first row: figures, sites and statements that differ."""
+        """Return the tables by title, each with its headings as first row: figures, sites and statements that
+        differ.
+        """
         names = tuple(f"{c.name} (baseline)" if c.name == self.base else c.name for c in self.columns)
         found = {
             "Figures": [("figure", "", *names), *((_words(r.name), r.kind, *self.cells(r)) for r in self.figures)],
@@ -226,12 +228,12 @@ class SideBySide:
         return "".join(parts) + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
 
     def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write one HTML page that needs no network, with all statements of the plans in step.
+        """Write one HTML page that needs no network, with all statements of the plans aligned.
 
         Raises
         ------
         ConfigError
-            If it cannot be written, or a file of another kind is there.
+            If it cannot be written, or exists and is another kind of file.
         """
 
         def text() -> str:
@@ -244,13 +246,13 @@ class SideBySide:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnState:
-    """A column, with further data for its comparison.
+    """A column with further data for its comparison.
 
     Attributes
     ----------
     column : Column
     sites : sequence of Site
-        Of its plan; none where only a run is known.
+        Sites of its plan; empty if only a run is known.
     run : Run or None
     """
 
@@ -260,7 +262,7 @@ class ColumnState:
 
 
 def side_by_side(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
-    """Put columns side by side, all of unlike names.
+    """Put columns side by side; their names must be unique.
 
     Raises
     ------
@@ -293,7 +295,7 @@ def side_by_side(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
 
 
 def unlike(name: str, sides: Sequence[ColumnState]) -> str:
-    """The name, or with a number where another has it."""
+    """Return the name, with a number if another column has the same name."""
     taken, number, found = {side.column.name for side in sides}, 1, name
     while found in taken:
         number += 1
@@ -320,7 +322,7 @@ def of_run(name: str, run: Run) -> ColumnState:
 
 
 def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> ColumnState:
-    """A plan of a program, or a run with the statements and sites of the plan that its choices have."""
+    """Return the column of a plan, or of a run with the statements and sites of the plan that its choices have."""
     column = Column(
         name=name,
         kind="plan",
@@ -334,14 +336,14 @@ def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> Colu
     if run is None:
         return ColumnState(column, plan.sites)
     ran = of_run(name, run).column
-    # Use the prediction at the time of the run, not the current one for its choices.
+    # Use the prediction at the time of the run, not the present prediction for its choices.
     predicted = {**column.predicted, **{n: value for n, value in ran.predicted.items() if value is not None}}
     merged = dataclasses.replace(ran, predicted=predicted, sites=column.sites, statements=column.statements)
     return ColumnState(merged, plan.sites, run)
 
 
 def known_figures(planned: Mapping[str, Any]) -> dict[str, float | None]:
-    """The figures of a plan, as `Plan.to_json` and saved plans have them."""
+    """Return the figures of a plan, in the form of `Plan.to_json` and saved plans."""
     found: dict[str, float | None] = {name: planned[name] for name in PREDICTED}
     fusions = planned["fusions"]
     if isinstance(fusions, Mapping):
@@ -350,7 +352,7 @@ def known_figures(planned: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _filled(column: Column, columns: Sequence[Column], defaults: Mapping[str, str]) -> Column:
-    """A run's sites that were not chosen: as stock has them, where a plan beside it says what that is."""
+    """Fill in a run's sites that were not chosen with the stock option, if a plan in the comparison shows it."""
     if column.kind != "run":
         return column
     chosen = dict.fromkeys(id for other in columns if other.kind == "run" for id in other.sites)
@@ -359,7 +361,7 @@ def _filled(column: Column, columns: Sequence[Column], defaults: Mapping[str, st
 
 
 def statements(graph: Graph, over: Timeline | None = None) -> tuple[Statement, ...]:
-    """The statements of a graph, without members of fusions, each with a key that is the same in other plans of it."""
+    """Return the statements of a graph, without members of fusions, each with a key that is the same in other plans."""
     over = over or timeline(graph)
     table, found, seen = graph.statements, list[Statement](), Counter[str]()
     for row in range(len(table)):
@@ -367,7 +369,7 @@ def statements(graph: Graph, over: Timeline | None = None) -> tuple[Statement, .
             continue
         origin = graph.origins[table.origin[row]] if table.origin[row] >= 0 else None
         side = "backward" if table.side[row] == BACKWARD else "forward"
-        # The number at the end of a fusion's name is that of its making, which differs from plan to plan.
+        # The number at the end of a fusion's name depends on the order of creation, which differs between plans.
         name = (
             table.name[row].rstrip("0123456789")
             if table.executor[row] in ("nvfuser", "torchcompile")
@@ -395,7 +397,10 @@ def _figures(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
 
 
 def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) -> tuple[ComparisonRow, ...]:
-    """Return sites whose choices differ; a site that some columns lack counts only if someone chose at it."""
+    """Return sites with different choices.
+
+    A site that some columns lack counts only if someone chose an option for it.
+    """
     found = []
     for id in dict.fromkeys(id for column in columns for id in column.sites):
         values = tuple(column.sites.get(id) for column in columns)
@@ -406,7 +411,10 @@ def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) ->
 
 
 def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
-    """All statements in one order: the baseline's, with those of others behind what they stand behind there."""
+    """Return all statements in one order: the baseline's.
+
+    Statements that only others have follow the same statement as there.
+    """
     tables = [{each.key: each for each in column.statements or ()} for column in columns]
     order: list[str] = []
     for table in (tables[base], *tables[:base], *tables[base + 1 :]):

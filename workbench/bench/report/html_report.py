@@ -19,7 +19,7 @@ BEGIN = b"<!doctype html><!-- thunder-workbench report -->"
 
 
 def commands(bench: Workbench) -> list[str]:
-    """Return the command lines that plan and run the same again; empty where a program's name cannot be typed.
+    """Return the command lines that plan and run the same again; empty if a program's name cannot be typed.
 
     Examples
     --------
@@ -43,12 +43,12 @@ def commands(bench: Workbench) -> list[str]:
 
 
 def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write the page to `path`, all of it or nothing; see `Workbench.report`.
+    """Write the page to `path` completely or not at all; see `Workbench.report`.
 
     Raises
     ------
     ConfigError
-        If it cannot be written, with the reason; the old content is unchanged.
+        If it cannot be written; the message has the reason, and the old content stays.
     """
 
     def text() -> str:

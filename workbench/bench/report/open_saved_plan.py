@@ -1,7 +1,7 @@
 """A plan that somebody saved, opened without its program, without a GPU and without Thunder.
 
 The document can be inspected and compared. A choice is checked against the document's list of legal options. Its effect
-on memory is predicted as far as arithmetic on the saved graph allows; for the rest, a message names the needed tool.
+on memory is predicted if arithmetic on the saved graph suffices; otherwise a message names the needed tool.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workbench.summary import human_bytes
 from workbench.util import paths
 
 MOST_BYTES = 1 << 30
-"""Files larger than this are not accepted as plans."""
+"""Maximum size of a plan file; larger files are refused."""
 
 _ORDER = "order.statements"
 _ALONG, _AHEAD = "saved.inputs", "saved.ahead"
@@ -44,7 +44,7 @@ class MemoryEstimate:
     ----------
     peak_bytes, saved_bytes : int
     exact : bool
-        Whether the owner's plan has the same figures, to the byte; if False they may differ a little.
+        Whether the owner's plan has the same figures, to the byte; if False, they may differ slightly.
     """
 
     peak_bytes: int
@@ -61,7 +61,7 @@ class SavedPlan:
     document : mapping of str to Any
         As `Workbench.save` wrote it.
     changed : mapping of str to str
-        Choices made here: site to option.
+        Choices made here, by site.
     """
 
     document: Mapping[str, Any]
@@ -69,7 +69,7 @@ class SavedPlan:
 
     @cached_property
     def graph(self) -> Graph:
-        """The plan's graph, in the order that is chosen here where that can be predicted."""
+        """The plan's graph, in the order chosen here if that can be predicted."""
         saved = Graph.from_json(json.dumps(self.document["graph"]))
         way = _WAYS.get(self.changed.get(_ORDER, ""))
         if way is None or not self.has_statements:
@@ -80,12 +80,12 @@ class SavedPlan:
 
     @property
     def choices(self) -> dict[str, str]:
-        """All choices: those that were saved, and those made here."""
+        """All choices: the saved ones, and those made here."""
         return {**self.document["choices"], **self.changed}
 
     @cached_property
     def unpredicted(self) -> dict[str, str]:
-        """For each choice made here that arithmetic on the saved graphs cannot predict, why not."""
+        """For each choice made here that arithmetic on the saved graphs cannot predict, the reason."""
         return {id: reason for id, option in self.changed.items() if (reason := self._why_not(id, option))}
 
     def _why_not(self, id: str, option: str) -> str:
@@ -117,7 +117,7 @@ class SavedPlan:
 
     @cached_property
     def _storages(self) -> dict[str, int]:
-        """Storages of the joint graph by site, and -1 for all where the document has no such graph."""
+        """Storages of the joint graph by site; -1 for all if the document has no such graph."""
         of_saved = {
             tuple(s["values"]): s["id"] for s in self.document["sites"] if s["lever"] == "saved" and s["values"]
         }
@@ -132,7 +132,7 @@ class SavedPlan:
 
     @cached_property
     def estimate(self) -> MemoryEstimate:
-        """Peak and saved bytes under the choices made here, predicted.
+        """Predicted peak and saved bytes under the choices made here.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class SavedPlan:
         )
 
     def _weighed(self, changed: Mapping[str, str]) -> Prediction:
-        """Memory of the joint graph under the saved choices and these."""
+        """Memory of the joint graph under the saved choices and those made here."""
         joint, chosen = self._joint, {site["id"]: site["choice"] for site in self.document["sites"]} | dict(changed)
         assert joint is not None
         again = [storage for id, storage in self._storages.items() if chosen[id] == "recompute"]
@@ -167,12 +167,12 @@ class SavedPlan:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Memory over the statements, predicted.
+        """Predicted memory over the statements.
 
         Raises
         ------
         ChoiceError
-            If a choice made here changes which statements there are, or cannot be predicted.
+            If a choice made here changes which statements exist, or cannot be predicted.
         """
         self._check_predicted()
         if not self.has_statements:
@@ -184,25 +184,25 @@ class SavedPlan:
 
     @property
     def has_statements(self) -> bool:
-        """Return whether `graph` and `timeline` are those of the choices made here."""
+        """Return whether `graph` and `timeline` include the choices made here."""
         return not self.unpredicted and not set(self.changed) - {_ORDER}
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes alive in a step, predicted; see `estimate`."""
+        """Predicted maximum of bytes alive in a step; see `estimate`."""
         return self.estimate.peak_bytes
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes held for the backward, predicted."""
+        """Predicted bytes held for the backward."""
         return self.estimate.saved_bytes
 
     def alive_at_peak(self) -> tuple[AliveValue, ...]:
-        """Return the values alive at the peak, the largest first."""
+        """Return the values alive at the peak, largest first."""
         return alive_at(self.graph, self.timeline.peak_statement)
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
-        """Sites of the plan, of one lever or all, with the choices made here in force."""
+        """Return sites of the plan, of one lever or all, under the choices made here."""
         names = {field.name for field in dataclasses.fields(Site)} - {"effect", "choice"}
         found = []
         for site in self.document["sites"]:
@@ -213,12 +213,12 @@ class SavedPlan:
         return tuple(found)
 
     def choose(self, choices: Mapping[str, str]) -> SavedPlan:
-        """The plan under more choices; this one stays as it is.
+        """Return the plan under further choices; this object does not change.
 
         Raises
         ------
         ChoiceError
-            If a site is not there, or the document says that the option is refused, and why.
+            If there is no such site, or the document says that the option is refused; the message has the reason.
         """
         known = {site.id: site for site in self.sites()}
         check_texts(choices)
@@ -231,7 +231,7 @@ class SavedPlan:
         return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})
 
     def compare(self, other: SavedPlan) -> dict[str, tuple[Any, Any]]:
-        """Return figures and choices that differ from another saved plan's: here, and there; None if missing."""
+        """Return figures and choices that differ from another saved plan's: values here and there; None if missing."""
         mine, others = self._compared(), other._compared()
         names = dict.fromkeys((*mine, *others))
         return {n: (mine.get(n), others.get(n)) for n in names if mine.get(n) != others.get(n)}
@@ -250,12 +250,15 @@ class SavedPlan:
 
     @property
     def config(self) -> Config:
-        """All choices, for the program's owner to replay."""
+        """Return all choices, for the program's owner to replay."""
         names = ("program", "executor", "device", "settings", "versions", "ranks", "parallel", "capture", "modes")
         return Config(**{name: self.document[name] for name in names}, choices=self.choices)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the config, as `Workbench.export` does; whoever has the program replays it, and it is proven there."""
+        """Write the config, as `Workbench.export` does.
+
+        The owner of the program replays it, and the plan is then proven.
+        """
         return self.config.write(path, overwrite=overwrite)
 
     def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -264,9 +267,9 @@ class SavedPlan:
         Raises
         ------
         ChoiceError
-            If choices were made here: the page has the figures that were saved.
+            If choices were made here, because the page has the saved figures.
         ConfigError
-            If it cannot be written, or a file of another kind is there.
+            If it cannot be written, or exists and is another kind of file.
         """
         if self.changed:
             raise ChoiceError(
@@ -282,12 +285,12 @@ class SavedPlan:
         return write_document(path, text, begin=BEGIN, kind="report", overwrite=overwrite)
 
     def run(self, **_: Any) -> None:
-        """Refused: a document has no program.
+        """Refused, because a document has no program.
 
         Raises
         ------
         ChoiceError
-            Always, saying what to do.
+            Always; the message says what to do.
         """
         raise ChoiceError("a saved plan has no program and no weights to run: export the config, and run that there")
 
@@ -311,7 +314,7 @@ class SavedPlan:
 
 
 def read(path: str | os.PathLike[str]) -> SavedPlan:
-    """A plan that `Workbench.save` wrote.
+    """Open a plan that `Workbench.save` wrote.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A gate against regressions: figures of a plan held against those that were kept, and how far each may grow."""
+"""A gate against regressions: figures of a plan compared with a baseline, and how much each may grow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = "thunder-workbench baseline"
 FORMAT_VERSION = 1
-"""Raised when a reader of the old form would be wrong."""
+"""Increased when a reader of the old form would be wrong."""
 MOST_BYTES = 1 << 20
 """Maximum size of a baseline file."""
 
@@ -30,12 +30,12 @@ _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|[KMG]i?B|B)?")
 
 @dataclasses.dataclass(frozen=True)
 class CheckedKind:
-    """A checked figure, and its wording.
+    """A checked figure, and its description.
 
     Attributes
     ----------
     name, title : str
-        Its key in a baseline, and its name for people.
+        Its key in a baseline, and its name for users.
     """
 
     name: str
@@ -51,7 +51,7 @@ class CheckedKind:
         return human_bytes(value) if self.in_bytes else str(value)
 
     def change(self, by: int) -> str:
-        """A difference for people, with its sign."""
+        """Format a difference for users, with its sign."""
         return human_bytes(by, signed=True) if self.in_bytes else f"{'+' if by > 0 else '−'}{abs(by)}"
 
 
@@ -61,7 +61,7 @@ FIGURES = (
     CheckedKind("fusions_unique", "unique fusions"),
     CheckedKind("inversions", "inversions of collectives"),
 )
-"""All are predicted, so that the same program gives the same figures on any machine."""
+"""All of them are predicted, so the same program gives the same figures on any machine."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Growth:
     Attributes
     ----------
     text : str
-        As it was given: ``1%``, ``16MiB``, ``2``.
+        Text as it was given: ``1%``, ``16MiB``, ``2``.
     share, amount : float, int
-        Of the baseline, or in the figure's own unit; one of them is 0.
+        Share of the baseline, or amount in the figure's own unit; one of them is 0.
     """
 
     text: str
@@ -82,7 +82,7 @@ class Growth:
 
     @classmethod
     def parse(cls, text: str, figure: CheckedKind) -> Growth:
-        """Read ``1%``, a number, or for a figure in bytes ``16MiB``.
+        """Parse ``1%``, a number, or ``16MiB`` for a figure in bytes.
 
         Raises
         ------
@@ -99,19 +99,19 @@ class Growth:
         return cls(text.strip(), amount=math.floor(float(found[1]) * _SUFFIXES[unit]))
 
     def limit(self, baseline: int) -> int:
-        """The most that the figure may be."""
+        """Return the largest value that the figure may have."""
         return baseline + self.amount + math.floor(baseline * self.share)
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckedFigure:
-    """One figure held against its baseline.
+    """One figure compared with its baseline.
 
     Attributes
     ----------
     figure : CheckedKind
     baseline, now : int or None
-        None where the program has no such figure: without ranks there are no inversions.
+        None if the program has no such figure, such as inversions in a program without ranks.
     allowed : Growth
     """
 
@@ -126,7 +126,7 @@ class CheckedFigure:
         return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
 
     def line(self) -> str:
-        """All of it in a line."""
+        """Return one line with all of it."""
         head = f"{'ok  ' if self.ok else 'GREW'}  {self.figure.title:<25}  "
         if self.baseline is None or self.now is None:
             return head + ("none, as in the baseline" if self.baseline == self.now else self._one_sided())
@@ -156,7 +156,7 @@ class CheckedFigure:
 
 
 def figures(bench: Workbench) -> dict[str, int | None]:
-    """The figures of the plan in force."""
+    """Return the figures of the current plan."""
     plan, overlap = bench.plan, bench.overlap()
     return {
         "peak_bytes": plan.peak_bytes,
@@ -167,7 +167,7 @@ def figures(bench: Workbench) -> dict[str, int | None]:
 
 
 def document(bench: Workbench) -> dict[str, Any]:
-    """Return a baseline: the figures, and the program, settings and versions that they belong to."""
+    """Return a baseline: the figures with their program, settings and versions."""
     config = bench.config
     return {
         "format": FORMAT,
@@ -184,13 +184,13 @@ def document(bench: Workbench) -> dict[str, Any]:
 
 
 def hold(bench: Workbench, baseline: Mapping[str, Any], allowed: Mapping[str, Growth]) -> list[CheckedFigure]:
-    """Each figure of a bench held against a baseline."""
+    """Compare each figure of a bench with a baseline."""
     kept, now = baseline["figures"], figures(bench)
     return [CheckedFigure(figure, kept.get(figure.name), now[figure.name], allowed[figure.name]) for figure in FIGURES]
 
 
 def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
-    """Describe other differences from the time of the baseline, which may explain changed figures."""
+    """Describe other differences from the time of the baseline, because they may explain changed figures."""
     here = document(bench)
     found = [
         f"{name} was {shown(baseline.get(name))}, is {shown(here[name])}"
@@ -207,12 +207,12 @@ def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
 
 
 def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Keep the figures of a bench; an earlier baseline is replaced, any other file only with `overwrite`.
+    """Store the figures of a bench; an old baseline is replaced, and any other file only with `overwrite`.
 
     Raises
     ------
     ConfigError
-        If it cannot be written, and why.
+        If it cannot be written; the message has the reason.
     """
 
     def why_not(target: Path) -> str:

@@ -1,6 +1,6 @@
 """A plan as one JSON document, ``*.plan.json``: output of `Workbench.save`, shown by `extensions/trace-view`.
 
-It contains graph, sites, choices, figures and the canvas's layout; no weights, and nothing of a run.
+It contains graph, sites, choices, figures and the canvas's layout; it contains no weights and no data of a run.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
 
 MIME_TYPE = "application/vnd.thunder-workbench.plan+json"
-"""Under which a notebook's output holds such a document."""
+"""MIME type of such a document in a notebook's output."""
 FORMAT = "thunder-workbench plan"
 FORMAT_VERSION = 1
-"""Raised when a reader of the old form would be wrong."""
+"""Increased when a reader of the old form would be wrong."""
 
 _BEGIN = f'{{"format": {json.dumps(FORMAT)}'.encode()
 """First bytes of every saved plan."""
 
 
 def document(bench: Workbench) -> dict[str, Any]:
-    """The plan in force as plain JSON data.
+    """Return the current plan as plain data for JSON.
 
     Returns
     -------
     dict
         ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
-        ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, with units in their names, all
-        predicted, and ``stock``, the same of the plan without choices; ``sites`` with what is illegal and why;
-        ``graph``, for `Graph.from_json`; ``view``, what is drawn; ``joint``, where nothing is fused: the graph before
-        Thunder splits it, from which what else is saved or computed again is predicted.
+        ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, all predicted, with units in
+        their names, and ``stock``, the same of the plan without choices; ``sites`` with the reasons for illegal
+        options; ``graph``, for `Graph.from_json`; ``view``, the drawn graph. If nothing is fused, also ``joint``: the
+        graph before Thunder splits it, from which further saving or recomputing is predicted.
     """
     from workbench.ui.html_pages import saved_view
 
@@ -72,7 +72,7 @@ def document(bench: Workbench) -> dict[str, Any]:
 
 
 def _joint(bench: Workbench) -> dict[str, Any]:
-    """Return the joint graph, where arithmetic on it predicts the split graph."""
+    """Return the joint graph, if arithmetic on it predicts the split graph."""
     stage = bench.stage
     if stage.fuses or not stage.has_backward or bench.ranks > 1:
         return {}
@@ -86,12 +86,12 @@ def _figures(planned: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write `document` to `path`, all of it or nothing; see `Workbench.save`.
+    """Write `document` to `path` completely or not at all; see `Workbench.save`.
 
     Raises
     ------
     ConfigError
-        If it cannot be written, with the reason; the old content is unchanged.
+        If it cannot be written; the message has the reason, and the old content stays.
     """
     return write_document(
         path,
@@ -105,24 +105,24 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
 def write_document(
     path: str | os.PathLike[str], text: Callable[[], str], *, begin: bytes, kind: str, overwrite: bool
 ) -> Path:
-    """Write a document over none but its own kind.
+    """Write a document; an existing file is replaced only if it is of the same kind.
 
     Parameters
     ----------
     path : path
     text : callable
-        Makes the document; called only where it can be written.
+        Makes the document; called only if it can be written.
     begin : bytes
-        Of every document of this kind.
+        First bytes of every document of this kind.
     kind : str
         In words.
     overwrite : bool
-        Replace a file of another kind, too.
+        Also replace a file of another kind.
 
     Raises
     ------
     ConfigError
-        If it cannot be written, with the reason; the old content is unchanged.
+        If it cannot be written; the message has the reason, and the old content stays.
     """
 
     def why_not(target: Path) -> str:
@@ -136,7 +136,7 @@ def write_document(
     try:
         # Refuse before the text is computed.
         paths.check_writable(path)
-        # Half of a surrogate pair, in a program's own name, is nothing that UTF-8 can hold.
+        # A program's name may contain half of a surrogate pair, which UTF-8 cannot encode.
         return paths.write(path, text().encode(errors="backslashreplace"), may_replace=why_not)
     except FileExistsError as error:
         raise ConfigError(

@@ -22,7 +22,7 @@ _NO_WORK = (Kind.ARGUMENT, Kind.GET_GRAD, Kind.RETURN)
 
 @dataclasses.dataclass(kw_only=True)
 class OutlineNode:
-    """A module, a line of it, or a statement that Thunder made of the line; figures hold for all inside it.
+    """A module, a line of it, or a statement that Thunder made from the line; figures include everything inside it.
 
     Attributes
     ----------
@@ -30,15 +30,15 @@ class OutlineNode:
         Its own and lasting.
     kind : {'module', 'line', 'statement'}
     label, source : str
-        The module's path, the line's text or the statement's name; ``file.py:12`` of a line.
+        The module's path, the line's text or the statement's name; for a line ``file.py:12``.
     depth, parent : int
-        0 at the top; the number of the part that it is in, or -1.
+        0 at the top; the index of the enclosing part, or -1.
     statement : int
         The first of the graph's statements in it, or -1.
     backward : bool
         Whether it is a statement of the backward.
     saved_bytes, peak_bytes : int
-        Made here and saved for the backward, or alive at the predicted peak.
+        Bytes made here and saved for the backward, or alive at the predicted peak.
     step_s : float
         Predicted.
     sites : list of str
@@ -60,13 +60,13 @@ class OutlineNode:
 
 
 def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[OutlineNode, ...]:
-    """The parts of a program, each before those inside it, in the order of the program.
+    """Return the parts of a program, each before those inside it, in the order of the program.
 
     Parameters
     ----------
     plan : Plan
     seconds : (statements,) float64, optional
-        Of each top-level statement of the plan's graph; a fusion's are shared evenly among its members.
+        Seconds of each top-level statement of the plan's graph; a fusion's are divided equally among its members.
     """
     graph = plan.graph
     tree = _OutlineTree(graph)
@@ -91,7 +91,7 @@ def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Out
 
 
 def _rows(graph: Graph) -> list[int]:
-    """Statements that do something, members in their fusion's place."""
+    """Statements that compute something; members take the place of their fusion."""
     statements = graph.statements
     fused = np.unique(statements.parent[statements.parent >= 0])
     works = ~np.isin(statements.kind, _NO_WORK) & (statements.origin >= 0)
@@ -100,7 +100,7 @@ def _rows(graph: Graph) -> list[int]:
 
 
 def _makers(graph: Graph, rows: list[int]) -> dict[int, int]:
-    """The statement that makes each value, a member rather than its fusion."""
+    """The statement that makes each value; a member and not its fusion."""
     starts, made = graph.statements.outputs.offsets.tolist(), graph.statements.outputs.items.tolist()
     maker: dict[int, int] = {}
     for row in rows:
@@ -110,7 +110,7 @@ def _makers(graph: Graph, rows: list[int]) -> dict[int, int]:
 
 
 def _shares(graph: Graph, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds of each statement; a fusion's are shared evenly among its members."""
+    """Seconds of each statement; a fusion's are divided equally among its members."""
     parent = graph.statements.parent
     member = parent >= 0
     members = np.bincount(parent[member], minlength=len(parent))
@@ -120,7 +120,7 @@ def _shares(graph: Graph, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class _OutlineTree:
-    """Parts by their keys, made when first asked for."""
+    """Parts by their keys; a part is made when it is first requested."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -130,7 +130,7 @@ class _OutlineTree:
         self._inside: dict[int, list[int]] = {}
 
     def statement(self, row: int) -> int:
-        """The number of a statement's part."""
+        """Return the index of a statement's part."""
         statements = self._graph.statements
         line = self._line(int(statements.origin[row]))
         name = statements.name[row].rpartition(".")[2]
@@ -143,7 +143,7 @@ class _OutlineTree:
         return number
 
     def add(self, number: int, *, saved_bytes: int = 0, peak_bytes: int = 0, step_s: float = 0.0) -> None:
-        """Count a figure to a part and all that it is in."""
+        """Add a figure to a part and to all parts that contain it."""
         while number >= 0:
             part = self._parts[number]
             part.saved_bytes += saved_bytes
@@ -152,7 +152,7 @@ class _OutlineTree:
             number = part.parent
 
     def site(self, site: Site) -> None:
-        """Count a site to the line that it is at, or to the nearest module above it that there is."""
+        """Add a site to its line, or to the nearest enclosing module that exists."""
         scope = site.id.partition(":")[2].rpartition("/")[0].partition("/")[0]
         number = self._number.get(f"{scope}|{site.source.partition(' ')[0]}", -1)
         while number < 0 and scope:
@@ -163,7 +163,7 @@ class _OutlineTree:
             number = self._parts[number].parent
 
     def ordered(self) -> tuple[OutlineNode, ...]:
-        """All parts, each before those inside it; modules with nothing but one module in them are one with it."""
+        """Return all parts, each before those inside it; a module that contains only one module is merged with it."""
         found: list[OutlineNode] = []
 
         def put(number: int, parent: int, depth: int) -> None:
@@ -183,7 +183,7 @@ class _OutlineTree:
         return tuple(found)
 
     def _line(self, origin: int) -> int:
-        """The number of the part that is the line of a statement of the program."""
+        """Return the index of the part for the line of a program's statement."""
         if origin not in self._line_of:
             source = self._graph.origins[origin]
             place, text = f"{source.file}:{source.line}" if source.file else "", source.text.strip()
@@ -208,7 +208,9 @@ class _OutlineTree:
 
 
 def turns(sites: Sequence[Site]) -> dict[str, int]:
-    """For how many sites `turned` finds a choice, for each option that they have and for ``'stock'``."""
+    """Return the number of sites for which `turned` finds a choice, for each option that they have and for
+    ``'stock'``.
+    """
     found = dict.fromkeys((option for site in sites for option in site.options), 0)
     found["stock"] = 0
     for site in sites:
@@ -220,7 +222,10 @@ def turns(sites: Sequence[Site]) -> dict[str, int]:
 
 
 def turned(sites: Sequence[Site], option: str) -> dict[str, str]:
-    """Choices that turn sites to an option where it is legal and not in force; to their defaults for ``'stock'``."""
+    """Return choices that set sites to an option where it is legal and not yet chosen.
+
+    With ``'stock'``, to their defaults.
+    """
     wanted = {site.id: (site.default if option == "stock" else option) for site in sites}
     return {
         site.id: wanted[site.id]

@@ -12,23 +12,23 @@ from workbench.errors import ChoiceError, shown
 
 CUTS, ORDER, WAITS = "cuts", "order", "waits"
 USING = (RECOMPUTE, OFFLOAD, CUTS, ORDER, WAITS)
-"""All that a fit may use, in the order in which a curve adds one to the others."""
+"""All means that a fit may use, in the order in which a curve adds them."""
 STORAGES = (RECOMPUTE, OFFLOAD)
 """Options of storages; see `used_on`."""
 _UNITS = {"": 1, "b": 1, **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
 _UNITS |= {f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
-"""In small letters, however they are given: nobody means bits by a small b."""
+"""In lower case, whatever the case of the input; nobody means bits by a small b."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 def checked_peak(given: int | str) -> int | str:
-    """A peak as it was given, after a check.
+    """Check a peak and return it as it was given.
 
     Raises
     ------
     ChoiceError
-        If it is neither a size above zero nor a share above zero of stock's peak.
+        If it is neither a size above zero nor a share above zero of the stock peak.
     """
     if _percent(given) is None:
         size_bytes(given)
@@ -41,9 +41,9 @@ def peak_bytes(given: int | str, stock_bytes: Callable[[], int]) -> int:
     Parameters
     ----------
     given : int or str
-        A size, or a share such as ``80%`` of stock's peak.
+        A size, or a share of the stock peak such as ``80%``.
     stock_bytes : callable
-        Gives that peak, asked for a share alone.
+        Returns the stock peak; called only for a share.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def _percent(given: object) -> float | None:
 
 
 def size_bytes(given: int | str) -> int:
-    """Bytes, of a number or a text such as ``24 GiB``.
+    """Return bytes from a number, or from a text such as ``24 GiB``.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def size_bytes(given: int | str) -> int:
 
 
 def seconds(given: object) -> float:
-    """Seconds of a step, of a number or a text with one.
+    """Return seconds of a step from a number, or from a text with a number.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def points_of(given: object) -> int:
     Raises
     ------
     ChoiceError
-        If they are fewer than its two ends.
+        If there are fewer than the two ends.
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < 2:
         raise ChoiceError(f"a curve has at least 2 points; given {shown(given)}")
@@ -128,7 +128,10 @@ def compilations_of(given: object) -> int:
 
 
 def used_on(device: str) -> tuple[str, ...]:
-    """Return the default kinds of choices: on a CPU, offloading is a stand-in that frees no memory of the machine."""
+    """Return the default kinds of choices.
+
+    On a CPU, offloading only imitates a GPU's and frees no memory of the machine.
+    """
     return (RECOMPUTE,) if device == "cpu" else STORAGES
 
 
@@ -138,7 +141,7 @@ def uses(using: Sequence[str]) -> tuple[str, ...]:
     Raises
     ------
     ChoiceError
-        If it is nothing, or something else.
+        If it is empty, or contains anything else.
     """
     names = (using,) if isinstance(using, str) else tuple(using)
     other = next((name for name in names if name not in USING), None)

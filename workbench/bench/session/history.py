@@ -10,7 +10,7 @@ _STAMPS = itertools.count()
 
 
 class History:
-    """Choices in the order in which they were made; the last, or one gone back to, are in force.
+    """Choices in the order in which they were made; the last, or the one returned to, is current.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class History:
     Attributes
     ----------
     at : int
-        Which of them are in force.
+        Index of the current ones.
     """
 
     def __init__(self, choices: Mapping[str, str]) -> None:
@@ -36,20 +36,20 @@ class History:
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Choices in force that the user made."""
+        """Current choices that the user made."""
         return {id: option for id, option in self.choices.items() if (id, option) not in self._found}
 
     def found(self, choices: Mapping[str, str]) -> None:
-        """Take note that it was a search which made these."""
+        """Record that a search made these choices, and not the user."""
         self._found |= set(choices.items())
 
     def pin(self, ids: Iterable[str]) -> None:
-        """Record that the user makes the choices of these sites."""
+        """Record that the user made the choices for these sites."""
         of = set(ids)
         self._found = {choice for choice in self._found if choice[0] not in of}
 
     def make(self, choices: Mapping[str, str]) -> None:
-        """Put choices in force, if they differ; this clears the redo history."""
+        """Make choices current, if they differ; this clears the redo history."""
         if choices != self._made[self.at]:
             del self._made[self.at + 1 :], self._stamps[self.at + 1 :]
             self._made.append(dict(choices))
@@ -57,13 +57,13 @@ class History:
             self.at += 1
 
     def can_go(self, by: int) -> bool:
-        """Return whether there are so many steps forward, or backward where negative."""
+        """Return whether this number of steps is possible; negative numbers are steps back."""
         return 0 <= self.at + by < len(self._made)
 
     def go(self, by: int) -> None:
-        """Go so many steps forward, or backward where negative."""
+        """Go this number of steps; negative numbers are steps back."""
         self.at += by
 
     def stamp(self, by: int) -> int:
-        """When the change was made that a step forward makes again, or, where negative, one backward takes back."""
+        """Return when the change was made that a step forward would redo or, if negative, a step back would undo."""
         return self._stamps[self.at + max(by, 0)]

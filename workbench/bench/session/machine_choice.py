@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def machine_of(machine: str | Machine, ranks: int) -> Machine:
-    """A machine, given as one or by its name; see `workbench.runs.measure.measured_rates.machine_of`.
+    """Return a machine, given as an object or by its name; see `workbench.runs.measure.measured_rates.machine_of`.
 
     Raises
     ------
     ConfigError
-        If no machine has that name.
+        If there is no machine with that name.
     """
     if isinstance(machine, Machine):
         return machine
@@ -26,12 +26,12 @@ def machine_of(machine: str | Machine, ranks: int) -> Machine:
 
 
 def of_device(bench: Workbench, machine: str | Machine | None = None) -> Machine:
-    """Return the machine model: the given one, else this machine on the CPU, and `Workbench.machine` on other devices.
+    """Return the given machine model; by default this machine on the CPU, and `Workbench.machine` on other devices.
 
     Raises
     ------
     ConfigError
-        If no machine has that name.
+        If there is no machine with that name.
     """
     if machine is None:
         machine = "this CPU" if bench.program.device == "cpu" else bench.machine

@@ -1,4 +1,6 @@
-"""A program of several graphs: `PartsBench`, the whole of it, and each of its parts, a bench of its own or opaque."""
+"""A program of several graphs: `PartsBench` for the whole program, and for each part a bench of its own, or an opaque
+part.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Part(Workbench):
-    """A part that Thunder compiles: a bench of its own, with the run and export of the whole program.
+    """A part that Thunder compiles: a separate bench, with the run and export of the whole program.
 
     Attributes
     ----------
     name : str
-        ``part1``, ``part2``, …; the ids of its sites begin with it in the whole program, and not here.
+        ``part1``, ``part2``, …; in the whole program, the ids of its sites begin with it; here they do not.
     cut : str
-        The reason for the graph break behind it, after the user's line; empty behind the last.
+        The reason for the graph break after it, following the user's line; empty after the last.
     source : str
         The user's lines.
     calls : int
@@ -59,7 +61,7 @@ class Part(Workbench):
 
     @property
     def words(self) -> str:
-        """Its figures, predicted, and how many sites it has."""
+        """Return its predicted figures and its number of sites."""
         plan, stock = self.plan, self.stock_plan
         count = sum(not site.id.startswith(f"{site.lever}.") for site in plan.sites)
         return (
@@ -70,7 +72,7 @@ class Part(Workbench):
 
     @property
     def inside(self) -> PartMemory:
-        """Memory inside the part under the choices in force, to be combined with other parts."""
+        """Memory inside the part under the current choices, to be combined with other parts."""
         plan = self.plan
         if self._inside is None or self._inside[0] is not plan:
             self._inside = plan, inside_of(plan.graph, plan.timeline, self._arguments)
@@ -78,7 +80,7 @@ class Part(Workbench):
 
     @property
     def config(self) -> Config:
-        """All choices of this part, by the ids that they have here."""
+        """All choices of this part, under the ids that they have here."""
         return self._whole.config.of_part(self.name)
 
     def prepare(self, **given: Any) -> Path:
@@ -96,14 +98,14 @@ class Part(Workbench):
 
 @dataclasses.dataclass(frozen=True)
 class OpaquePart:
-    """A part that PyTorch runs as it is: without plan, sites and choices.
+    """A part that PyTorch runs unchanged, without plan, sites and choices.
 
     Attributes
     ----------
     name, cut, source, calls, operators
         As of a `Part`.
     refusal : str
-        The reason why Thunder does not take it.
+        The reason why Thunder cannot compile it.
     opaque : bool
         True.
     """
@@ -124,7 +126,7 @@ class OpaquePart:
         return f"{self.operators} operators, run by PyTorch as they are"
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
-        """None: there is nothing to choose."""
+        """None, because there is nothing to choose."""
         return ()
 
     def choose(self, choices: Mapping[str, str]) -> NoReturn:
@@ -147,7 +149,7 @@ class PartsBench(Workbench):
     Attributes
     ----------
     parts : tuple of Part or OpaquePart
-        In the order in which they run first.
+        In the order of their first runs.
     """
 
     def __init__(
@@ -211,12 +213,12 @@ class PartsBench(Workbench):
 
     @property
     def choices(self) -> dict[str, str]:
-        """The choices in force in all parts."""
+        """The current choices in all parts."""
         return {f"{part.name}:{id}": option for part in self.benches for id, option in part.choices.items()}
 
     @property
     def ranks(self) -> int:
-        """Processes that the program is for: 1."""
+        """Number of processes for the program: 1."""
         return 1
 
     @property
@@ -226,7 +228,7 @@ class PartsBench(Workbench):
 
     @property
     def capture_reason(self) -> str:
-        """Why it came in that way."""
+        """Reason why it was captured in this way."""
         return self._parts_captured.why
 
     @property
@@ -247,7 +249,7 @@ class PartsBench(Workbench):
 
     @property
     def config(self) -> Config:
-        """All choices of all parts, ready to be exported."""
+        """All choices of all parts, ready to export."""
         captured = self._parts_captured
         return Config(
             program=self.program.name,
@@ -266,7 +268,7 @@ class PartsBench(Workbench):
 
     @property
     def plan(self) -> Plan:
-        """Refused: each part has its own.
+        """Refused, because each part has its own.
 
         Raises
         ------
@@ -277,7 +279,7 @@ class PartsBench(Workbench):
 
     @property
     def stock_plan(self) -> Plan:
-        """Refused: each part has its own.
+        """Refused, because each part has its own.
 
         Raises
         ------
@@ -298,10 +300,10 @@ class PartsBench(Workbench):
         self._refuse("plan")
 
     def overlap(self, plan: Plan | None = None) -> None:
-        """None: no ranks share a program of several graphs."""
+        """None, because ranks cannot share a program of several graphs."""
 
     def sites(self, lever: str | None = None) -> Sites:
-        """All sites of all parts, or those of one lever, by ids that begin with the part's name."""
+        """Return all sites of all parts, or those of one lever, under ids that begin with the part's name."""
         return Sites(
             dataclasses.replace(site, id=f"{part.name}:{site.id}")
             for part in self.benches
@@ -309,7 +311,7 @@ class PartsBench(Workbench):
         )
 
     def _of(self, id: str) -> tuple[Part, str]:
-        """The part that an id begins with, and the id there."""
+        """Return the part with whose name an id begins, and the id in that part."""
         name, _, own = id.partition(":")
         for part in self.parts:
             if part.name == name:
@@ -333,17 +335,17 @@ class PartsBench(Workbench):
         return found
 
     def site(self, id: str) -> Site:
-        """One site, by an id that begins with its part's name."""
+        """Return one site, by an id that begins with its part's name."""
         part, own = self._of(id)
         return dataclasses.replace(part.site(own), id=id)
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
-        """Make choices, all or none, in as many parts as they are of; see `Workbench.choose`.
+        """Make choices, all or none, in the parts to which they belong; see `Workbench.choose`.
 
         Returns
         -------
         PlanDiff
-            Over the parts: sums, and for `peak_bytes` the change of the largest peak that a part has.
+            Combined over the parts: sums, and for `peak_bytes` the change of the largest peak of a part.
         """
         by_part = self._by_part(choices)
         before = self.largest_peak_bytes
@@ -375,15 +377,15 @@ class PartsBench(Workbench):
 
     @property
     def largest_peak_bytes(self) -> int:
-        """The largest predicted peak of a part alone: the memory of other parts is not included."""
+        """The largest predicted peak of a single part, without the memory of other parts."""
         return max(part.plan.peak_bytes for part in self.benches)
 
     @property
     def memory(self) -> StepMemory | None:
-        """Memory over a step of the whole program, predicted under the choices in force; None where it is not known.
+        """Predicted memory over a step of the whole program under the current choices; None if it is unknown.
 
-        A lower bound (`StepMemory.at_least`) where PyTorch runs a part without Thunder: the memory of its kernels
-        is unknown.
+        It is a lower bound (`StepMemory.at_least`) if PyTorch runs a part without Thunder, because the memory of that
+        part's kernels is unknown.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):
@@ -392,12 +394,12 @@ class PartsBench(Workbench):
 
     @property
     def memory_unknown(self) -> str:
-        """The reason why `memory` is None; empty where it is not."""
+        """The reason why `memory` is None; empty if it is not."""
         recorded = self._parts_captured.recorded
         return recorded if isinstance(recorded, str) else ""
 
     def predict(self, choices: Mapping[str, str]) -> Any:
-        """Memory of the one part that `choices` are of; see `Workbench.predict`."""
+        """Predict memory of the one part to which `choices` belong; see `Workbench.predict`."""
         by_part = self._by_part(choices)
         if len(by_part) != 1:
             self._refuse("prediction")
@@ -410,7 +412,7 @@ class PartsBench(Workbench):
         return part.effects(own)
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
-        """Return the effect of `choices` on the plan of the one part that they belong to."""
+        """Return the effect of `choices` on the plan of the one part to which they belong."""
         by_part = self._by_part(choices)
         if len(by_part) != 1:
             self._refuse("effect")
@@ -438,23 +440,23 @@ class PartsBench(Workbench):
         self._refuse("saved plan")
 
     def undo(self) -> None:
-        """Take the last change of choices back, in whichever part it was made."""
+        """Undo the last change of choices, in whichever part it was made."""
         if (part := self._last(-1)) is not None:
             part.undo()
 
     def redo(self) -> None:
-        """Make the change that was last taken back again."""
+        """Redo the change that was last undone."""
         if (part := self._last(1)) is not None:
             part.redo()
 
     @property
     def can_undo(self) -> bool:
-        """Return whether there is a change to take back."""
+        """Return whether there is a change to undo."""
         return self._last(-1) is not None
 
     @property
     def can_redo(self) -> bool:
-        """Return whether there is a change to make again."""
+        """Return whether there is a change to redo."""
         return self._last(1) is not None
 
     def _last(self, by: int) -> Part | None:
@@ -468,11 +470,14 @@ class PartsBench(Workbench):
             part.check_choices(own)
 
     def notes(self) -> dict[str, str]:
-        """Return the description of each site and the user's line, as exported configs have them."""
+        """Return the description and the user's line of each site, as in exported configs."""
         return {f"{part.name}:{id}": note for part in self.benches for id, note in part.notes().items()}
 
     def to_json(self, lever: str | None = None) -> dict[str, Any]:
-        """All parts as plain JSON data, and their sites together, or those of one lever; every figure is predicted."""
+        """Return all parts as plain data for JSON, with their sites together, or those of one lever.
+
+        Every figure is predicted.
+        """
         memory = self.memory
         parts: list[dict[str, Any]] = []
         sites: list[dict[str, Any]] = []
@@ -499,7 +504,7 @@ class PartsBench(Workbench):
         }
 
     def app(self) -> Any:
-        """The app, as a widget: a row of the parts, and the part that is shown."""
+        """Return the app as a widget: a row of the parts, and the part that is shown."""
         from workbench.ui.app.parts_selector import PartsApp
 
         return PartsApp(self)

@@ -29,7 +29,7 @@ class PlanDiff:
     changed : tuple of str
         Ids of all sites with another choice, outcome or legality, and of added and removed sites.
     overlap : OverlapChange or None
-        Simulated; None where no ranks share the program.
+        Simulated; None if no ranks share the program.
     """
 
     peak_bytes: int
@@ -62,7 +62,7 @@ class Effects(dict[str, Effect]):
 
 
 def rows_of(change: PlanDiff | Effect) -> list[tuple[str, str]]:
-    """Describe changes by name: only the figures that change, or that nothing does."""
+    """Describe changes by name: only the figures that change, or that none does."""
     named = (
         ("predicted peak", change.peak_bytes, human_bytes),
         ("saved", change.saved_bytes, human_bytes),
@@ -103,13 +103,13 @@ def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
 
 
 def effect_of(now: Prediction | Plan, then: Prediction | Plan, chosen: Collection[str], machine: Machine) -> Effect:
-    """Return the change of the whole plan: then minus now; figures other than bytes only where both are plans.
+    """Return the change of the whole plan: new minus current; figures other than bytes only if both are plans.
 
     Parameters
     ----------
     now, then : Prediction or Plan
     chosen : collection of str
-        Ids of the changed sites, which are left out of the sites that change along.
+        Ids of the changed sites; they are not listed among sites that change as a consequence.
     machine : Machine
         Machine on which collectives are simulated.
     """
@@ -150,6 +150,6 @@ def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
 
 
 def changed_counts(before: Plan, after: Plan) -> dict[str, int]:
-    """The plans' counts that differ, and by how much."""
+    """Return the plans' counts that differ, with the differences."""
     moved = {name: after.counts[name] - before.counts[name] for name in after.counts}
     return {name: by for name, by in moved.items() if by}

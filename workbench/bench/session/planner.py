@@ -1,4 +1,4 @@
-"""Plans made outside of the bench's lock: one at a time, and a newer choice ends the planning under way."""
+"""Plans made without holding the bench's lock: one at a time, and a newer choice stops the current planning."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Capture, Plan
 
 PLANS_KEPT = 16
-"""Plans kept, so that undo and comparing effects cost nothing."""
+"""Number of plans that are kept, so that undoing and comparing effects takes no time."""
 
 
 @dataclasses.dataclass(eq=False)
 class ChoiceRequest:
-    """Choices waiting to be made: answered by their effect on the plan, or by the reason for a refusal."""
+    """Choices waiting to be made, and their result: the effect on the plan, or the reason for a refusal."""
 
     choices: Mapping[str, str]
     done: PlanDiff | None = None
@@ -29,7 +29,7 @@ class ChoiceRequest:
 
     @property
     def answered(self) -> bool:
-        """Return whether it is known what came of it."""
+        """Return whether the result is known."""
         return self.done is not None or self.error is not None
 
     @property
@@ -39,7 +39,7 @@ class ChoiceRequest:
         Raises
         ------
         WorkbenchError
-            Why they are not made.
+            The reason why they are not made.
         """
         if self.error is not None:
             raise self.error
@@ -63,7 +63,7 @@ class Planner:
         self._one_at_a_time = threading.RLock()
 
     def plan(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """The plan under `choices`; requests that come meanwhile go first.
+        """Return the plan under `choices`; requests that arrive meanwhile are planned first.
 
         `keep` is as for `plan_unless_newer`.
 
@@ -82,9 +82,9 @@ class Planner:
                     self._changed.wait_for(lambda: not self._waiting)
 
     def plan_unless_newer(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """The plan under `choices`, unless a request comes while it is made.
+        """Return the plan under `choices`, unless a request arrives while it is made.
 
-        Without `keep` a new one is not put among those kept: nobody goes back to it.
+        Without `keep`, a new plan is not kept, because nobody goes back to it.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Planner:
         return made
 
     def fitting(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """The choices that fit, and the others, each with the reason."""
+        """Return the choices that fit, and the others, each with the reason."""
         fitting, unmatched = dict(choices), {}
         known = self.plan({}).site_of
         for id, option in choices.items():
@@ -142,26 +142,26 @@ class Planner:
     def ask(self, choices: Mapping[str, str], make: Callable[[list[ChoiceRequest]], None]) -> tuple[PlanDiff, bool]:
         """Have choices made.
 
-        Whoever plans when a newer request comes stops, and the two are made together: so the newer one does not wait
-        for the plan of the older one alone, which nobody gets to see.
+        If a newer request arrives during planning, planning stops, and both requests are planned together. The newer
+        one then does not wait for a plan that nobody would see.
 
         Parameters
         ----------
         choices : mapping of str to str
         make : callable
-            Makes requests, all in one plan, and answers them. May raise `Superseded`.
+            Fulfils requests, all in one plan, and answers them. May raise `Superseded`.
 
         Returns
         -------
         PlanDiff
-            What the choices, and those made together with them, did to the plan.
+            Effect on the plan of the choices and of those that were made together with them.
         bool
-            Whether it was this call that made them.
+            Whether this call made them.
 
         Raises
         ------
         WorkbenchError
-            Why they are not made.
+            The reason why they are not made.
         """
         request, made_here = ChoiceRequest(dict(choices)), False
         with self._changed:
@@ -172,7 +172,7 @@ class Planner:
         return request.result, made_here
 
     def _take_turn(self, own: ChoiceRequest, make: Callable[[list[ChoiceRequest]], None]) -> bool:
-        """Make all that wait, unless another has made `own` meanwhile; whether any is made."""
+        """Make all waiting requests, unless another thread has made `own` meanwhile; return whether any was made."""
         from workbench.compiler.trace.planning_lock import Superseded
 
         if own.answered:
@@ -192,7 +192,7 @@ class Planner:
                 self._waiting[:0] = [each for each in taken if not each.answered]
 
     def _serve(self, requests: list[ChoiceRequest], make: Callable[[list[ChoiceRequest]], None]) -> bool:
-        """Make requests together, or, where that is refused, one after the other; whether any is made."""
+        """Make requests together or, if that is refused, one after another; return whether any was made."""
         if len(requests) > 1:
             try:
                 make(requests)

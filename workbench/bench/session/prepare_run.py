@@ -1,4 +1,4 @@
-"""The folder of a run, made from a bench: the run executes the plan."""
+"""The folder of a run, made from a bench; the run executes the plan."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def prepare(
     options: RunOptions | None,
     against: Mapping[str, Mapping[str, str] | Config | None] | None,
 ) -> Path:
-    """Make the folder of a run under the choices in force; parameters as for `Workbench.prepare`."""
+    """Make the folder of a run under the current choices; parameters as for `Workbench.prepare`."""
     from workbench.runs.process import request, run_store
 
     plan, config = None if bench.parts else bench.plan, bench.config
-    # For a program in parts a bound is not a prediction to check against.
+    # For a program in parts, a lower bound is not a prediction that could be checked.
     memory: StepMemory | None = getattr(bench, "memory", None)
     peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
     options = options or request.RunOptions()

@@ -1,4 +1,4 @@
-"""Variants of a program's run, given by name to be timed beside the choices in force: their configs."""
+"""Variants of a program's run, given by name, to be timed with the current choices: their configs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Config | None]) -> dict[str, str | None]:
-    """The text of a config for each other way to run the program; see `Workbench.run`.
+    """Return the text of a config for each other way to run the program; see `Workbench.run`.
 
     Raises
     ------

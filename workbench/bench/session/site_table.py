@@ -1,4 +1,4 @@
-"""Sites as a table, for a prompt and a notebook's cell; the object stays a tuple."""
+"""Sites as a table, for a prompt and a notebook's cell; the object is still a tuple."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.core.lever import Site
 from workbench.summary import html_columns, human_bytes, text_columns
 
 MOST_SHOWN = 60
-"""Rows of a table; of more sites the rest is counted."""
+"""Maximum number of rows of a table; further sites are only counted."""
 _HEADS = ("site", "size", "choice", "legal", "source", "refused", "notes")
 _WIDEST = {"source": 60, "refused": 70, "notes": 80}
 

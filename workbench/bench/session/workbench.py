@@ -1,4 +1,4 @@
-"""`Workbench`: a program, its choices, the resulting plan and its runs; the whole product without a screen."""
+"""`Workbench`: a program, its choices, the resulting plan and its runs; the whole product without a user interface."""
 
 from __future__ import annotations
 
@@ -95,31 +95,31 @@ class Workbench:
 
     @property
     def capture_reason(self) -> str:
-        """Reason for that front end."""
+        """Reason why that front end was used."""
         return self._captured.why
 
     @property
     def on_disk(self) -> str:
-        """``from disk`` if tracing was skipped; else whether the trace is cached for the next open, or why not."""
+        """``from disk`` if tracing was skipped; otherwise whether the trace is cached for the next time, or why not."""
         return self._captured.planned.on_disk
 
     # Choices.
 
     @property
     def choices(self) -> dict[str, str]:
-        """The choices in force that differ from unmodified Thunder."""
+        """The current choices that differ from unmodified Thunder."""
         with self._lock:
             return self._history.choices
 
     @property
     def pinned(self) -> dict[str, str]:
-        """The choices in force that the user made; `fit` found the others."""
+        """The current choices that the user made; `fit` found the others."""
         with self._lock:
             return self._history.pinned
 
     @property
     def ranks(self) -> int:
-        """Number of processes that the program is for."""
+        """Number of processes for the program."""
         return self._captured.ranks.count if self._captured.ranks is not None else 1
 
     @property
@@ -150,7 +150,7 @@ class Workbench:
         Parameters
         ----------
         plan : Plan, optional
-            A plan of this program; by default the one in force.
+            A plan of this program; by default the current one.
         """
         return (plan or self.plan).overlap_on(self.machine)
 
@@ -173,12 +173,12 @@ class Workbench:
 
     @property
     def plan(self) -> Plan:
-        """The plan that Thunder would execute under the choices in force."""
+        """The plan that Thunder would execute under the current choices."""
         return self._planner.plan(self.choices)
 
     @property
     def stage(self) -> LeverContext:
-        """The joint trace with its graph, as levers see it."""
+        """The joint trace with its graph, in the form that levers get."""
         return self._captured.stage
 
     @property
@@ -187,7 +187,7 @@ class Workbench:
         return self._planner.plan({})
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Return the plan under `choices` in place of all choices in force, which stay. `keep` caches the plan.
+        """Return the plan under `choices` instead of the current choices, which do not change. `keep` caches the plan.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class Workbench:
         return self._planner.plan(choices, keep=keep)
 
     def sites(self, lever: str | None = None) -> Sites:
-        """Return all sites under the choices in force, or those of one lever: a tuple displayed as a table.
+        """Return all sites under the current choices, or those of one lever: a tuple that is displayed as a table.
 
         Raises
         ------
@@ -239,7 +239,7 @@ class Workbench:
         Raises
         ------
         ChoiceError
-            If the program has no such site now; the message names the nearest.
+            If the program has no such site now; the message names the closest ids.
         """
         return self._site_of(self.plan, id)
 
@@ -250,7 +250,7 @@ class Workbench:
         return known[id]
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
-        """Make choices, all or none. Requests that arrive during planning are planned together.
+        """Make choices, either all or none. Requests that arrive during planning are planned together.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class Workbench:
         Returns
         -------
         PlanDiff
-            Gain or loss of the whole plan, and every site that moved.
+            Gain or loss of the whole plan, and every site that changed as a consequence.
 
         Raises
         ------
@@ -303,7 +303,7 @@ class Workbench:
     def _settle(
         self, wanted: dict[str, str], given: Collection[str], planned: Callable[[Mapping[str, str]], Plan]
     ) -> Plan:
-        """Plan `wanted`, dropping earlier choices that their site now refuses or lost; undo restores them."""
+        """Plan `wanted`; drop earlier choices whose site is gone or now refuses them. Undo restores them."""
         while True:
             try:
                 plan = planned(wanted)
@@ -321,13 +321,13 @@ class Workbench:
                 del wanted[id]
 
     def predict(self, choices: Mapping[str, str]) -> Prediction | Plan:
-        """Predict memory with `choices` on top of those in force, without making them.
+        """Predict memory with `choices` added to the current ones, without making them.
 
         Returns
         -------
         Prediction or Plan
-            Both have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. Arithmetic alone
-            gives a `Prediction` where nothing is fused; a program with fusions is planned.
+            Both results have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. If nothing
+            is fused, arithmetic alone gives a `Prediction`; a program with fusions is planned.
         """
         from workbench.compiler import api
 
@@ -346,7 +346,7 @@ class Workbench:
         return Effects({option: self.effect({id: option}) for option in options})
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
-        """Return the gain or loss of the whole plan if `choices` were made on top of those in force."""
+        """Return the gain or loss of the whole plan if `choices` were added to the current ones."""
         from workbench.compiler.api import Plan
 
         now, then = self.predict({}), self.predict(choices)
@@ -355,7 +355,10 @@ class Workbench:
         return effect_of(now, then, choices, self.machine)
 
     def worth(self) -> Worth:
-        """Rank further choices on top of those in force; displays the best ten. Times use the device's rates."""
+        """Rank further choices in addition to the current ones; the display shows the best ten.
+
+        Times use the device's rates.
+        """
         from workbench.bench.fit.choice_ranking import Worth
 
         machine = of_device(self)
@@ -363,10 +366,11 @@ class Workbench:
         return Worth(self._captured, choices, self._planner.plan(choices), machine, planned)
 
     def cuts(self, *, machine: str | Machine | None = None) -> Cuts:
-        """Tabulate cuts between fusions: compilations against peak, saved bytes and step. Changes nothing.
+        """Make a table of cuts between fusions: compilations, peak, saved bytes and step. Changes nothing.
 
-        A cut recomputes values that cross two fusions, or saves recomputed ones, the same way in all layers; presets of
-        cuts are included. Plans are predicted with identical fusions compiled once, on top of the choices made by hand.
+        A cut recomputes values that cross between fusions, or saves recomputed ones, in the same way in all layers.
+        Presets of cuts are included. Identical fusions are compiled once in all plans, which include the choices made
+        by hand.
 
         Parameters
         ----------
@@ -383,7 +387,9 @@ class Workbench:
         return CutSearch(self, of_device(self, machine)).table()
 
     def weigh_cuts(self, *, machine: str | Machine | None = None) -> CutSearchTask:
-        """Make the table of `cuts` in the background: cancellable, with progress and the best cut so far.
+        """Make the table of `cuts` in the background.
+
+        This can be cancelled, and reports progress and the best cut so far.
 
         Parameters
         ----------
@@ -397,16 +403,16 @@ class Workbench:
     def search_waits(
         self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()
     ) -> Search:
-        """Find the best order of collectives by simulation, under the other choices in force. Changes nothing.
+        """Find the best order of collectives by simulation, under the other current choices. Changes nothing.
 
         Parameters
         ----------
         limit_bytes : int, optional
-            Largest size of results in flight to a statement that reads them, in bytes.
+            Maximum bytes of results in flight that a statement will read.
         machine : str or Machine, optional
-            Machine to simulate; by default `machine`.
+            Machine to simulate; the default is `machine`.
         buckets : sequence of str
-            Options of ``waits.bucket`` to try, one plan each; by default only the one in force.
+            Options of ``waits.bucket`` to try, with one plan each; by default only the current one.
 
         Returns
         -------
@@ -420,7 +426,7 @@ class Workbench:
         ChoiceError
             If a bucket is unknown.
         PlanError
-            If the plan has no collectives, or no order keeps the limit.
+            If the plan has no collectives, or no order is within the limit.
         """
         from workbench.levers import collective_replanner
 
@@ -448,18 +454,18 @@ class Workbench:
         Parameters
         ----------
         peak, peak_bytes : int or str, optional
-            Bytes, or a text such as ``'24 GiB'``, or ``'80%'`` of stock's peak; parameters and inputs count.
+            Bytes, or a text such as ``'24 GiB'`` or ``'80%'``, a share of the stock peak; parameters and inputs count.
         step_s : float, optional
-            Limit of the step time in seconds, in place of a peak.
+            Limit of the step time in seconds, instead of a peak.
         compilations : int, optional
-            Largest number of fusions to compile, with a peak or a time or alone. Identical fusions are compiled once,
-            and ``cuts`` is used.
+            Maximum number of fusions to compile, given with a peak or a time, or alone. In that case identical fusions
+            are compiled once, and ``cuts`` is used.
         using : sequence of str, optional
             Means that `fit` may use: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of statements,
-            ``waits`` of collectives. By default the first two; on the device ``cpu`` only ``recompute``, because
-            offloading there stands in for a GPU's and frees nothing.
+            ``waits`` of collectives. By default the first two. On the device ``cpu`` only ``recompute``, because
+            offloading there imitates a GPU's and frees nothing.
         machine : str or Machine, optional
-            Machine model for the time of recomputation; by default `machine`, and on the CPU this machine.
+            Machine model for the time of recomputation; the default is `machine`, but on the CPU this machine.
 
         Raises
         ------
@@ -482,7 +488,7 @@ class Workbench:
         each: bool = False,
         machine: str | Machine | None = None,
     ) -> Curve:
-        """Find step time against peak, down to the least peak, with plans of `fit`, in the background. Changes nothing.
+        """Compute step time against peak, down to the least peak, by `fit` in the background. Changes nothing.
 
         Parameters
         ----------
@@ -491,7 +497,7 @@ class Workbench:
         using : sequence of str, optional
             As for `fit`.
         each : bool
-            Also compute one line per entry of `using`: what it adds to the entries before it.
+            Whether to compute also a line for each entry of `using`, which shows what it adds to the entries before it.
         machine : str or Machine, optional
             As for `fit`.
 
@@ -543,9 +549,10 @@ class Workbench:
     # Observers.
 
     def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after every change of choices or runs; return a function that ends that.
+        """Call `callback` after every change of choices or runs; return a function that stops this.
 
-        Errors of a callback go to the log. The change is made, and the other callbacks are still called.
+        Errors of a callback are logged. In that case the change is still made, and the other callbacks are still
+        called.
         """
         self._observers.append(callback)
 
@@ -572,20 +579,20 @@ class Workbench:
         options: RunOptions | None = None,
         against: Mapping[str, Mapping[str, str] | Config | None] | None = None,
     ) -> Run:
-        """Compile and run under the choices in force, in a separate process.
+        """Compile and run under the current choices, in a separate process.
 
         Parameters
         ----------
         wait : bool
-            Return when the run has ended; by default return at once.
+            Whether to return when the run has ended; by default return at once.
         name : str
             Name shown for the run.
         folder : path, optional
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional
         against : mapping, optional
-            Variants of the run, by name, timed interleaved with it in the same process. Each is a complete set of
-            choices (``{}``: the same executor without any), a config, or None for unmodified `thunder.jit`.
+            Variants of the program by name, timed interleaved with the run in the same process. Each is a complete set
+            of choices (``{}`` is the same executor without any), a config, or None for unmodified `thunder.jit`.
             `Run.against` has their times.
 
         Returns
@@ -624,7 +631,7 @@ class Workbench:
         options: RunOptions | None = None,
         against: Mapping[str, Mapping[str, str] | Config | None] | None = None,
     ) -> Path:
-        """Make the folder of a run under the choices in force; start nothing.
+        """Make the folder of a run under the current choices, but start nothing.
 
         A machine needs only the folder to execute the run; see `workbench.runs.process.run_control.Run.command`.
 
@@ -662,7 +669,7 @@ class Workbench:
         Raises
         ------
         ConfigError
-            If the file cannot be written, with the reason; see `Config.write`.
+            If the file cannot be written; the message has the reason, see `Config.write`.
         """
         return self.config.write(path, self.notes(), overwrite=overwrite)
 
@@ -678,7 +685,7 @@ class Workbench:
         Raises
         ------
         ConfigError
-            If the file cannot be written, with the reason.
+            If the file cannot be written; the message has the reason.
         """
         from workbench.bench.report import saved_plan
 
@@ -696,7 +703,7 @@ class Workbench:
         Raises
         ------
         ConfigError
-            If the file cannot be written, with the reason.
+            If the file cannot be written; the message has the reason.
 
         Examples
         --------
