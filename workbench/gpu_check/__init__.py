@@ -1,1 +1,1 @@
-"""`thunder-workbench gpu-check`: everything there is to learn about a GPU, in parts, in one command."""
+"""`thunder-workbench gpu-check`: all measurements on a GPU, in parts, in one command."""

@@ -1,4 +1,4 @@
-"""Part `choices`: programs under random sets of choices, each held to unmodified Thunder on the same device."""
+"""Part `choices`: programs under random sets of choices, each compared with unmodified Thunder on the same device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SEED = 3
 SETS, SETS_REHEARSED = 300, 4
 FIRST = 9
-"""Sets that come before the rest of any part: of three built-in programs and a random one or two."""
+"""Number of sets that come before the rest of all parts: of three built-in programs and one or two random ones."""
 _SETTINGS: dict[str, dict[str, str]] = {
     "residual_chain": {"grad": "true"},
     "llama": {"layers": "1"},
@@ -36,20 +36,20 @@ _SETTINGS: dict[str, dict[str, str]] = {
 }
 _REHEARSED = ("mlp",)
 _NOT_HELD = ("checkpoint_dropout", "lost_update", "swap", "return_source", "two_destinations")
-"""Programs that demonstrate errors of unmodified Thunder: it is not a reference there."""
+"""Programs that demonstrate errors of unmodified Thunder, which is therefore not a reference for them."""
 _MOST_AT_ONCE = 6
 _RANDOM_SHARE = 3
-"""One set of so many is of a random program."""
+"""One in this many sets is for a random program."""
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """One set of choices after another, program by program in turn, and the sum."""
+    """Yield one set of choices after another, for the programs in turn, and then the sum."""
     count = conditions.size(SETS, SETS_REHEARSED)
     named = _REHEARSED if conditions.rehearse else tuple(_built_in())
     drawn = random_programs()
     for i in range(count):
         if drawn is not None and i % _RANDOM_SHARE == _RANDOM_SHARE - 1:
-            # A random program takes part with two sets.
+            # A random program is used with two sets.
             subject = functools.partial(_random, conditions, i // (2 * _RANDOM_SHARE))
             name = f"random program {i // (2 * _RANDOM_SHARE)}"
         else:
@@ -66,18 +66,18 @@ def _built_in() -> Iterator[str]:
 
 
 def random_programs() -> Any:
-    """Return the test suite's generator of random programs, in a checkout; None where there is no checkout."""
+    """Return the test suite's generator of random programs; None without a checkout."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("tests.strategies")
     return None
 
 
 class Unusable(Exception):
-    """Unmodified Thunder refuses the program: nothing can be compared."""
+    """Unmodified Thunder refuses the program, so nothing can be compared."""
 
 
 class Subject:
-    """A bench, and the results of unmodified Thunder.
+    """Return a bench, and the results of unmodified Thunder.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Subject:
         self.unsteady = tensor_diff.other_bits(other, self.expected)
 
     def run(self) -> tuple[dict[str, RecordedTensor], tuple[str, ...]]:
-        """Return the exported choices' results, and the kernels that differ from unmodified Thunder's."""
+        """Return the results of the exported choices, and the kernels that differ from unmodified Thunder's."""
         function, args, kwargs = self.build()
         jitted = self.bench.config.jit(function)
         with self._fusions.shared():
@@ -170,7 +170,7 @@ def _one(subject: Callable[[], Subject], seed: int, _: Known) -> Figures:
 
 
 def _chosen(bench: Workbench, random: Random) -> str:
-    """Make some legal choices at random; return a description of refused ones."""
+    """Make some legal choices at random; return a description of the refused ones."""
     sites = [site for site in bench.sites() if _options(site)]
     if not sites:
         return ""
@@ -182,7 +182,7 @@ def _chosen(bench: Workbench, random: Random) -> str:
             bench.choose(wanted)
             break
         except ChoiceError as error:
-            # Legal alone, and not beside the others.
+            # It is legal alone, but not together with the others.
             refused = [*refused, error.site]
             if error.site not in wanted:
                 break

@@ -1,4 +1,4 @@
-"""Part `depth`: how compile time grows with depth where a cut makes every fusion another."""
+"""Part `depth`: growth of compile time with depth if a cut makes every fusion different."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
 from workbench.runs.sweep.sweep import FIT_FROM
 
 LAYERS = (8, 32, 16, 64, 4, 2, 1, 128)
-"""In the order in which they are taken: an exponent is of those from 8 on, and the deepest takes the longest."""
+"""Depths in the order of their measurement. The exponent uses those from 8 on, and the deepest takes the longest."""
 _FIRST = 8
 _REHEARSED = (8,)
 POLICIES: Mapping[str, Mapping[str, str]] = {
@@ -28,7 +28,7 @@ _REHEARSED_POLICIES = ("stock", "weight 0, cut every 4, shared")
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Depth by depth, and the exponents."""
+    """Yield a step for each depth, and then the exponents."""
     layers = conditions.size(LAYERS, _REHEARSED)
     for count in layers:
         for name in conditions.size(tuple(POLICIES), _REHEARSED_POLICIES):
@@ -48,7 +48,7 @@ def _point(conditions: Conditions, layers: int, choices: Mapping[str, str], _: K
     if planned is not None and not conditions.rehearse:
         bench = planned
     elif choices:
-        # On the CPU nothing is fused, and there is no cut to choose: the stock plan runs.
+        # On a CPU nothing is fused and there is no cut to choose, so the stock plan runs.
         return fusions
     else:
         bench = runs.opened(conditions, "residual_chain", layers=layers, grad=True)

@@ -1,4 +1,4 @@
-"""A part, as a process: carries its steps out one after another, and keeps what each gave.
+"""A part as a process: executes its steps one after another, and stores the results of each.
 
 ``python -m workbench.gpu_check.execute_steps PART CONDITIONS TURN``, started by `workbench.gpu_check.suite`.
 """
@@ -21,19 +21,19 @@ from workbench.runs.log import untrusted_files
 from workbench.runs.process.worker_process import die_with_parent
 
 AGAIN = 75
-"""Exit status: this process can no longer use the device, and the next step needs a new process."""
+"""Exit status if this process can no longer use the device, so that the next step needs a new process."""
 
 LEFT = 76
-"""Exit status: all that the turn was for is done, and of the part there is more."""
+"""Exit status if the turn has done all of its steps, and the part has more."""
 
 LATE = 77
-"""Exit status: the turn had no time for the next step."""
+"""Exit status if the turn has no time for the next step."""
 
 _LOST = ("CUDA error", "CUDA driver error", "device-side assert", "INTERNAL ASSERT")
 
 
 def carry_out(part: CheckPart, conditions: Conditions, turn: CheckTurn) -> int:
-    """Carry the steps of a turn out that are not done; gives the exit status."""
+    """Execute the steps of a turn that are not done; return the exit status."""
     log = Log(conditions.folder, part.name)
     known: dict[str, Figures] = {line["step"]: line["figures"] for line in log.lines()}
     left = False
@@ -72,7 +72,7 @@ def _acted(step: CheckStep, known: dict[str, Figures]) -> tuple[dict[str, Any], 
 
 
 def main(part: str, conditions: str, turn: str) -> None:
-    """Carry out a part; ends the process."""
+    """Execute a part; ends the process."""
     die_with_parent()
     given = json.loads(conditions)
     status = carry_out(
@@ -80,7 +80,7 @@ def main(part: str, conditions: str, turn: str) -> None:
         Conditions(**{**given, "folder": Path(given["folder"])}),
         CheckTurn(**json.loads(turn)),
     )
-    # Not through what libraries do when the interpreter ends: all there is to keep is kept.
+    # Skip the libraries' cleanup at exit, because all results are stored.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -17,17 +17,22 @@ if TYPE_CHECKING:
 
 LLAMA_7B: dict[str, Any] = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "dtype": "bfloat16"}
 _REHEARSED: dict[str, Any] = {"width": 64, "hidden": 128}
-"""Size of `mlp` in a rehearsal: attention would take minutes."""
+"""Size of `mlp` for a rehearsal, in which attention would take minutes."""
 _AHEAD = ("0", "8")
 _OFFLOADED = 4
 _ABOUT_LAYERS = 6
-"""The batch for the depth that fits is such that about so many layers do: planning a hundred takes minutes."""
+"""For the largest depth, the batch is chosen so that about this many layers fit, because planning a hundred takes
+minutes.
+"""
 _KEPT_SHARE = 0.04
-"""Share of the free memory for the allocator, libraries and kernels, which no prediction includes."""
+"""Share of the free memory that is left for the allocator, libraries and kernels, which no prediction includes."""
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Depths and contexts without choices; recomputed and offloaded; then the largest depth, before and by running."""
+    """Yield depths and contexts without choices, then recomputed and offloaded, then the largest depth.
+
+    The largest depth is both predicted and run.
+    """
     sequences = conditions.size((4096, 16384), (32,))
     for sequence in sequences:
         for layers in conditions.size((1, 2, 4, 8), ()):
@@ -98,14 +103,14 @@ def _offloaded(conditions: Conditions, sequence: int, ahead: str, _: Known) -> F
 
 
 def _fits(conditions: Conditions, sequence: int, _: Known) -> Figures:
-    """A batch and the depth that the predicted peak says fits, found by plans alone; and whether it does."""
+    """Return a batch and the depth that fits by the predicted peak, found only by plans; and whether it fits."""
     peaks = {
         (layers, batch): _bench(conditions, layers, sequence, batch).plan.peak_bytes
         for layers in (1, 2)
         for batch in (1, 2)
     }
     free = _free_bytes(conditions, peaks)
-    # In layers and in batch the peak is a plane with a twist: four points have it.
+    # The peak is bilinear in layers and batch, so four points determine it.
     per_layer = peaks[2, 1] - peaks[1, 1]
     per_layer_and_batch = peaks[2, 2] - peaks[1, 2] - per_layer
     per_batch = peaks[1, 2] - peaks[1, 1] - per_layer_and_batch
@@ -137,13 +142,13 @@ def _fits(conditions: Conditions, sequence: int, _: Known) -> Figures:
 
 def _free_bytes(conditions: Conditions, peaks: Mapping[tuple[int, int], int]) -> int:
     if conditions.rehearse:
-        # Pretend to have memory for this many layers.
+        # Assume memory for this many layers.
         return peaks[1, 1] + (peaks[2, 1] - peaks[1, 1]) * 2
     return int(torch.cuda.mem_get_info()[0] * (1 - _KEPT_SHARE))
 
 
 def _more(conditions: Conditions, sequence: int, known: Known) -> Figures:
-    """Past what fits: how far the prediction is from the edge."""
+    """Beyond what fits: how far the prediction is from the limit."""
     found = known.get("depth that fits", {})
     if not found.get("layers"):
         raise RunError("the depth that fits is not known")

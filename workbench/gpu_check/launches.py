@@ -1,4 +1,4 @@
-"""Part `launches`: host, wall and device time against size, and how a benchmark without syncs deceives."""
+"""Part `launches`: host, wall and device time by size, and a benchmark that misleads without synchronization."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from workbench.runs.process.request import RunOptions
 
 WIDTHS = (64, 256, 1024, 4096)
 _FIRST = (64, 1024)
-"""One that is launch-bound, and one that is not."""
+"""One size that is launch-bound, and one that is not."""
 _CLOCKS_ALLOWED_SHARE = 0.05
 _CHUNKS = 64
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Sizes from launch-bound to device-bound; then two ways to write one product, ranked with syncs and without."""
+    """Yield sizes from launch-bound to device-bound.
+
+    Then two ways to compute one product, ranked with and without synchronization.
+    """
     for width in conditions.size(WIDTHS, WIDTHS[:1]):
         yield CheckStep(f"mlp, width {width}", functools.partial(_sizes, conditions, width), first=width in _FIRST)
     yield CheckStep("with syncs and without", lambda _: _ranked(conditions), first=True)
@@ -66,7 +69,10 @@ def _ranked(conditions: Conditions) -> Figures:
 
 
 def _on_streams() -> dict[str, Callable[[], object]]:
-    """Gathered and multiplied whole, the host reading a figure of it; or in chunks on streams, waited for by no one."""
+    """Make two variants: gathered and multiplied as a whole, with the host reading a figure of it.
+
+    Or in chunks on streams, without a wait.
+    """
     rows, width, hidden = 256, 1024, 1024
     weight = torch.randn(width, hidden, device="cuda")
     shards = torch.randn(_CHUNKS, rows, width, device="cuda")

@@ -1,4 +1,4 @@
-"""Results of a check so far: a line for each step, and the folder's note on what is checked."""
+"""Results of a check so far: one line for each step, and a file in the folder that says what is checked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LOCK_FILE = "lock"
 
 
 def line_of(step: str, *, seconds: float, at: str, figures: Figures | None = None, error: str = "") -> dict[str, Any]:
-    """One step's record; `error` says why it has no figures."""
+    """One step's record; `error` is the reason if it has no figures."""
     return {"step": step, "seconds": round(seconds, 3), "at": at, "error": error, "figures": figures or {}}
 
 
 def is_right(line: dict[str, Any]) -> bool:
-    """Return whether a step was carried out and all is as it has to be."""
+    """Return whether a step was executed and its results are as required."""
     return not line["error"] and not line["figures"].get(WRONG)
 
 
@@ -56,19 +56,22 @@ class Log:
         return list(found.values())
 
     def append(self, line: dict[str, Any]) -> None:
-        """Keep a record, after which its step counts as done."""
+        """Store a record; after that its step counts as done."""
         event_log.append_line(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
         self._begun.unlink(missing_ok=True)
 
     def forget_wrong(self) -> None:
-        """Drop the records of steps that failed or are wrong, so that they are carried out again."""
+        """Drop the records of steps that failed or are wrong, so that they run again."""
         self._first.unlink(missing_ok=True)
         if wrong := [line for line in self.lines() if not is_right(line)]:
             kept = [line for line in self.lines() if line not in wrong]
             untrusted_files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def first_done(self) -> bool:
-        """Return whether the log says that all first steps are done: to check this takes a process seconds."""
+        """Return whether the log says that all first steps are done.
+
+        Checking this in another way would take a process seconds.
+        """
         return untrusted_files.exists(self._first)
 
     def note_first_done(self) -> None:
@@ -76,15 +79,15 @@ class Log:
         untrusted_files.write(self._first, "")
 
     def begin(self, step: str) -> None:
-        """Note the step that is being carried out, so that one that ends its process is known."""
+        """Record the step in progress, so that a step that ends its process is known."""
         untrusted_files.write(self._begun, step)
 
     def begun(self) -> str:
-        """Return the step in progress, or that in progress when the process ended; empty if there is none."""
+        """Return the step that is in progress, or that was when the process ended; empty if there is none."""
         try:
             return untrusted_files.read(self._begun).decode(errors="replace")
         except FileNotFoundError:
-            # None, or it ended just now: the process that carries it out takes the note away.
+            # There is none, or it has just ended; the process that executes it removes the record.
             return ""
 
     def forget_begun(self) -> None:
@@ -94,12 +97,12 @@ class Log:
 
 @contextlib.contextmanager
 def claimed(folder: Path, note: dict[str, Any]) -> Iterator[None]:
-    """Have the folder to oneself, for a check of just this.
+    """Take exclusive use of the folder, for a check of exactly this.
 
     Raises
     ------
     RunError
-        If it cannot be written, is in use, or holds a check of something else.
+        If it cannot be written, is in use, or contains a check of something else.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

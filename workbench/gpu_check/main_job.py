@@ -18,7 +18,7 @@ _CANCEL_AT_S = 120.0
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Plan, run, cancel, choose and run again, in single precision; then larger, in bfloat16."""
+    """Plan, run, cancel, choose and run again, in single precision; then with a larger size in bfloat16."""
     small: dict[str, Any] = conditions.size({"layers": 2, "dim": 512, "heads": 8, "sequence": 256}, {"layers": 1})
     yield CheckStep("plan", lambda _: _plan(conditions, small), first=True)
     yield CheckStep("run, float32", lambda _: _run(conditions, small, {}), first=True)
@@ -30,7 +30,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
 
 
 def _program(conditions: Conditions) -> str:
-    """A rehearsal has no minutes for attention."""
+    """A rehearsal has no time for attention, which takes minutes."""
     return conditions.size("llama", "mlp")
 
 
@@ -76,7 +76,7 @@ def _run(conditions: Conditions, settings: dict[str, Any], choices: dict[str, st
 
 
 def _recomputed(conditions: Conditions, settings: dict[str, Any]) -> Figures:
-    """The storages that take the most, recomputed where that is legal."""
+    """Return the largest storages, recomputed if that is legal."""
     bench = runs.opened(conditions, _program(conditions), **settings)
     legal = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
     return _run(conditions, settings, {site.id: "recompute" for site in legal[:2]})

@@ -1,4 +1,4 @@
-"""Part `tests`: those of the test suite that are marked `gpu`, one by one."""
+"""Part `tests`: the tests of the test suite that are marked `gpu`, one by one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workbench.runs.log import untrusted_files
 
 _ROOT = Path(workbench.__file__).parents[1]
 _COLLECTED = 5
-"""Exit status of pytest where nothing was selected."""
+"""Exit status of pytest if nothing was selected."""
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Run each test; in a rehearsal, or without a checkout, only list them."""
+    """Run each test; in a rehearsal, or without a checkout, only list the tests."""
     if not (_ROOT / "tests").is_dir():
         yield CheckStep(
             "tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"}, first=True
@@ -34,7 +34,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
 
 
 def collected() -> list[str]:
-    """Ids of the tests that need a GPU.
+    """Return the ids of the tests that need a GPU.
 
     Raises
     ------

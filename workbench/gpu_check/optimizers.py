@@ -1,4 +1,4 @@
-"""Part `copies`: PyTorch's own optimizers with their writes in place, under each policy of sets and fences."""
+"""Part `copies`: PyTorch's own optimizers, which write in place, under each policy of sets and fences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from workbench.runs.process.request import RunOptions
 POLICIES = ("always", "never", "direct_only", "alias_aware")
 FENCES = ("keep", "drop")
 _FIRST = (("always", "keep"), ("alias_aware", "drop"))
-"""Thunder's default, and the option that leaves out as much as is legal."""
+"""Thunder's default, and the option that leaves out as many as is legal."""
 _ALIASES = ("return_source", "two_destinations", "swap")
 _OPTIONS = RunOptions(samples=20, clocks=False)
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Adam and SGD, large enough that a step is not only launches; then what returns or shares what it writes."""
+    """Yield Adam and SGD, large enough that a step is more than launches.
+
+    Then programs that return or share what they write.
+    """
     size, parameters = conditions.size((2048, 8), (64, 2))
     programs = conditions.size(("torch_adam", "torch_sgd"), ("torch_sgd",))
     for program in programs:
@@ -50,7 +53,7 @@ def _optimizer(
     }
     same = {"compile_s": None, "step_s": None, "bitwise": None}
     if conditions.rehearse:
-        # The CPU has no sets: one run is enough.
+        # A CPU has no sets, so one run is enough.
         if known:
             return {**figures, **same}
         bench = runs.opened(conditions, program, size=size, parameters=parameters)
@@ -69,7 +72,7 @@ def _optimizer(
 
 
 def _aliases(conditions: Conditions, program: str, policy: str, _: Known) -> Figures:
-    """Check values that are returned or read after a write: a missing `set` shows here."""
+    """Check values that are returned, or read after a write, because they show a missing `set`."""
     try:
         bench = runs.as_planned(conditions, program, _choices(policy, "drop"))
     except ChoiceError as error:

@@ -1,4 +1,4 @@
-"""Results as a readable page: Markdown, figures with their units, errors first."""
+"""Results as a readable Markdown page: figures with their units, errors first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RATE = "_per_s"
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
-    """All results as Markdown, each under its machine.
+    """Return all results as Markdown, each under its machine.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def _part(outcome: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _tables(lines: Sequence[Mapping[str, Any]]) -> Iterable[tuple[list[str], list[Mapping[str, Any]]]]:
-    """Steps with the same figures, one after another, in a table together."""
+    """Consecutive steps with the same figures share a table."""
     group: list[Mapping[str, Any]] = []
     columns: list[str] = []
     for line in lines:

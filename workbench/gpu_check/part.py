@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import Any
 
 type Figures = dict[str, Any]
-"""Plain JSON data by name, units in the names; ``wrong``, where it is there, says what is not as it has to be."""
+"""Plain JSON data by name, with units in the names; ``wrong``, if it is present, says what is not as required."""
 
 type Known = Mapping[str, Figures]
-"""The figures of the steps of a part that are done."""
+"""Return the figures of those steps of a part that are done."""
 
 WRONG = "wrong"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Under which a check is carried out.
+    """The conditions of a check.
 
     Attributes
     ----------
     device, executor : str
         As `workbench.open` takes them.
     rehearse : bool
-        Small, and without a GPU: GPU results are planned where possible, and the rest runs on the CPU.
+        Small sizes and no GPU: GPU results are planned if possible, and the rest runs on the CPU.
     folder : Path
         Folder of the check, with the files of its parts.
     """
@@ -37,7 +37,7 @@ class Conditions:
     folder: Path
 
     def size[T](self, real: T, rehearsed: T) -> T:
-        """One of two sizes: the one for a GPU, or the one for a rehearsal."""
+        """Return one of two sizes: the one for a GPU, or the one for a rehearsal."""
         return rehearsed if self.rehearse else real
 
 
@@ -48,11 +48,11 @@ class CheckStep:
     Attributes
     ----------
     id : str
-        Unique in its part, and the same in each process: a step that is done is not done again.
+        Unique in its part, and the same in each process, so that a step that is done is not done again.
     act : callable
-        Takes the figures of the steps before it, and gives its own.
+        Takes the figures of earlier steps, and returns its own.
     first : bool
-        Whether it is of those that tell the most of its part: they are carried out before the rest of any part.
+        Whether it is one of the most informative steps of its part, which run before the rest of all parts.
     """
 
     id: str
@@ -67,9 +67,9 @@ class CheckTurn:
     Attributes
     ----------
     first : bool
-        Only the steps that come before the rest of any part.
+        Whether to run only the steps that come before the rest of all parts.
     until_s : float
-        No step is begun from then on, by `time.monotonic`, which all processes of a machine share.
+        Time from which on no step is begun, by `time.monotonic`, which all processes of a machine share.
     """
 
     first: bool
@@ -78,20 +78,20 @@ class CheckTurn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckPart:
-    """A group of checks, run by processes of its own.
+    """A group of checks that has its own processes.
 
     Attributes
     ----------
     name, title, does : str
-        For the command line, for a heading, and in one sentence.
+        Texts for the command line, for a heading, and a description in one sentence.
     limit_s : float
-        Time limit of a turn of the part, and its weight for a share of the remaining time.
+        Time limit of a turn of the part, which is also its weight for a share of the remaining time.
     step_limit_s : float
-        A step that takes longer has failed, and the next one begins.
+        Time limit of a step: a step that takes longer has failed, and the next one begins.
     first_limit_s : float
-        No further first step begins after this time.
+        Time after which no further first step begins.
     module : str
-        Has ``steps(conditions)``; imported only where the part is carried out.
+        Module with ``steps(conditions)``; imported only if the part runs.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Parts of a check, in order of value; the most informative steps of each come before the rest of any."""
+"""Parts of a check, most valuable first; the most informative steps of each come before the rest of all parts."""
 
 from __future__ import annotations
 

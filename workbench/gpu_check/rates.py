@@ -1,4 +1,4 @@
-"""Part `calibration`: this machine's rates, and how far predicted step times are from measured ones."""
+"""Part `calibration`: this machine's rates, and the distance of predicted step times from measured ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _REHEARSED: dict[str, dict[str, Any]] = {"mlp": {"layers": 1, "width": 256, "hid
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """The machine, then programs with gradients: from the machine's rates alone, and from a run of other choices."""
+    """Yield the machine, then programs with gradients.
+
+    Steps are predicted from the machine's rates alone, and from a run with other choices.
+    """
     yield CheckStep("rates", lambda _: _rates(conditions), first=True)
     for program, settings in conditions.size(_PROGRAMS, _REHEARSED).items():
         act = functools.partial(_program, conditions, program, settings)

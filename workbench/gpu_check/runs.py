@@ -35,7 +35,7 @@ def opened(
 def as_planned(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench | None:
-    """The same as it would be on a GPU with nvFuser; in a rehearsal one that is not there. None without nvFuser."""
+    """Return the same program as on a GPU with nvFuser; in a rehearsal, on a planned GPU. None without nvFuser."""
     from workbench.core.executor import why_no_nvfuser
 
     if not conditions.rehearse:
@@ -63,14 +63,14 @@ def ran(bench: Workbench, options: RunOptions, against: Mapping[str, Any] | None
 
 
 def memory_of(run: Run) -> Figures:
-    """Predicted and measured peak, and how far the first is from the second."""
+    """Return the predicted and measured peak, and the relative error of the prediction."""
     predicted, measured = run.memory["predicted_peak_bytes"], run.memory["measured_peak_bytes"]
     off = None if not predicted or not measured else predicted / measured - 1
     return {"predicted_peak_bytes": predicted, "measured_peak_bytes": measured, "off_share": off}
 
 
 def wrong_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
-    """``wrong``, where results are not right, the peak is too far off, or too little compile time is attributed."""
+    """Add ``wrong`` if results are not right, the peak is too far off, or too little compile time is attributed."""
     found = []
     if not run.ok:
         found.append(str(run.error))

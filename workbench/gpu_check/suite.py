@@ -1,4 +1,4 @@
-"""`check`: the parts of a check, each in processes of its own, until all is known or the time is up."""
+"""`check`: the parts of a check, each in separate processes, until all are done or the time is up."""
 
 from __future__ import annotations
 
@@ -34,21 +34,26 @@ from workbench.runs.process.worker_process import how_ended
 RESULT_FILE = "gpu-check.json"
 PAGE_FILE = "gpu-check.md"
 ELSEWHERE_FILE = "reference_durations.json"
-"""Beside this file: how long each part took on the machines of `benchmarks/results`; see `benchmarks/gpu_page.py`."""
+"""A file beside this one has the duration of each part on the machines of `benchmarks/results`; see
+`benchmarks/gpu_page.py`.
+"""
 _LOOK_S = 0.1
 _REHEARSED_AT_ONCE = 2
 _KILL_TIMEOUT_S = 20.0
 
 _FIRST, _SHARED, _REST = "first", "shared", "rest"
 _PASSES = (_FIRST, _SHARED, _REST)
-"""Passes over all parts: the most informative steps of each; the others, each part for its share of the remaining time;
-and the remaining steps, the most valuable part first.
+"""Passes over all parts: first the most informative steps of each; then the others, each part for its share of the
+remaining time; then the remaining steps, the most valuable part first.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class _Limits:
-    """When a part is left, by `time.monotonic`: at its own time, when all of it is up, or when asked to."""
+    """Time at which a part is stopped, by `time.monotonic`.
+
+    A part is stopped at its own limit, when the total time is up, or on request.
+    """
 
     part_s: float
     all_s: float
@@ -57,7 +62,7 @@ class _Limits:
 
 @dataclasses.dataclass(frozen=True)
 class CheckProgress:
-    """Progress of a check: the current part, its finished steps, the current step, and the seconds left of all."""
+    """Progress of a check: the current part, its finished steps, the current step, and the seconds left in total."""
 
     part: CheckPart
     done: int
@@ -135,35 +140,35 @@ def check(
     parts: Sequence[CheckPart] = PARTS,
     on_progress: Callable[[CheckProgress], None] | None = None,
 ) -> dict[str, Any]:
-    """Carry out a check, or continue one: finished steps of the folder are not repeated.
+    """Run or resume a check: finished steps in the folder are not repeated.
 
     Parameters
     ----------
     folder : Path
-        Folder of the results, written after each step; made where it is missing.
+        Folder of the results, which are written after each step; created if it is missing.
     minutes : float
-        Time limit: after it no part begins, and the current one ends. The most informative steps of each part come
-        first; the parts share the rest of the time.
+        Time limit: after it no part begins, and the current one is stopped. The most informative steps of each part
+        come first; the parts share the rest of the time.
     only : sequence of str
         Names of parts; by default all.
     rehearse : bool
         As `Conditions` says.
     retry : bool
-        Carry steps out again that failed or are wrong.
+        Whether to repeat steps that failed or are wrong.
     parts : sequence of CheckPart
         The available parts.
     on_progress : callable, optional
-        Called ten times a second, in a rehearsal by two threads, for two parts at once.
+        Called ten times a second; in a rehearsal two threads call it, for two parts at once.
 
     Returns
     -------
     dict
-        The result, as in `RESULT_FILE`.
+        The result, with the same content as `RESULT_FILE`.
 
     Raises
     ------
     RunError
-        If the folder cannot be used, or there is no such part.
+        If the folder cannot be used, or there is no part of that name.
     DeviceError
         If there is no GPU.
     """
@@ -184,8 +189,8 @@ def check(
         result = _result_so_far(folder, note, parts)
         missing = [part for part in wanted if retry or result["parts"][part.name]["state"] != "done"]
         keeping, stop = threading.Lock(), threading.Event()
-        # Measurements on a GPU run alone, the most informative first. A rehearsal's figures mean nothing, so that it
-        # runs the longest parts first, and no thread waits for the other's last part.
+        # Measurements on a GPU run one at a time, most informative first. Figures of a rehearsal have no meaning. It
+        # therefore runs the longest parts first, so that neither thread waits long for the other's last part.
         at_once = _REHEARSED_AT_ONCE if rehearse else 1
         order = longest_first(missing) if rehearse else missing
         left = {part.name: part for part in order}
@@ -223,14 +228,14 @@ def check(
 def _turn(
     pass_: str, part: CheckPart, after: Sequence[CheckPart], now_s: float, all_s: float, at_once: int
 ) -> tuple[CheckTurn, float]:
-    """A part's turn in a pass with other parts after it, and when it is left whatever it is at."""
+    """Return a part's turn in a pass, if other parts follow, and the time at which it is stopped."""
     if pass_ == _FIRST:
         until_s = now_s + part.first_limit_s
         return CheckTurn(first=True, until_s=min(until_s, all_s)), min(until_s + part.first_limit_s, all_s)
     until_s = all_s
     if pass_ == _SHARED:
-        # Begun steps are not cut off: if one part takes more or less than its share, all parts after it share the
-        # difference.
+        # Steps that have begun are not stopped. If one part takes more or less than its share, all later parts share
+        # the difference.
         share = part.limit_s / sum(each.limit_s for each in (part, *after))
         until_s = now_s + min(1.0, at_once * share) * (all_s - now_s)
     return CheckTurn(first=False, until_s=until_s), min(now_s + part.limit_s, all_s)
@@ -240,8 +245,8 @@ def _turn(
 def bytecode_apart() -> Iterator[dict[str, str]]:
     """Share compiled bytecode among the processes that run with the given environment.
 
-    Without it, where the source folder is not writable, each process would spend 5 s on compilation: as long as the
-    rest of a small run takes. The bytecode is kept in a folder of its own until the check is over.
+    Otherwise, if the source folder is not writable, each process would spend 5 s on compilation, as long as the rest of
+    a small run. The bytecode is kept in a separate folder until the check ends.
     """
     if not sys.dont_write_bytecode:
         apart = {} if sys.pycache_prefix is None else {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}
@@ -264,20 +269,20 @@ def progress_text(progress: CheckProgress) -> str:
 
 
 def count_wrong(outcome: dict[str, Any]) -> int:
-    """Steps of a part that failed, or are not as they have to be."""
+    """Return the steps of a part that failed, or whose results are not as required."""
     return sum(not is_right(line) for line in outcome["steps"])
 
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceDurations:
-    """Durations of finished parts on another machine: seconds by part's name."""
+    """Return durations of finished parts on another machine: seconds by the part's name."""
 
     machine: str
     seconds: dict[str, float]
 
 
 def elsewhere(*, rehearse: bool) -> ReferenceDurations | None:
-    """Return the latest recorded check of the kind, of a GPU or a rehearsal; None if there is none."""
+    """Return the latest recorded check of this kind, on a GPU or a rehearsal; None if there is none."""
     kept = json.loads((Path(__file__).with_name(ELSEWHERE_FILE)).read_text())
     of_kind = [each for each in kept if each["rehearsal"] == rehearse]
     if not of_kind:
@@ -287,14 +292,14 @@ def elsewhere(*, rehearse: bool) -> ReferenceDurations | None:
 
 
 def longest_first(parts: Iterable[CheckPart]) -> list[CheckPart]:
-    """Return parts by decreasing duration in a rehearsal on another machine; unknown durations come first."""
+    """Return parts by decreasing duration in a rehearsal on another machine; parts of unknown duration come first."""
     known = elsewhere(rehearse=True)
     seconds = known.seconds if known is not None else {}
     return sorted(parts, key=lambda part: -seconds.get(part.name, float("inf")))
 
 
 def is_all_right(result: dict[str, Any]) -> bool:
-    """Return whether nothing that was carried out is wrong."""
+    """Return whether no executed step is wrong."""
     return not any(count_wrong(outcome) for outcome in result["parts"].values())
 
 
@@ -310,7 +315,7 @@ def _result_so_far(folder: Path, note: dict[str, Any], parts: Iterable[CheckPart
     for part in parts:
         earlier = before.get(part.name, {})
         lines = Log(folder, part.name).lines()
-        # A killed check kept steps, but could not add up their time.
+        # A killed check has stored steps, but could not add up their time.
         took = round(sum(line["seconds"] for line in lines), 1)
         found[part.name] = {
             "title": part.title,
@@ -339,7 +344,7 @@ def _carried_out(
     environment: Mapping[str, str],
     on_progress: Callable[[CheckProgress], None] | None,
 ) -> bool:
-    """Carry a turn of a part out in one process after another; whether all of the part is done."""
+    """Run a part's turn in one process after another; return whether the whole part is done."""
     log = Log(conditions.folder, part.name)
     log.forget_begun()
     while time.monotonic() < limits.part_s and not limits.stop.is_set():
@@ -371,9 +376,9 @@ def _process(
     environment: Mapping[str, str],
     on_progress: Callable[[CheckProgress], None] | None,
 ) -> tuple[int | None, str, float]:
-    """One process of a part: its exit status, None where it was ended; the step it was at; and for how long.
+    """Run one process of a part; return its exit status (None if it was stopped), its step, and the duration.
 
-    A process that is ended because the time is up was at no step: it is begun again another time.
+    A process that is stopped because the time is up counts as being at no step, so the step begins again later.
     """
     given = {**dataclasses.asdict(conditions), "folder": str(conditions.folder)}
     with (conditions.folder / f"{part.name}.log").open("ab") as output:
@@ -386,7 +391,7 @@ def _process(
                 json.dumps(given),
                 json.dumps(dataclasses.asdict(turn)),
             ],
-            # It ends when this end is closed: with this process.
+            # The process ends when this end is closed, and so when this process ends.
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
