@@ -1,4 +1,4 @@
-"""The questions of `notebooks/lessons/5_aliasing.ipynb`: views, writes in place, and what a compiler may not move."""
+"""Questions of `notebooks/lessons/5_aliasing.ipynb`: views, in-place writes, and what a compiler may not move."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _copies(bench: Workbench) -> list[Site]:
 
 
 def kept_out(bench: Workbench) -> Exercise:
-    """Find the copy that has to stay out of the region."""
+    """Find the copy that must stay outside of the region."""
 
     def attempt(id: Any) -> Site:
         known = [site.id for site in _copies(bench)]

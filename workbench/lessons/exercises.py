@@ -13,14 +13,14 @@ RIGHT, WRONG, OPEN = "✓", "✗", "…"
 
 
 class Wrong(NamedTuple):
-    """One way in which an answer can be wrong.
+    """One kind of wrong answer.
 
     Attributes
     ----------
     when : callable
-        Takes the answer and the object made of it; returns whether it is wrong in this way.
+        Receives the answer and the object made from it; returns whether the answer is wrong in this way.
     hint : str or callable
-        The next thing to think of; as a callable, of the same two.
+        A hint at the next step; if it is a callable, it receives the same two arguments.
     """
 
     when: Callable[[Any, Any], bool]
@@ -57,19 +57,19 @@ class Verdict:
 
 
 class Exercise:
-    """A task whose answer is tried on the workbench.
+    """A task; the workbench tries the answer.
 
     Parameters
     ----------
     task : str
         The question; backticks mark code.
     attempt : callable
-        Turns an answer into an object for the checks, such as the plan under the given choices. A `WorkbenchError` that
-        it raises is shown as a hint: its message says what the workbench refuses, and why.
+        Turns an answer into an object for the checks, such as the plan under the given choices. If it raises a
+        `WorkbenchError`, the message is shown as a hint: it says what the workbench refuses, and why.
     wrong : sequence of Wrong
-        Checked in this order, the first that applies gives the hint; if none applies, the answer is right.
+        Checked in this order; the first that applies gives the hint. If none applies, the answer is right.
     solved : str or callable
-        Text for a right answer; as a callable, of the answer and the object made of it.
+        Text for a right answer; if it is a callable, it receives the answer and the object made from it.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Exercise:
         Parameters
         ----------
         answer : Any
-            By the task; ``...`` stands for none yet.
+            Given as the task says; ``...`` means that there is no answer yet.
 
         Returns
         -------

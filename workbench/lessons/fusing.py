@@ -1,4 +1,4 @@
-"""Questions of `notebooks/lessons/3_fusion.ipynb`: which statements may be one kernel, and equal kernels."""
+"""Questions of `notebooks/lessons/3_fusion.ipynb`: which statements can be one kernel, and equal kernels."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def alike(bench: Workbench) -> PredictNumber:
 
 
 def compiled_once(bench: Workbench) -> Exercise:
-    """Choose so that no more is compiled than there are different fusions."""
+    """Make choices so that only distinct fusions are compiled."""
 
     def compilations(plan: Any) -> int:
         return int(plan.counts["compilations"])

@@ -1,4 +1,4 @@
-"""The questions of `notebooks/lessons/2_gradients.ipynb`: what a backward is made of, and what it needs."""
+"""Questions of `notebooks/lessons/2_gradients.ipynb`: what a backward consists of, and what it needs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sums(bench: Workbench) -> PredictNumber:
 
 
 def nothing_kept(example: tuple[Any, ...]) -> Exercise:
-    """Write a program whose backward needs nothing but arguments.
+    """Write a program whose backward needs only arguments.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def nothing_kept(example: tuple[Any, ...]) -> Exercise:
 
 
 def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
-    """Write the same function so that one tensor is kept.
+    """Write the same function so that only one tensor is kept.
 
     Parameters
     ----------

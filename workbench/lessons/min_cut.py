@@ -65,7 +65,7 @@ def handed_over(bench: Workbench) -> Predict:
 
 
 def cost_without(bench: Workbench) -> PredictNumber:
-    """Ask for the cost of the cut through `a` and `b` in Thunder's measure."""
+    """Ask for the cost of the cut through `a` and `b` by Thunder's measure."""
 
     def cost() -> int:
         plan = bench.plan_under({"remat.preset": "off"})
@@ -98,7 +98,7 @@ def _numel(shape: tuple[int, ...]) -> int:
 
 
 def small_arguments(bench: Workbench) -> Predict:
-    """Ask which cut is taken where the arguments are a column and a row, and much smaller than their sum."""
+    """Ask for the cut if the arguments are a column and a row, which are much smaller than their sum."""
     return Predict(
         "`x` is now a column of 64 numbers, `y` a row of 64, and `s` still a matrix of 4096. With `remat.weight` at "
         "0.6, what does the second fusion read?",
@@ -116,7 +116,7 @@ def small_arguments(bench: Workbench) -> Predict:
 
 
 def tipping_point(bench: Workbench) -> Exercise:
-    """The largest argument weight, in hundredths, at which the second fusion reads the arguments."""
+    """Ask for the largest argument weight, in hundredths, at which the second fusion reads the arguments."""
 
     def attempt(given: Any) -> tuple[set[str], set[str]]:
         if not isinstance(given, int | float | str):
@@ -146,7 +146,7 @@ def tipping_point(bench: Workbench) -> Exercise:
 
 
 def as_written(bench: Workbench) -> Exercise:
-    """Ask for choices with which the second fusion reads the variables of the program's text, by single sites."""
+    """Ask for choices at single sites with which the second fusion reads the variables named in the program's text."""
 
     def made_again(plan: Plan) -> Collection[str]:
         first, second = _pair(plan)
@@ -182,7 +182,7 @@ def as_written(bench: Workbench) -> Exercise:
 
 
 def refused(example: tuple[Any, ...]) -> Exercise:
-    """Write a program in which a sine crosses from fusion to fusion and may not be computed again.
+    """Write a program in which a sine crosses from one fusion to another and cannot be recomputed.
 
     Parameters
     ----------

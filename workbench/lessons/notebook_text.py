@@ -1,4 +1,4 @@
-"""`Text`, which shows itself as it is written, and a plan's trace as a lesson prints it."""
+"""`Text`, which a notebook shows as it is written, and a plan's trace as a lesson prints it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 _SOURCE = re.compile(r"^(\s*)# \S.*?:\d+:\s*(.*)$")
-"""A trace's comment on where a statement comes from: the file, the line's number, the line."""
+"""A trace's comment on the source of a statement: the file, the line's number, the line."""
 _PREAMBLE = ("import ", "from ", "@")
 _MARKS = re.compile(r"`([^`\n]+)`|(?<![\w*])(\*\*?)(?=\S)(.+?)(?<=\S)\2(?![\w*])")
-"""Markdown's code and emphasis: a product or a power has a letter or a space beside its sign."""
+"""Markdown for code and emphasis. The sign of a product or a power does not match, because it has a letter or a space
+beside it.
+"""
 
 
 class Text(str):
@@ -25,7 +27,7 @@ class Text(str):
 
 
 class Marked(Text):
-    """Text in Markdown, which a notebook shows formatted, and a terminal without the marks."""
+    """Markdown text, which a notebook shows formatted, and a terminal without the marks."""
 
     def __repr__(self) -> str:
         return plain(self)
@@ -35,7 +37,7 @@ class Marked(Text):
 
 
 def plain(text: str) -> str:
-    """Text in Markdown without the marks of code and emphasis, to be read where nothing formats it.
+    """Return Markdown text without the marks of code and emphasis, for places without formatting.
 
     Examples
     --------
@@ -48,7 +50,7 @@ def plain(text: str) -> str:
 def trace(plan: Plan) -> Text:
     """A plan's forward and backward traces as Thunder prints them, without imports and decorators.
 
-    The comment on a statement's source has the line alone and not the file, which is a temporary one in a notebook.
+    The comment on a statement's source has only the line, because the file is a temporary one in a notebook.
 
     Parameters
     ----------
@@ -70,7 +72,7 @@ def trace(plan: Plan) -> Text:
 
 
 class Picture:
-    """A plan's graph as a picture, which needs no kernel to be looked at again.
+    """A plan's graph as a picture, which can be seen again without a kernel.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The questions of `notebooks/lessons/7_overlap.ipynb`: collectives, their waits, and what hides behind compute."""
+"""Questions of `notebooks/lessons/7_overlap.ipynb`: collectives, their waits, and communication behind compute."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 LAYERS = ("up", "mix", "down")
 """The lesson's layers in the order in which they run."""
 EXPOSED = 1 / 3
-"""The part of the stock plan's exposed communication that an exercise leaves."""
+"""Share of the stock plan's exposed communication that may remain in an exercise."""
 SHORTER = 0.99
-"""Ratio of times below which a step counts as shorter: simulated times are no more exact than that."""
+"""Ratio of times below which a step counts as shorter, because simulated times are not more exact than that."""
 
 LATE, CONSUMER, EARLIEST = {"waits.wait": "late"}, {"waits.issue": "consumer"}, {"waits.gradients": "earliest"}
 _WAYS = {"late": LATE, "consumer": CONSUMER, "both": {**LATE, **CONSUMER}, "gradients": EARLIEST}
@@ -107,7 +107,7 @@ def _exposed(simulation: Simulation) -> str:
 
 
 def hidden(bench: Workbench) -> Exercise:
-    """Choose so that little of the communication is exposed."""
+    """Make choices so that little of the communication is exposed."""
     return Exercise(
         "Choose so that at most a third of the communication that is exposed now stays exposed, in simulation.",
         lambda choices: _tried(bench, choices),
@@ -146,7 +146,7 @@ def hidden(bench: Workbench) -> Exercise:
 
 
 def few_in_flight(bench: Workbench) -> Exercise:
-    """The same step with one gathered weight in flight at a time."""
+    """The same step, with only one gathered weight in flight at a time."""
 
     def one_weight() -> int:
         return _overlap(bench, {"waits.issue": "just_in_time"}).simulation.ahead_peak_bytes

@@ -24,7 +24,7 @@ class PlanFusion:
     ----------
     name : str
     reads, gives : tuple of str
-        What makes each value, as `made_by` says.
+        Operation that makes each value, as `made_by` returns it.
     holds : tuple of str
         Operations inside, in the order in which they run.
     """
@@ -36,7 +36,7 @@ class PlanFusion:
 
 
 def made_by(graph: Graph, value: int) -> str:
-    """The operation that makes a value, such as ``sin``; of an argument, its name."""
+    """Return the operation that makes a value, such as ``sin``; for an argument, its name."""
     rows = [row for row, values in enumerate(graph.statements.outputs) if value in values]
     kinds = graph.statements.kind
     rows = [row for row in rows if kinds[row] not in (Kind.ARGUMENT, Kind.FUSION)]
@@ -44,12 +44,15 @@ def made_by(graph: Graph, value: int) -> str:
 
 
 def operation(graph: Graph, row: int) -> str:
-    """The operation that a statement carries out, without the package that it is from."""
+    """Return the operation of a statement, without the name of its package."""
     return graph.statements.name[row].rpartition(".")[2]
 
 
 def rows_of(graph: Graph, side: int) -> list[int]:
-    """Statements of the forward or backward that run by themselves: fusions whole, arguments and return left out."""
+    """Return the statements of the forward or backward that run by themselves.
+
+    Each fusion counts as one; arguments and return are left out.
+    """
     own = (graph.statements.parent < 0) & (graph.statements.side == side)
     kinds = graph.statements.kind
     return [int(row) for row in np.flatnonzero(own) if kinds[row] not in (Kind.ARGUMENT, Kind.RETURN, Kind.GET_GRAD)]
@@ -81,7 +84,7 @@ def fusions(plan: Plan, side: int | None = None) -> tuple[PlanFusion, ...]:
 
 
 def planned(bench: Workbench, choices: Any) -> Plan:
-    """A plan under a student's choices; those in force stay.
+    """Return a plan under a student's choices; the present choices do not change.
 
     Raises
     ------
@@ -99,7 +102,7 @@ def planned(bench: Workbench, choices: Any) -> Plan:
 
 
 def rewritten(program: Any, example: tuple[Any, ...], executor: str = "torch") -> Workbench:
-    """A program that a student wrote, opened.
+    """Open a program that a student wrote.
 
     Raises
     ------
@@ -116,7 +119,7 @@ def rewritten(program: Any, example: tuple[Any, ...], executor: str = "torch") -
 
 
 def same_results(program: Any, other: Any, example: tuple[Any, ...]) -> bool:
-    """Return whether two programs return the same, and leave the same in their inputs, up to rounding."""
+    """Return whether two programs return equal values, and leave equal inputs, up to rounding."""
 
     def called(fn: Any) -> list[Any]:
         given = [tensor.detach().clone() for tensor in example]

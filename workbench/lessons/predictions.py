@@ -13,16 +13,16 @@ from workbench.lessons.notebook_text import Text, plain
 
 
 class LockedPrediction:
-    """A question with its prediction: open, then locked in, then compared with the answer.
+    """A question with its prediction: first open, then locked in, then compared with the answer.
 
     Parameters
     ----------
     question : str
-        Backticks mark code, asterisks what is emphasized.
+        Backticks mark code; asterisks mark emphasis.
     answer : callable
-        Finds the answer by the workbench; called once, and not before a prediction is locked in.
+        Finds the answer with the workbench; called once, after a prediction is locked in.
     why : str or callable
-        Text beside the answer, right or wrong; as a callable, of the answer.
+        Text beside the answer, right or wrong; if it is a callable, it receives the answer.
     """
 
     def __init__(self, question: str, answer: Callable[[], Any], why: str | Callable[[Any], str] = "") -> None:
@@ -41,12 +41,12 @@ class LockedPrediction:
 
     @property
     def given(self) -> list[Any]:
-        """Locked-in prediction, as it was given; empty before that."""
+        """Locked-in prediction, as it was given; empty until then."""
         return [] if self._locked is None else self._list(self._locked)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Outcome of the prediction, once the answer was shown."""
+        """Outcome of the prediction, after the answer was shown."""
         return self._verdict
 
     def observe(self, callback: Callable[[], None]) -> None:
@@ -83,7 +83,7 @@ class LockedPrediction:
         return Text(f"Locked in: {self._written(wanted)}")
 
     def reveal(self) -> Verdict:
-        """Show the workbench's answer beside the prediction; without a prediction, ask for one."""
+        """Show the workbench's answer beside the prediction; if there is no prediction, ask for one."""
         if self._locked is None:
             return Verdict(None, "Lock in a prediction first, and then run this again.")
         if self._verdict is None:
@@ -94,12 +94,12 @@ class LockedPrediction:
         return self._verdict
 
     def see(self, thing: Any) -> Any:
-        """Something that gives the answer away: shown once a prediction is locked in.
+        """Something that reveals the answer; shown once a prediction is locked in.
 
         Parameters
         ----------
         thing : Any
-            The object to show; a callable is called then, so that nothing is computed before.
+            The object to show; a callable is called only then, so that nothing is computed before.
         """
         if self._locked is None:
             return self.reveal()
@@ -147,7 +147,7 @@ class LockedPrediction:
 
 
 class Predict(LockedPrediction):
-    """A prediction of which options hold.
+    """A prediction of which options are true.
 
     Parameters
     ----------
@@ -155,13 +155,13 @@ class Predict(LockedPrediction):
     options : mapping of str to str, or sequence of str
         Names to choose from, each with its meaning.
     answer : callable
-        Gives the names that hold.
+        Returns the names that are true.
     wrong : mapping of str to str
-        For each name that does not hold: the hint for who chose it.
+        For each name that is not true, the hint for a student who chose it.
     missed : mapping of str to str
-        For each name that holds: the hint for who left it out.
+        For each name that is true, the hint for a student who left it out.
     one : bool
-        Exactly one is to be chosen.
+        Whether exactly one name must be chosen.
     why : str or callable
 
     Examples
@@ -243,7 +243,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _by_hint(names: Sequence[str], hints: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Hints in the order of the names, each once, with the names that it is for."""
+    """Return hints in the order of the names, each once, with the names to which it applies."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(hints[name], []).append(name)
@@ -260,10 +260,10 @@ class PredictNumber(LockedPrediction):
         Gives the number.
     unit : str
     within : float
-        How far off a prediction may be and still be right, as a part of the answer.
+        Tolerance of a right prediction, as a share of the answer.
     wrong : sequence of Wrong
-        Ways to be wrong, of the number given and the answer; the first that applies gives the hint, and one applies to
-        whatever is wrong.
+        Kinds of wrong predictions, given the number and the answer. The first that applies gives the hint; one must
+        apply to every wrong number.
     why : str or callable
 
     Examples
@@ -301,7 +301,7 @@ class PredictNumber(LockedPrediction):
         return f"enter a number{self._in_units()} and press **Lock in**, or call `.lock(NUMBER)`"
 
     def form(self) -> dict[str, Any]:
-        """``kind`` is ``number``; ``unit`` stands behind it."""
+        """``kind`` is ``number``; ``unit`` is shown after the input."""
         return {"kind": "number", "unit": self.unit}
 
     def _in_units(self) -> str:

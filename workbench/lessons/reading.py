@@ -1,4 +1,4 @@
-"""The questions of `notebooks/lessons/1_reading_a_trace.ipynb`: statements, values, memory and deletions."""
+"""Questions of `notebooks/lessons/1_reading_a_trace.ipynb`: statements, values, memory and deletions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = {"tanh": "h", "reshape": "r", "mul": "h * 2", "add": "z", "softmax": "so
 
 
 def _value(graph: Graph, made: str) -> int:
-    """The value that an operation makes."""
+    """Return the value that an operation makes."""
     rows = [row for row in rows_of(graph, FORWARD) if operation(graph, row) == made]
     if len(rows) != 1:
         raise LessonError(f"this lesson is about a program with one {made}, and this one has {len(rows)}")
@@ -85,7 +85,7 @@ def shares_memory(bench: Workbench) -> Predict:
 
 
 def given_back(bench: Workbench) -> Predict:
-    """After which operation the memory of h is free."""
+    """Ask for the operation after which the memory of h is free."""
 
     def answer() -> set[str]:
         graph = bench.plan.graph

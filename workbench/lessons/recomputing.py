@@ -1,4 +1,4 @@
-"""The questions of `notebooks/lessons/6_memory.ipynb`: what recomputation does to the peak, and what it costs."""
+"""Questions of `notebooks/lessons/6_memory.ipynb`: the effect of recomputation on the peak, and its cost."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 GOAL = 0.6
-"""The peak that the exercises ask for, as a part of the stock plan's."""
+"""Peak that the exercises require, as a share of the stock plan's."""
 
 
 def everything(bench: Workbench) -> dict[str, str]:
-    """Choices that recompute all that may be recomputed."""
+    """Return choices that recompute every value that may be recomputed."""
     return {site.id: "recompute" for site in bench.sites("saved") if ":" in site.id and "recompute" not in site.illegal}
 
 
@@ -51,7 +51,7 @@ def kept(bench: Workbench, layers: int) -> PredictNumber:
 
 
 def expensive(bench: Workbench) -> Predict:
-    """Ask for the operations whose values take a matrix product to recompute, one at a time."""
+    """Ask for the operations whose values need a matrix product to recompute, each by itself."""
 
     def answer() -> set[str]:
         found = set()
@@ -99,7 +99,7 @@ def peak_of_everything(bench: Workbench) -> Predict:
 
 
 def _products(plan: Plan) -> int:
-    """Matrix products that are computed again."""
+    """Matrix products that are recomputed."""
     flags = plan.graph.statements.flags
     wanted = StatementFlag.CLONE | StatementFlag.MATMUL
     return int(((flags & wanted) == wanted).sum())
@@ -126,7 +126,7 @@ def _all_again(choices: Mapping[str, str], plan: Plan) -> bool:
 
 
 def lower(bench: Workbench) -> Exercise:
-    """Choose so that the peak is at most the goal."""
+    """Make choices so that the peak is at most the goal."""
     return Exercise(
         f"Choose what is recomputed so that the peak is at most {GOAL:.0%} of what it is now.",
         lambda choices: planned(bench, choices),
@@ -154,7 +154,7 @@ def lower(bench: Workbench) -> Exercise:
 
 
 def lower_and_cheap(bench: Workbench) -> Exercise:
-    """The same without computing a matrix product again."""
+    """The same without recomputing a matrix product."""
     return Exercise(
         f"The same, at most {GOAL:.0%} of the peak, without computing a matrix product a second time.",
         lambda choices: planned(bench, choices),
