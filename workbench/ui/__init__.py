@@ -1,1 +1,1 @@
-"""The user interface: ipywidgets, anywidget and Bokeh. Reads plans and event logs; computes nothing."""
+"""The user interface: ipywidgets, anywidget and Bokeh. It reads plans and event logs, and computes nothing."""

@@ -222,8 +222,8 @@ class App:
             self._on_message(message)
 
     def _act(self, act: Callable[[], Any]) -> Any:
-        """Call `act`. On failure show one line in the app; lose nothing."""
-        # Do not hold the app's lock: the bench has one, and it notifies other apps of the bench meanwhile.
+        """Call `act`. If it fails, show one line in the app, and lose nothing."""
+        # Do not hold the app's lock, because the bench has one and meanwhile notifies its other apps.
         try:
             return act()
         except WorkbenchError as error:
@@ -231,7 +231,7 @@ class App:
         except OSError as error:
             self._say(f"{error.filename or 'file'}: {error.strerror}", bad=True)
         except Exception as error:
-            # The app stays usable after any failure below it; the traceback goes to the log.
+            # The app stays usable after any failure in the code below it; the traceback is logged.
             _LOGGER.exception("the app could not do what was asked")
             self._say(f"{type(error).__name__}: {error}", bad=True)
         return None
@@ -339,7 +339,7 @@ class App:
         with self._lock:
             bench, plan = self.bench, self.bench.plan
             for run in bench.runs:
-                # Record the choices that the run was given: the app may be opened long after, under other choices.
+                # Record the choices of the run, because the app may be opened long after it, under other choices.
                 self._choices_of.setdefault(run.run_dir, choices_of(run))
             latest = bench.runs[-1] if bench.runs else None
             if latest is not None and latest is not self._shown_run:
@@ -351,7 +351,7 @@ class App:
                 self.experiments.refresh()
             measured = self._keep_measured()
             self.choosing.planned(plan)
-            # Show figures before the graph, which takes longer: they are why a choice was made.
+            # Show figures before the graph, which takes longer, because they are the reason for a choice.
             self._show_figures()
             if plan is not self._plan_shown:
                 self._plan_shown = plan

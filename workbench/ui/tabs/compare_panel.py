@@ -23,7 +23,7 @@ MOST_ROWS = 400
 
 
 class ComparePanel:
-    """Candidates for comparison with the runs of a bench, and the last comparison.
+    """Subjects that can be compared with the runs of a bench, and the last comparison.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class ComparePanel:
         self.found: SideBySide | None = None
 
     def plans(self) -> list[dict[str, str]]:
-        """Return the plans as the page lists them: the one in force, stock, and the kept ones."""
+        """Return the plans as the page lists them: the current one, stock, and the kept ones."""
         listed = [{"key": NOW, "name": "the plan as it is now"}, {"key": STOCK, "name": "stock"}]
         return [*listed, *({"key": key, "name": key} for key in self._kept)]
 
     def keep(self) -> str:
-        """Keep the plan in force, by its choices, while the app is open; return its name."""
+        """Keep the current plan, by its choices, while the app is open; return its name."""
         self._made += 1
         key = f"{_KEPT} {self._made}"
         self._kept[key] = dict(self._bench.choices)

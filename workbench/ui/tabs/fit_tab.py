@@ -155,7 +155,7 @@ class FitTab:
             self._in_background("fitting", lambda: self._choose(lambda curve: curve.explained(choices)))
 
     def _choose(self, found: Callable[[Curve], Fit]) -> None:
-        """Find a plan and put its choices in force."""
+        """Find a plan and make its choices."""
         if self._drawn is None:
             self._begin()
         curve = self._drawn
@@ -264,7 +264,7 @@ class CurvePlot(Panel):
         machine: str,
         stock_bytes: int,
     ) -> None:
-        """Draw lines, the last for all means; the plan in force, as peak and seconds; and runs.
+        """Draw lines, the last one for all means; the current plan, as peak and seconds; and runs.
 
         Without any of them the peak's axis ends at stock's peak, and the step's axis has no numbers.
         """

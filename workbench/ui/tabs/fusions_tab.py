@@ -133,7 +133,7 @@ class Fusions(Panel):
 def cuts_content(
     weighing: CutSearchTask | None, choices: Mapping[str, str], table: Cuts | None = None
 ) -> dict[str, Any]:
-    """Return the tab's data for cuts: progress, columns, and rows with the one in force marked."""
+    """Return the tab's data for cuts: progress, columns, and rows, with the current one marked."""
     if weighing is None:
         return {"state": "", "done": 0, "most": 0, "said": "", "heads": [], "rows": []}
     state, table = weighing.state, table or weighing.table
@@ -161,7 +161,7 @@ def cuts_content(
 
 
 def _only(cut: Cut, choices: Mapping[str, str]) -> bool:
-    """Return whether no cut outside `cut` is chosen."""
+    """Return whether nothing outside of `cut` is chosen."""
     return not any(id.startswith(BY_CUTS) and id not in cut.choices for id in choices)
 
 

@@ -113,7 +113,7 @@ class MemoryTab(Panel):
             The baseline of the figures.
         run : Run, optional
         same_choices : bool
-            Whether the run has the choices in force.
+            Whether the run has the current choices.
         ids : sequence of str
             Node that shows each statement in the graph: a click on the curve goes there.
         """

@@ -36,7 +36,7 @@ class OutlineTab(Panel):
     choose : callable
         Called with choices.
     preview : callable
-        Called with choices under the pointer and their description; with no choices when the pointer leaves.
+        Called with the choices under the pointer and their description; with no choices when the pointer leaves.
     """
 
     _esm = esm("outline_tab")
@@ -59,7 +59,7 @@ class OutlineTab(Panel):
         self.observe(lambda _: self._open_selected(), names="selected")
 
     def show_plan(self) -> None:
-        """Show the plan in force at once, and its times when they are known."""
+        """Show the current plan at once, and its times when they are known."""
         plan = self._bench.plan
         self._put(plan, outline(plan), "")
         self.in_thread("outline", self._time)

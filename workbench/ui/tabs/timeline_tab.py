@@ -79,7 +79,7 @@ def timeline_content(
     overlap : Overlap, optional
         Simulation behind these lanes.
     same_choices : bool
-        Whether the run has the choices in force.
+        Whether the run has the current choices.
     step_s : float, optional
         The run's step time, from steps without clocks.
     cannot_run : str

@@ -22,9 +22,9 @@ class Answering(anywidget.AnyWidget):
     def open(self) -> None:
         """Open the comm to the page."""
         super().open()
-        # ipykernel 7.4 sends a comm's messages to the shell that last sent on it, not to the shell they are for. For a
-        # widget made by a cell that is the main shell, where they wait for the running cell. Without the method they go
-        # to the subshell chosen by the page; ipykernel 7.3 has no such method.
+        # ipykernel 7.4 sends a comm's messages to the shell that last sent on the comm, not to the shell for which they
+        # are meant. For a widget that a cell makes, this is the main shell, where messages wait for the running cell.
+        # Without the method they go to the subshell chosen by the page; ipykernel 7.3 has no such method.
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = None
 
