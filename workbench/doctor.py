@@ -1,4 +1,4 @@
-"""Installed packages and attached devices, missing ones, and their consequences: `thunder-workbench doctor`."""
+"""`thunder-workbench doctor`: installed packages and attached devices, missing ones, and the consequences."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrom
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing that was looked for.
+    """One package or device that was searched for.
 
     Attributes
     ----------
     name : str
     ok : bool
-        Whether it is there, in the version that the workbench is made for.
+        Whether it is present, in the version for which the workbench is made.
     found : str
-        What is there; empty where nothing is.
+        What was found; empty if nothing was.
     note : str
-        What to know about it, or what does not work without it.
+        Advice about it, or what does not work without it.
     essential : bool
         Whether nothing works without it.
     """
@@ -50,9 +50,11 @@ class Check:
 
 
 def examine() -> tuple[Check, ...]:
-    """Look for everything that the workbench uses. Imports neither PyTorch nor Thunder: the driver is queried directly.
+    """Search for everything that the workbench uses.
 
-    An nvFuser of another PyTorch is imported by a process of its own.
+    This imports neither PyTorch nor Thunder, because the driver is queried directly.
+
+    A separate process imports nvFuser, in case it was built for another PyTorch.
     """
     required = _required()
     return (
@@ -86,7 +88,7 @@ def _python() -> Check:
 
 
 def _required() -> dict[str, str]:
-    """Version specifiers that the workbench's own metadata asks for, by package."""
+    """Return the version specifiers in the workbench's own metadata, by package."""
     try:
         requirements = importlib.metadata.requires("thunder-workbench") or []
     except importlib.metadata.PackageNotFoundError:
@@ -136,7 +138,7 @@ def _nvfuser() -> Check:
 
 
 def _why_it_does_not_load() -> str:
-    """Return nvFuser's import error in a process of its own; empty if the import works."""
+    """Import nvFuser in a separate process and return its error; empty if the import works."""
     done = subprocess.run(
         [sys.executable, "-c", "import torch, nvfuser_direct"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path)},
@@ -163,13 +165,13 @@ def _cuda() -> Check:
     if not built:
         note = f"this PyTorch ({_version('torch')}) is built without CUDA"
     elif driver[0] < built[0]:
-        # Within one major version, drivers that are older do.
+        # Within one major version, older drivers also work.
         note = f"the driver knows CUDA up to {driver[0]}.{driver[1]}, and PyTorch is built with {built[0]}.{built[1]}"
     return Check("CUDA devices", not note, found, note)
 
 
 def _cuda_of_torch() -> tuple[int, ...]:
-    """The version of CUDA that PyTorch is built with, off the file that says so; empty where it is built without."""
+    """Return the CUDA version for which PyTorch is built, read from PyTorch's version file; empty if none."""
     spec = importlib.util.find_spec("torch")
     path = Path(spec.origin).with_name("version.py") if spec is not None and spec.origin else None
     text = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
@@ -188,7 +190,7 @@ def _memory() -> Check:
 
 
 def _compiler() -> Check:
-    # torch.compile's Inductor takes $CXX, or g++.
+    # torch.compile's Inductor uses $CXX, or g++.
     found = shutil.which(os.environ.get("CXX", "g++")) or ""
     return Check(
         "C++ compiler", bool(found), found, "" if found else "executor torchcompile needs one on a CPU: install g++"

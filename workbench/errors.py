@@ -9,9 +9,11 @@ import traceback
 from typing import Any, NamedTuple
 
 _SHOWN = 200
-"""Characters of a value that a message shows."""
+"""Number of characters of a value that a message shows."""
 _COMPARED = 200
-"""Characters of a name that is looked up among those that are there: no name is longer, and comparing takes a while."""
+"""Number of characters of an unknown name that are compared with existing names; no name is longer, and comparing takes
+time.
+"""
 
 
 class Advice(NamedTuple):
@@ -20,19 +22,19 @@ class Advice(NamedTuple):
     python: str
     command_line: str
     app: str = ""
-    """Empty where it is as in Python."""
+    """An empty text means the same as in Python."""
 
 
 class WorkbenchError(Exception):
     """Base of all errors that the workbench raises on purpose.
 
-    The message quotes the input. Messages reach terminals: unprintable characters are shown escaped.
+    The message quotes the input. Messages reach terminals, so characters that cannot be printed are shown escaped.
 
     Parameters
     ----------
     message : str
     advice : Advice, optional
-        What to do next, where it is one thing in Python and another on the command line.
+        The next step, if it differs between Python and the command line.
     """
 
     def __init__(self, message: str, *, advice: Advice | None = None) -> None:
@@ -43,11 +45,11 @@ class WorkbenchError(Exception):
         return self._with(self.advice.python if self.advice else "")
 
     def on_command_line(self) -> str:
-        """The message for who gave a command."""
+        """Return the message for a user of the command line."""
         return self._with(self.advice.command_line if self.advice else "")
 
     def in_app(self) -> str:
-        """The message for who clicked."""
+        """Return the message for a user of the app."""
         return self._with((self.advice.app or self.advice.python) if self.advice else "")
 
     def _with(self, advice: str) -> str:
@@ -55,11 +57,11 @@ class WorkbenchError(Exception):
 
 
 class ProgramError(WorkbenchError):
-    """The program is unknown, cannot be built, or Thunder cannot trace it."""
+    """The program is unknown or cannot be built, or Thunder cannot trace it."""
 
 
 class ChoiceError(WorkbenchError):
-    """A choice names no site, or an option that the site refuses. Nothing was changed.
+    """A choice names a site that does not exist, or an option that the site refuses. Nothing was changed.
 
     Attributes
     ----------
@@ -73,7 +75,7 @@ class ChoiceError(WorkbenchError):
 
 
 class ConfigError(WorkbenchError):
-    """A config file is broken, holds code, or does not belong to this program."""
+    """A config file is broken, contains code, or does not belong to this program."""
 
 
 class PlanError(WorkbenchError):
@@ -81,15 +83,15 @@ class PlanError(WorkbenchError):
 
 
 class GradientError(WorkbenchError):
-    """A second derivative is requested through code that Thunder compiled, which would lack terms."""
+    """A second derivative is requested through code that Thunder compiled; it would lack terms."""
 
 
 class DeviceError(WorkbenchError):
-    """The device or executor asked for is not there, and why."""
+    """The requested device or executor is not available; the message says why."""
 
 
 class SeamError(WorkbenchError):
-    """The installed version of Thunder, nvFuser or PyTorch has other internals than those that the workbench uses."""
+    """The installed version of Thunder, nvFuser or PyTorch has other internals than the workbench uses."""
 
 
 class RunError(WorkbenchError):
@@ -97,22 +99,22 @@ class RunError(WorkbenchError):
 
 
 class LessonError(WorkbenchError):
-    """A lesson was answered in a way it cannot take, such as a prediction changed after it was locked in."""
+    """A lesson cannot accept an answer, such as a prediction that was changed after it was locked in."""
 
 
 class DefectError(WorkbenchError):
-    """The workbench itself failed in the background: an exception that it does not raise on purpose."""
+    """The workbench itself failed in the background, with an exception that it does not raise on purpose."""
 
     @classmethod
     def of(cls, error: BaseException) -> DefectError:
-        """The error for an unexpected exception, with its kind and where it was raised."""
+        """Return the error for an unexpected exception, with the exception's type and position."""
         frames = traceback.extract_tb(error.__traceback__)
         place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
         return cls(f"a defect of the workbench, please report it: {type(error).__name__}: {error}{place}")
 
 
 class UnknownRunError(RunError):
-    """No run, or more than one, is called so."""
+    """The name belongs to no run, or to more than one."""
 
 
 class WorkbenchWarning(UserWarning):
@@ -123,27 +125,33 @@ class WorkbenchWarning(UserWarning):
 
 
 class ConfigWarning(WorkbenchWarning):
-    """A config was made for another program or other versions, or fits in part; the fitting part is applied."""
+    """A config was made for another program or other versions, or fits only in part; the fitting part is applied."""
 
 
 class ProgramWarning(WorkbenchWarning):
-    """Gradients of an open program are likely to be wrong, as Thunder traced it; or figures that were shown were."""
+    """Gradients of an open program are probably wrong because of Thunder's trace.
+
+    Or figures that were shown were wrong.
+    """
 
 
 def printable(text: str) -> str:
-    """Return `text` for a terminal: control and unprintable characters are escaped; line breaks stay."""
+    """Return `text` for a terminal: control characters and characters that cannot be printed are escaped.
+
+    Line breaks stay.
+    """
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(text: str) -> str:
-    """`text` as `printable` shows it, with line ends escaped, too."""
+    """Return `text` as `printable` does, with line ends escaped, too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def shown(value: Any) -> str:
-    """`value` as Python writes it, as far as it fits into a message."""
+    """Return `value` as Python writes it, shortened to fit into a message."""
     return _Short().repr(value)
 
 
@@ -155,7 +163,7 @@ class _Short(reprlib.Repr):
         self.maxlevel = 3
 
     def repr_int(self, value: int, level: int) -> str:
-        # Python refuses to write a number of thousands of digits.
+        # Python refuses to print a number of thousands of digits.
         return repr(value) if value.bit_length() <= 256 else f"<a whole number of {value.bit_length()} bits>"
 
     def repr_str(self, value: str, level: int) -> str:
@@ -163,7 +171,7 @@ class _Short(reprlib.Repr):
 
 
 def nearest(given: str, known: list[str]) -> str:
-    """A hint naming what `given` may have meant, or an empty string."""
+    """Return a hint with the names that `given` may mean, or an empty string."""
     if len(given) > _COMPARED:
         return ""
     close = difflib.get_close_matches(given, known, n=3, cutoff=0.5)

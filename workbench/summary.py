@@ -1,4 +1,4 @@
-"""A plan in words: figures, layers and sites as plain text, for terminals and saved notebooks. Imports no widgets."""
+"""Plain text about a plan: figures, layers and sites, for terminals and saved notebooks. Imports no widgets."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PHASES = {
     "clocks": "Timing statements",
     "accuracy": "Checking against unmodified Thunder",
 }
-"""Phases of a worker, in words; see `workbench.runs.log.events.Phase`."""
+"""Names of a worker's phases for users; see `workbench.runs.log.events.Phase`."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def human_bytes(size: float, *, signed: bool = False) -> str:
-    """Format bytes: binary units, three digits, a true minus sign.
+    """Format bytes: binary units, three digits, a real minus sign.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def human_bytes(size: float, *, signed: bool = False) -> str:
 
 
 def human_shape(shape: Sequence[int]) -> str:
-    """Format a shape: ``2×128×256``; ``scalar`` where there are no dimensions."""
+    """Format a shape: ``2×128×256``; ``scalar`` if there are no dimensions."""
     return "×".join(map(str, shape)) if shape else "scalar"
 
 
@@ -100,12 +100,12 @@ def human_count(count: int) -> str:
 
 
 def count_name(name: str) -> str:
-    """A plan's count in words: its name without the unit, which its value has."""
+    """Return the name of a plan's count without the unit; its value has the unit."""
     return "time to offload" if name == "offload_us" else name.removesuffix("_bytes").replace("_", " ")
 
 
 def human_change(name: str, by: int) -> str:
-    """Format the change of a plan's count, with its sign, in the unit that its name ends with.
+    """Format the change of a plan's count, with its sign, in the unit at the end of the count's name.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def human_change(name: str, by: int) -> str:
 
 
 def text_summary(bench: Workbench) -> str:
-    """Return a bench in a few lines: program, predictions, choices, and the latest run."""
+    """Return a text of a few lines about a bench: program, predictions, choices, and the latest run."""
     plan, program = bench.plan, bench.program
     settings = ", ".join(f"{name}={value}" for name, value in program.settings.items())
     known = plan.site_of
@@ -135,7 +135,7 @@ def text_summary(bench: Workbench) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """A plan in a few lines."""
+    """Return a text of a few lines about a plan."""
     chosen = [f"{site.id}: {site.choice}" for site in plan.sites if site.choice != site.default]
     head = f"plan of {plan.program} on {plan.device}, {plan.executor} executor"
     return _under(head, _rows_of_plan(plan, plan, chosen, f"by {plan.capture}: {plan.capture_reason}"))
@@ -171,18 +171,18 @@ def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) 
 
 
 def text_table(rows: Sequence[tuple[str, str]]) -> str:
-    """Rows of two columns as aligned text."""
+    """Format rows of two columns as aligned text."""
     wide = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:<{wide}}  {text}" for name, text in rows)
 
 
 def html_table(heads: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    """The same as HTML, with heads."""
+    """Format them as HTML, with headings."""
     return html_columns(heads, rows)
 
 
 def text_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows of any number of columns as aligned text, under their heads; without columns that are empty.
+    """Format rows of any number of columns as aligned text with headings; leave out empty columns.
 
     Examples
     --------
@@ -197,14 +197,16 @@ def text_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as HTML, with all columns."""
+    """Format them as HTML, with all columns."""
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def place_text(source: str, calls: int) -> str:
-    """Format the place of a part of a program: its file's name without the folder, and its number of calls if not one.
+    """Format the place of a part of a program.
+
+    It is the file's name without the folder, and the number of calls if that is not one.
 
     Examples
     --------
@@ -216,11 +218,13 @@ def place_text(source: str, calls: int) -> str:
 
 
 _CHOSEN_WIDTH = 100
-"""Letters beside the name of the row, in a line that a notebook's cell shows whole at 1440 pixels."""
+"""Number of letters beside the name of the row, so that a notebook's cell shows the line without a break at 1440
+pixels.
+"""
 
 
 def chosen_text(chosen: Sequence[str]) -> str:
-    """The first few choices, as many as a line has room for, and how many more there are."""
+    """Return the first choices, as many as fit into a line, and the number of the others."""
     ends = accumulate(len(each) + len("; ") for each in chosen[:4])
     fit = max(1, sum(end <= _CHOSEN_WIDTH for end in ends))
     return "; ".join(chosen[:fit]) + (f"; {len(chosen) - fit} more" if len(chosen) > fit else "") or "none"
@@ -245,13 +249,13 @@ def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
 
 
 def against(now: int, before: int) -> str:
-    """A figure, and how far it is from unmodified Thunder's."""
+    """Format a figure with its difference from unmodified Thunder."""
     change = f" ({human_bytes(now - before, signed=True)})" if now != before else ""
     return f"{human_bytes(now)}{change}"
 
 
 def run_line(run: Run) -> str:
-    """Return a run in a line: its state, and its measurements."""
+    """Return one line about a run: its state, and its measurements."""
     parts: list[str] = [run.state]
     if run.compile_s is not None:
         parts.append(f"compiled in {human_seconds(run.compile_s)}")

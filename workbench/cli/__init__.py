@@ -1,7 +1,7 @@
-"""`thunder-workbench`: the workbench on the command line, for people as tables and for programs as JSON.
+"""`thunder-workbench`: the workbench on the command line, with tables for users and JSON for programs.
 
-Exit status: 0 done, 1 a run or a plan failed, 2 bad usage, 130 interrupted, 141 closed output pipe. Errors
-are one line on standard error, or with ``--json`` an object with ``ok`` false and ``error`` on standard output.
+Exit status: 0 done, 1 a run or a plan failed, 2 bad usage, 130 interrupted, 141 closed output pipe. An error is one
+line on standard error; with ``--json`` it is an object with ``ok`` false and ``error``, on standard output.
 """
 
 import sys
@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Parameters
     ----------
     arguments : sequence of str, optional
-        In place of those that the process was started with, and run in this process. By default a process of their own
-        runs them, so that a program that crashes is reported as any other error is.
+        Used instead of the process's own arguments; the command then runs in this process. By default a child process
+        runs the command, so that a program that crashes is reported like any other error.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
 

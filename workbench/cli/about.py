@@ -75,7 +75,10 @@ def programs(as_json: JsonOption = False) -> int:
 
 
 def lab(context: typer.Context) -> int:
-    """Open JupyterLab on a copy of the quickstart notebook here. Further arguments are passed to JupyterLab."""
+    """Open JupyterLab on a copy of the quickstart notebook in this folder.
+
+    Further arguments are passed to JupyterLab.
+    """
     if importlib.util.find_spec("jupyterlab") is None:
         raise ConfigError("JupyterLab is not installed; pip install 'thunder-workbench[lab]' brings it")
     here = Path(NOTEBOOK)
@@ -84,12 +87,13 @@ def lab(context: typer.Context) -> int:
             paths.write(here, _quickstart().read_bytes())
         except OSError as error:
             raise ConfigError(f"no quickstart notebook can be written here: {paths.reason(error)}") from error
-    # Jupyter refuses root without being told; in a container there is often nobody else.
+    # Jupyter refuses to run as root unless told otherwise; in a container there is often no other user.
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    # The printed address opens the notebook, too; the user's own arguments come later and take precedence.
+    # The printed address also opens the notebook. The user's own arguments come later and take precedence.
     address = f"--LabApp.default_url=/lab/tree/{NOTEBOOK}"
     command = [sys.executable, "-m", "jupyterlab", str(here), *root, address, *context.args]
-    # Jupyter answers Ctrl-C: it asks whether to stop. A handler, since ignored signals stay ignored in child processes.
+    # Jupyter handles Ctrl-C: it asks whether to stop. A handler, because ignored signals stay ignored in child
+    # processes.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         status = subprocess.run(command, check=False).returncode
@@ -99,7 +103,7 @@ def lab(context: typer.Context) -> int:
 
 
 def _quickstart() -> Path:
-    """The notebook in the installed package, or in the folder that the package is developed in."""
+    """Return the notebook in the installed package, or in the source folder of the package."""
     package = Path(workbench.__file__).parent
     for folder in (package, package.parent / "notebooks"):
         if (folder / NOTEBOOK).is_file():

@@ -1,4 +1,4 @@
-"""`cache`: captured programs and reference steps that are kept between processes."""
+"""`cache`: captured programs and reference steps that are stored for later processes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def cache(
 ) -> int:
     """Say where captured programs and reference steps are kept between processes, or remove them.
 
-    A captured program opens again without tracing. A reference step of unmodified Thunder is what later runs of the
-    same program are compared with. Each is used only where the program, its functions, its settings and all versions
-    are as they were. THUNDER_WORKBENCH_CACHE and THUNDER_WORKBENCH_REFERENCES are their folders, or off.
+    A captured program opens again without tracing. Later runs of a program are compared with the stored reference step
+    of unmodified Thunder. An entry is used only if the program, its functions, its settings and all versions are
+    unchanged. THUNDER_WORKBENCH_CACHE and THUNDER_WORKBENCH_REFERENCES are their folders, or off.
     """
     found = {}
     for kept in (CAPTURES, REFERENCES):

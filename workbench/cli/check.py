@@ -1,4 +1,4 @@
-"""`check`: a gate for one's own CI; fails when a plan's figures grow past what was kept."""
+"""`check`: a gate for a user's CI; it fails if a plan's figures exceed the baseline by more than allowed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check(
             ),
         )
     with staying(), warnings.catch_warnings():
-        # Misfits are reported below, with the figures.
+        # Choices that do not fit are reported below, with the figures.
         warnings.simplefilter("ignore", ConfigWarning)
         bench = wb.open(name, config=chosen, settings=chosen.settings)
     left_out = [f"{id} does not fit any more: {reason}" for id, reason in sorted(bench.unmatched.items())]

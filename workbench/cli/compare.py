@@ -1,4 +1,4 @@
-"""`compare`: plans and runs beside one of them."""
+"""`compare`: plans and runs compared with one of them."""
 
 from __future__ import annotations
 

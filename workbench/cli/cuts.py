@@ -1,4 +1,4 @@
-"""`cuts`: compilations against memory and step, under other cuts between fusions."""
+"""`cuts`: compilations, memory and step under other cuts between fusions."""
 
 from __future__ import annotations
 

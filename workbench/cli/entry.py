@@ -1,4 +1,4 @@
-"""The commands together, and `run`: a command line's exit status, with errors as one line or one document."""
+"""All commands, and `run`: a command line's exit status, with errors as one line or one document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.errors import DefectError, PlanError, RunError, UnknownRunError, 
 
 NAME = "thunder-workbench"
 TRACEBACK_VARIABLE = "WORKBENCH_TRACEBACK"
-"""Environment variable that has the whole traceback of a defect shown."""
+"""Environment variable that makes a defect's complete traceback visible."""
 
 app = typer.Typer(
     name=NAME,
@@ -57,7 +57,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 
 
 def run(given: Sequence[str]) -> int:
-    """Run a command line, report what goes wrong, and give the exit status."""
+    """Run a command line, report errors, and return the exit status."""
     as_json = "--json" in given
     with output.short_warnings(), output.own_output(as_json):
         try:
@@ -82,7 +82,7 @@ def _reported(given: list[str], as_json: bool) -> int:
         failed = isinstance(error, PlanError | RunError) and not isinstance(error, UnknownRunError)
         return FAILED if failed else BAD_USAGE
     except typer.TyperException as error:
-        # Without a command the help was printed, and there is nothing to add.
+        # Without a command the help was printed, and nothing needs to be added.
         if given:
             output.report(error.format_message(), as_json)
         return error.exit_code
@@ -90,7 +90,7 @@ def _reported(given: list[str], as_json: bool) -> int:
         output.report(f"interrupted: {error}" if str(error) else "interrupted", as_json)
         return INTERRUPTED
     except BaseException as error:  # noqa: BLE001  # a program gets a document whatever happens
-        # Help is printed by rich, which knows of no `OutputError`.
+        # Rich prints the help and does not know `OutputError`.
         if isinstance(error.__context__, BrokenPipeError):
             return UNREAD
         output.flush()
@@ -99,10 +99,10 @@ def _reported(given: list[str], as_json: bool) -> int:
 
 
 def _invoked(given: list[str]) -> int:
-    """Parse and run. Not by typer's own `main`, which makes another exit of Ctrl-C and of a broken pipe."""
+    """Parse and run. Do not use typer's own `main`, which handles Ctrl-C and a broken pipe differently."""
     try:
         command = _command()
-        # A copy: parsing removes arguments from the list, and the original is needed afterwards.
+        # Copy the list, because parsing removes arguments from it and the original is needed afterwards.
         with command.make_context(NAME, list(given)) as context:
             return int(command.invoke(context) or DONE)
     except typer.Exit as stop:
@@ -111,7 +111,7 @@ def _invoked(given: list[str]) -> int:
 
 @functools.cache
 def _command() -> typer.core.TyperGroup:
-    """All commands with their options, which takes as long as a small plan to put together."""
+    """Return all commands with their options; building them takes as long as planning a small program."""
     return typer.main.get_group(app)
 
 

@@ -1,4 +1,4 @@
-"""`fit`: what to save, recompute, offload and move so that the peak is at most so many bytes."""
+"""`fit`: what to save, recompute, offload and move so that the peak stays below a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpu-check`: everything there is to learn about a GPU, in one command."""
+"""`gpu-check`: all measurements on a GPU, in one command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command in a child process: whatever ends that one, how it ended is reported.
+"""Run the command in a child process, and report how the child ended, whatever happened.
 
-The child is forked before anything heavy is imported, which takes a millisecond. Nothing else would do: a program may
-exit, abort or crash the process that loads it, in the middle of any command.
+The child is forked before anything large is imported, which takes a millisecond. Nothing less would be enough, because
+a program may exit, abort or crash the process that loads it, during any command.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from workbench.cli.statuses import FAILED, INTERRUPTED, UNREAD
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_PRESS_S = 0.5
-"""A terminal interrupts both processes, and the parent passes on what it gets: within this time it is the same."""
+"""A terminal interrupts both processes, and the parent forwards its signal; two signals within this time count as
+one.
+"""
 _PR_SET_PDEATHSIG = 1
 
 
 def run(work: Callable[[], int], *, as_json: bool) -> int:
-    """`work` done in a child process.
+    """Function that does the command's work in a child process.
 
     Parameters
     ----------
     work : callable
-        Reports its own errors, and gives an exit status.
+        It reports its own errors, and returns an exit status.
     as_json : bool
-        Whether an end that `work` did not report is printed as a JSON document.
+        Whether to print a JSON document if `work` ended without a report.
 
     Returns
     -------
     int
-        The exit status of `work`. It comes back in both processes: the child exits with it as any process does.
+        Return the exit status of `work`. It returns in both processes; the child then exits with it as any process
+        does.
     """
     open_missing_streams()
     parent = os.getpid()
@@ -52,7 +55,7 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
             status = work()
         except KeyboardInterrupt:
-            # While it was starting or ending.
+            # The signal came while the child was starting or ending.
             status = INTERRUPTED
         _settle_streams()
         with contextlib.suppress(OSError):
@@ -69,7 +72,7 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
 
 
 def open_missing_streams() -> None:
-    """Open standard streams that are closed, so that no other file takes their place; using them is still an error."""
+    """Open standard streams that are closed, so that no other file takes their place. Using them is still an error."""
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
             os.fstat(descriptor)
@@ -85,7 +88,7 @@ def open_missing_streams() -> None:
 
 
 class _Interrupt:
-    """Ctrl-C in the child: once for each press, though the parent may pass it on."""
+    """Handle Ctrl-C in the child, once for each press, although the parent may forward it."""
 
     def __init__(self) -> None:
         self._at_s = -_SAME_PRESS_S
@@ -98,15 +101,15 @@ class _Interrupt:
 
 
 def _end_with(parent: int) -> None:
-    """Let the child end when its parent is killed."""
-    with contextlib.suppress(AttributeError, OSError):  # where the system has no such call, it goes on by itself
+    """Make the child end when its parent is killed."""
+    with contextlib.suppress(AttributeError, OSError):  # if the system has no such call, the child continues by itself
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(FAILED)
 
 
 def _pass_on(child: int) -> list[int]:
-    """Pass this process's signals on to the child; return a list of them, filled later."""
+    """Forward this process's signals to the child; return a list of them, which is filled later."""
     received: list[int] = []
 
     def handle(signum: int, _: FrameType | None) -> None:
@@ -122,7 +125,7 @@ def _pass_on(child: int) -> list[int]:
 
 
 def _reported(ended: int) -> int | None:
-    # The child's own children may hold the other end open: read only what is there now.
+    # The child's own children may hold the other end open, so read only the data that is there now.
     os.set_blocking(ended, False)
     try:
         status = os.read(ended, 1)
@@ -134,13 +137,13 @@ def _reported(ended: int) -> int | None:
 
 
 def _notify(code: int, received: list[int], as_json: bool) -> int:
-    """Say how a child ended that could not say so itself; gives the exit status."""
+    """Report how a child ended that could not report it itself; return the exit status."""
     from workbench.cli import output
 
     if -code == signal.SIGPIPE:
         return UNREAD
     if -code in (signal.SIGTERM, signal.SIGHUP) and -code in received:
-        # Behave as if there had been no child.
+        # End as if there had been no child.
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     with contextlib.suppress(output.OutputError):
@@ -164,7 +167,7 @@ def _how(code: int) -> str:
 
 
 def _settle_streams() -> None:
-    """Flush buffered output; drop unwritable data, so that no exit complains of it again."""
+    """Flush buffered output, and drop data that cannot be written, so that exiting raises no further error."""
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         try:
             stream.flush()

@@ -30,13 +30,13 @@ def open_bench(
     machine: str = "H100",
     capture: Capture | None = None,
 ) -> Workbench:
-    """A bench under all that the options of a command say."""
+    """Open a bench with all options of a command."""
     import workbench as wb
 
     check_program(program, settings)
     config = wb.load(config_path) if config_path is not None else None
     chosen = pairs_of("--choose", choices, ChoiceError)
-    # Named files are relative to the folder of the command, wherever the program changes to.
+    # Named files are relative to the folder of the command, even if the program changes the folder.
     with staying():
         bench = wb.open(
             program,
@@ -55,12 +55,12 @@ def open_bench(
 
 
 def check_program(program: str, settings: list[str] | None) -> None:
-    """Refuse a program or settings that are not there, before PyTorch and Thunder take seconds to import."""
+    """Refuse an unknown program or settings before importing PyTorch and Thunder takes seconds."""
     check_named(program, [pairs_of("--set", settings, ProgramError)])
 
 
 def check_named(program: str, all_given: Iterable[Mapping[str, str]]) -> None:
-    """Check a program as `check_program` does, for settings of several kinds."""
+    """Check a program as `check_program` does, for several kinds of settings."""
     if is_file_name(program):
         files.check_file(program)
         return
@@ -70,8 +70,8 @@ def check_named(program: str, all_given: Iterable[Mapping[str, str]]) -> None:
 
 @contextlib.contextmanager
 def staying() -> Iterator[None]:
-    """Come back to the folder one is in, wherever a program goes to."""
-    # By descriptor, since a deleted folder has no name.
+    """Return to the present folder afterwards, even if a program changes it."""
+    # Use a descriptor, because a deleted folder has no name.
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield
@@ -81,7 +81,7 @@ def staying() -> Iterator[None]:
 
 
 def pairs_of(option: str, given: list[str] | None, error: type[WorkbenchError]) -> dict[str, str]:
-    """``NAME=VALUE`` of a repeated option as a dict."""
+    """Parse ``NAME=VALUE`` of a repeated option into a dict."""
     pairs: dict[str, str] = {}
     for pair in given or []:
         name, equals, value = _split(pair) if option == "--choose" else pair.partition("=")
@@ -95,13 +95,13 @@ def pairs_of(option: str, given: list[str] | None, error: type[WorkbenchError]) 
 
 
 def _split(pair: str) -> tuple[str, str, str]:
-    """``ID=OPTION`` parted: the id of a place, with its colon, may hold ``=``; so may the option of a setting."""
+    """Split ``ID=OPTION``. The id of a place, which has a colon, may contain ``=``; so may the option of a setting."""
     is_place = ":" in pair.partition("=")[0]
     return pair.rpartition("=") if is_place else pair.partition("=")
 
 
 def lists_of(option: str, given: list[str] | None, error: type[WorkbenchError]) -> dict[str, list[str]]:
-    """``NAME=ONE,ANOTHER`` of a repeated option as a dict of lists."""
+    """Parse ``NAME=ONE,ANOTHER`` of a repeated option into a dict of lists."""
     pairs = pairs_of(option, given, error)
     found = {name: [value for value in values.split(",") if value] for name, values in pairs.items()}
     empty = next((name for name, values in found.items() if not values), None)
@@ -111,7 +111,7 @@ def lists_of(option: str, given: list[str] | None, error: type[WorkbenchError]) 
 
 
 def check_lever(name: str) -> None:
-    """Refuse the name of a lever that is not there."""
+    """Refuse the name of an unknown lever."""
     from workbench.core.lever import all_levers
 
     known = [lever.name for lever in all_levers()]
@@ -122,7 +122,7 @@ def check_lever(name: str) -> None:
 
 
 def check_writable(path: Path | None) -> None:
-    """Refuse a file that could not be written, before hours are spent on what is to be in it."""
+    """Refuse a file that cannot be written, before hours are spent on its content."""
     try:
         if path is not None:
             paths.check_writable(path)

@@ -1,4 +1,4 @@
-"""Options that several commands take."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Device(enum.StrEnum):
 
 
 def executor_name(value: str) -> str:
-    """Return the name of an executor that exists at the time of the call."""
+    """Return the name of an executor, checked when the command is called."""
     if value not in executor_names():
         raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, executor_names()))}.")
     return value

@@ -1,4 +1,4 @@
-"""Output: tables for people, one JSON document for programs, and one line for an error."""
+"""Output: tables for users, one JSON document for programs, and one line for an error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OutputError(Exception):
     Attributes
     ----------
     unread : bool
-        Whether that is because nobody reads it any more.
+        Whether the reason is that nobody reads it any more.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -46,14 +46,14 @@ class OutputError(Exception):
 
 
 def seconds_text(value: float | None) -> str:
-    """A duration, in the unit that suits it."""
+    """Format a duration in a suitable unit."""
     if value is None:
         return ""
     return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
 def new_table(*columns: str) -> Table:
-    """An empty table, without lines."""
+    """Return an empty table without lines."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -61,7 +61,7 @@ def new_table(*columns: str) -> Table:
 
 
 def add_row(table: Table, *cells: str) -> None:
-    """Add a row as it stands: no cell is read as markup, and none steers the terminal."""
+    """Add a row literally: no cell is read as markup, and none controls the terminal."""
     table.add_row(*(Text(printable(cell)) for cell in cells))
 
 
@@ -79,14 +79,14 @@ def print_table(table: Table) -> None:
 
 
 def print_line(text: str, style: str = "") -> None:
-    """Print a line as it stands."""
+    """Print a line literally."""
     _print(Text(printable(text), style=style), soft_wrap=True)
 
 
 def _print(what: RenderableType, *, soft_wrap: bool) -> None:
-    # A pipe has no width of its own: lines are kept whole, for grep.
+    # A pipe has no width of its own, so lines are not wrapped, for grep.
     on_terminal = _on_terminal()
-    # Apart, as rich ends the process where it cannot write.
+    # Separate, because rich ends the process if it cannot write.
     rendered = io.StringIO()
     console = Console(file=rendered, force_terminal=on_terminal, width=None if on_terminal else _PIPE_COLUMNS)
     console.print(what, soft_wrap=soft_wrap)
@@ -101,7 +101,7 @@ def _on_terminal() -> bool:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print the one document of ``--json``, with the warnings issued meanwhile."""
+    """Print the single document of ``--json``, with the warnings issued meanwhile."""
     if _said:
         document = {**document, "warnings": [*document.get("warnings", ()), *_said]}
     text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
@@ -116,7 +116,7 @@ def _escaped(character: str) -> str:
 
 
 def report(message: str, as_json: bool) -> None:
-    """Say what is wrong, as a line or as the document of ``--json``."""
+    """Report an error, as a line or as the document of ``--json``."""
     if as_json:
         print_json({"ok": False, "error": message})
     else:
@@ -128,7 +128,7 @@ def complain(message: str) -> None:
     message = printable(" ".join(message.split()))
     if len(message) > _MOST_CHARACTERS:
         message = f"{message[: _MOST_CHARACTERS // 2]} … {message[-_MOST_CHARACTERS // 2 :]}"
-    # If even that cannot be written, the exit status remains.
+    # If this fails too, only the exit status remains.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"thunder-workbench: {message}\n")
         sys.stderr.flush()
@@ -147,7 +147,7 @@ def flush() -> None:
 
 @contextlib.contextmanager
 def short_warnings() -> Iterator[None]:
-    """Inside, warnings are one line each, and those that other packages raise about themselves are not shown."""
+    """Context in which warnings are one line each, and warnings of other packages about themselves are hidden."""
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         warnings.filterwarnings("ignore", module=r"(thunder|torch|nvfuser_direct)\b")
@@ -164,9 +164,9 @@ def _warn(message: Warning | str, category: type[Warning] = UserWarning, *_: Any
 
 @contextlib.contextmanager
 def own_output(as_json: bool) -> Iterator[None]:
-    """Inside, output goes to the current stream, even if a program replaces ``sys.stdout``.
+    """Context in which output goes to the current stream, even if a program replaces ``sys.stdout``.
 
-    For a JSON document, standard output belongs to this module alone: output of programs and nvFuser goes to standard
+    For a JSON document, only this module writes to standard output. Output of programs and nvFuser goes to standard
     error.
     """
     global _json_descriptor, _stream

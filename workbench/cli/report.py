@@ -48,7 +48,7 @@ def report(
 
     if isinstance(bench, PartsBench):
         raise ChoiceError(f"report is for one plan, and {bench.program.name} comes in as {len(bench.parts)} parts")
-    # Also a page of a run that failed is worth something: it has the plan, and says that the run failed.
+    # A page of a failed run is also useful: it has the plan, and says that the run failed.
     made = bench.run(wait=True, against={"stock": {}}) if run else None
     written = bench.report(out, overwrite=force)
     error = made.error if made is not None else None

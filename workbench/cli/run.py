@@ -1,4 +1,4 @@
-"""`run`: a program compiled and run in processes of its own."""
+"""`run`: compile and run a program in separate processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from workbench.runs.process.run_control import Run
 
 _LARGEST = 3
-"""Values named of those alive at a peak; ``--json`` has them all."""
+"""Number of values alive at a peak that are named; ``--json`` has them all."""
 
 
 def run(
@@ -114,7 +114,7 @@ def run(
 
 
 def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
-    """Tell the command that carries a run's folder out on several machines."""
+    """Print the command that executes a run's folder on several machines."""
     from workbench.runs.process.run_control import Run
 
     try:

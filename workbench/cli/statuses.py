@@ -2,6 +2,6 @@
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 SIGNALLED = 128
-"""And the number of the signal that ended what was started."""
+"""Added to the number of the signal that ended a child."""
 UNREAD = 141
-"""The output pipe was closed: the status that a shell reports for any such command."""
+"""The output pipe was closed; a shell reports this status for any such command."""

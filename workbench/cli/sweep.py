@@ -1,4 +1,4 @@
-"""`sweep`: a program compiled and run over values of settings and choices."""
+"""`sweep`: compile and run a program with several values of settings and choices."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _progress_text(progress: SweepProgress) -> str:
 
 
 def _cell(name: str, value: object) -> str:
-    """A figure with its unit, where its name says which it has."""
+    """Format a figure with its unit, if its name ends in one."""
     from workbench.summary import human_bytes
 
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,1 +1,1 @@
-"""All that touches Thunder's insides."""
+"""All code that uses Thunder's internals."""

@@ -1,4 +1,4 @@
-"""The compiler's verbs, in the order in which they are used, each from the file where it lives."""
+"""The compiler's verbs in the order of their use, each imported from its module."""
 
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.driver.jit import jit, proofs_of, stock, unmodified

@@ -20,17 +20,17 @@ from workbench.errors import Advice, ConfigError, nearest, one_line, shown
 from workbench.util import paths
 
 FORMAT_VERSION = 1
-"""Version of the file's form; raised when a reader of the old form would be wrong."""
+"""Version of the file's form; increased when a reader of the old form would be wrong."""
 
 DEVICES = ("cpu", "cuda", "planned")
 PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
-"""Ways to share a program among ranks: parameters sharded and gathered for use, once (Thunder's ZeRO-2) or in the
-backward again (ZeRO-3); parameters replicated; pairs of linears split.
+"""Ways to share a program among ranks: parameters sharded and gathered once (Thunder's ZeRO-2), or gathered again in
+the backward (ZeRO-3); parameters replicated; pairs of linear layers split.
 """
 CAPTURES = ("dynamo", "interpreter", "parts")
 """Capture methods: one graph by Dynamo, Thunder's interpreter, or several graphs by Dynamo."""
 THUNDER, EAGER = "thunder", "eager"
-"""Compilers of the parts of a program of several graphs."""
+"""Compilers for the parts of a program of several graphs."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 MODES: Mapping[str, tuple[str, ...]] = {
     "grad": ("off", "inference"),
@@ -40,20 +40,22 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "deterministic": ("on", "warn"),
     "module": ("eval",),
 }
-"""Modes of PyTorch that a program may be opened under; an unnamed mode has PyTorch's default. A module's mode is its
-own, as `train` and `eval` set it: it is recorded for a warning if a module in the other mode is given.
+"""PyTorch modes under which a program may be opened; a mode that is not named has PyTorch's default. A module has its
+own mode, set by `train` and `eval`. It is recorded to warn if a module in the other mode is given.
 """
 
 MOST_BYTES = 2 << 20
-"""Size of a file that is read: ten thousand choices with a comment each."""
+"""Largest file that is read; ten thousand choices with a comment each fit into it."""
 _MOST_LEXEMES = 300_000
-"""Words and signs of a file that is read. Python's parser takes a few microseconds and a kilobyte for each."""
+"""Maximum number of tokens in a file that is read. Python's parser takes a few microseconds and a kilobyte for each
+token.
+"""
 MOST_RANKS = 1 << 20
 _MOST_DIGITS = 1000
-"""Digits of a whole number; Python itself refuses to write one of many thousands."""
+"""Maximum number of digits of an integer; Python itself refuses to print one of many thousands."""
 
 _MOST_DIFFERENCES = 5
-"""Differences of versions that a warning names."""
+"""Number of differing versions that a warning names."""
 _COMMENT_WIDTH = 108
 
 _LEGAL = (
@@ -73,32 +75,32 @@ class Config:
         Compiler of fusions.
     device : {'cpu', 'cuda', 'planned'}
     choices : mapping of str to str
-        Site to option; sites without an entry stay as in unmodified Thunder.
+        Maps sites to options; sites without an entry stay as in unmodified Thunder.
     fingerprint : str
         Fingerprint of the program's trace before any choice, to detect a changed program; empty if unknown.
     settings : mapping of str to str, int, float or bool
         Arguments of the program's factory.
     versions : mapping of str to str
-        Versions of the packages that the choices were made with.
+        Versions of the packages with which the choices were made.
     ranks : int
-        Processes that the program is for.
+        Number of processes for the program.
     parallel : str
-        Way in which they share it, one of `PARALLEL`; empty for one process, or for a built-in program's default.
+        Kind of sharing, one of `PARALLEL`; empty for one process, or for a built-in program's default.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method, also that of `jit`: as one graph by Dynamo, by Thunder's bytecode interpreter, or by Dynamo as
+        Capture method, also for `jit`: as one graph by Dynamo, by Thunder's bytecode interpreter, or by Dynamo as
         several graphs.
     parts : mapping of str to str
         For a program of several graphs: for each ``part1``, ``part2``, … its compiler and its fingerprint, such as
-        ``thunder:1f0c4a7be2d9``, or ``eager:…`` where PyTorch runs it without compilation. Choices begin with the
-        part's name.
+        ``thunder:1f0c4a7be2d9``, or ``eager:…`` if PyTorch runs it without compilation. Choices begin with the part's
+        name.
     modes : mapping of str to str
-        PyTorch modes that the program was opened under, as in `MODES`; `jit` restores them for each call.
+        PyTorch modes under which the program was opened, as in `MODES`; `jit` restores them for each call.
     format_version : int
 
     Raises
     ------
     ConfigError
-        If a field is of the wrong type, or not one of its legal values.
+        If a field has the wrong type, or an illegal value.
     """
 
     program: str
@@ -128,7 +130,7 @@ class Config:
                     _check_setting(key, value)
                 else:
                     _check(f"{name}[{shown(key)}]", value, str, "a text")
-            # A copy: later changes of the caller's mapping must not change this config.
+            # Copy, so that later changes of the caller's mapping do not change this config.
             object.__setattr__(self, name, dict(mapping))
         _check_version(self.format_version)
         if self.executor not in executor_names():
@@ -154,7 +156,7 @@ class Config:
             raise ConfigError("a config has parts where its capture is 'parts', and only there")
 
     def of_part(self, name: str) -> Config:
-        """The config of one part of a program of several graphs, its choices without the part's name."""
+        """Return the config of one part of a program of several graphs; its choices are without the part's name."""
         return dataclasses.replace(
             self,
             program=f"{self.program} {name}".strip(),
@@ -166,21 +168,21 @@ class Config:
         )
 
     def with_choices(self, choices: Mapping[str, str | None]) -> Config:
-        """A config with `choices` on top of this one's; None takes a choice back."""
+        """Return a config with `choices` added to this one's; None removes a choice."""
         merged = {**self.choices, **choices}
         return dataclasses.replace(
             self, choices={site: option for site, option in merged.items() if option is not None}
         )
 
     def differences(self, fingerprint: str, training: bool | None = None) -> str:
-        """Describe the differences from the program of the choices, in a sentence; empty if there are none.
+        """Describe how the present program differs from the one of the choices, in a sentence; empty if it does not.
 
         Parameters
         ----------
         fingerprint : str
-            Of the program here; a config without one fits any.
+            Fingerprint of the present program; a config without one fits any.
         training : bool, optional
-            Whether the module here is in training mode; None where the program is not a module.
+            Whether the present module is in training mode; None if the program is not a module.
         """
         here = installed_versions()
         found = [
@@ -204,17 +206,17 @@ class Config:
         )
 
     def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:
-        """``thunder.jit(fn, **options)`` with exactly these choices.
+        """Return ``thunder.jit(fn, **options)`` with exactly these choices.
 
-        If Dynamo captured the program, it does so here: each call form, by shape or mode, is captured and
-        compiled when it is first seen.
+        If Dynamo captured the program, it captures it here, too: each form of call, by shape or mode, is captured and
+        compiled when it first occurs.
 
         Parameters
         ----------
         fn : callable
             The function or module, as `thunder.jit` takes it.
         observer : optional
-            Told of each stage of the compilation; see `workbench.compiler.fusion.executors.Observer`.
+            Receives each stage of the compilation; see `workbench.compiler.fusion.executors.Observer`.
         **options
             Further options of `thunder.jit`.
         """
@@ -223,12 +225,12 @@ class Config:
         return api.jit(self, fn, observer=observer, **options)
 
     def text(self, notes: Mapping[str, str] | None = None, *, file: str = "choices.py") -> str:
-        """The config as a Python file that `load` reads.
+        """Return the config as a Python file that `load` can read.
 
         Parameters
         ----------
         notes : mapping of str to str, optional
-            Site to a comment about it, such as its label and source line.
+            Maps sites to comments on them, such as label and source line.
         file : str
             The file's name, for the docstring.
         """
@@ -270,9 +272,9 @@ class Config:
     def write(
         self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, overwrite: bool = False
     ) -> Path:
-        """Write `text` to `path`, all of it or nothing: what was there before is replaced in one step.
+        """Write `text` to `path` completely or not at all; an old file is replaced in one step.
 
-        A file that was there keeps its mode and owner; a link stays, and the file that it leads to is replaced.
+        An existing file keeps its mode and owner. A link stays, and its target is replaced.
 
         Parameters
         ----------
@@ -280,12 +282,13 @@ class Config:
         notes : mapping of str to str, optional
             As `text` takes them.
         overwrite : bool
-            Replace a file that is not a config, too.
+            Replace a file even if it is not a config.
 
         Raises
         ------
         ConfigError
-            If it cannot be written, with the reason: not a regular file, or not a config. The old content is unchanged.
+            If it cannot be written; the message has the reason, such as not a regular file, or not a config. The old
+            content is unchanged.
         """
 
         def may_replace(target: Path) -> str:
@@ -331,12 +334,12 @@ class Config:
 
 
 def load(path: str | os.PathLike[str]) -> Config:
-    """Read a config file, without executing anything in it.
+    """Read a config file without executing any of it.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not a config, or holds anything but literals; with the line.
+        If the file cannot be read, is not a config, or contains anything but literals; the message has the line.
     """
     name = one_line(str(path))
     try:
@@ -347,7 +350,7 @@ def load(path: str | os.PathLike[str]) -> Config:
 
 
 def parse(text: str, name: str = "choices.py") -> Config:
-    """Read the text of a config file, without executing anything in it.
+    """Read the text of a config file without executing any of it.
 
     Parameters
     ----------
@@ -365,7 +368,7 @@ def parse(text: str, name: str = "choices.py") -> Config:
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of the packages that decide what a choice means, for `Config.versions`."""
+    """Return the versions of packages that affect the meaning of a choice, for `Config.versions`."""
     versions = {}
     for package in ("lightning-thunder", "torch", "nvfuser-cu128-torch210", "thunder-workbench"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -379,7 +382,7 @@ def lever_of(site: str) -> str:
 
 
 def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the choices of one part, by the ids that they have there."""
+    """Return the choices of one part, under the ids that they have in the part."""
     return {id.removeprefix(f"{name}:"): option for id, option in choices.items() if id.startswith(f"{name}:")}
 
 
@@ -393,7 +396,7 @@ def _decoded(data: bytes, name: str) -> str:
 
 
 def _is_config(path: Path) -> bool:
-    """Return whether there is nothing else in a file than a config, be its fields legal or not."""
+    """Return whether a file contains only a config, even if its fields are illegal."""
     try:
         data = paths.read(path, MOST_BYTES)
         if data.strip():
@@ -414,11 +417,13 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""A comment, a string, a word, or a sign of Python. Every repetition is possessive: it takes linear time."""
+"""A comment, a string, a word, or an operator of Python. Every repetition is possessive, so matching takes linear
+time.
+"""
 
 
 def _check_lexemes(text: str, name: str) -> None:
-    """Refuse what would keep Python's parser busy: it takes time with the square of the number of f-strings."""
+    """Refuse text that would keep Python's parser busy: its time is quadratic in the number of f-strings."""
     for count, lexeme in enumerate(_LEXEME.finditer(text)):
         if "f" in (lexeme["prefix"] or "").lower():
             line = text.count("\n", 0, lexeme.start()) + 1
@@ -428,7 +433,7 @@ def _check_lexemes(text: str, name: str) -> None:
 
 
 def _find_call(text: str, name: str) -> ast.Call:
-    """The one ``wb.Config(...)`` of a config file that holds nothing else."""
+    """Return the single ``wb.Config(...)`` of a config file that contains nothing else."""
     if not text.strip():
         raise ConfigError(f"the config {name} is empty; {_LEGAL}")
     if len(text) > MOST_BYTES:
@@ -436,7 +441,7 @@ def _find_call(text: str, name: str) -> ast.Call:
     _check_lexemes(text, name)
     try:
         with warnings.catch_warnings():
-            # Warnings of invalid escapes in strings: they are read literally.
+            # Ignore warnings about invalid escapes in strings, which are read literally.
             warnings.simplefilter("ignore", SyntaxWarning)
             body = ast.parse(text).body
     except SyntaxError as error:
@@ -473,7 +478,7 @@ def _read_call(call: ast.Call, text: str, name: str) -> Config:
             raise ConfigError(f"{name}:{keyword.lineno}: {one_line(keyword.arg)[:80]} is given twice")
         given[keyword.arg] = _read_literal(keyword.value, text, name)
     try:
-        # A newer form may have other keywords: that it is newer is the message that helps.
+        # A newer form may have other keywords. The helpful message is then that the file is newer.
         _check_version(given.get("format_version", FORMAT_VERSION))
         fields = {field.name: field for field in dataclasses.fields(Config)}
         unknown = next((keyword for keyword in given if keyword not in fields), None)
@@ -495,7 +500,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _read_literal(node: ast.expr, text: str, name: str) -> Any:
-    """The value of a literal expression."""
+    """Return the value of a literal expression."""
     for part in ast.walk(node):
         if not isinstance(part, ast.Constant | ast.Dict | ast.UnaryOp | ast.USub | ast.Load | ast.List | ast.Tuple):
             raise _code_at(name, text, part if isinstance(part, ast.expr) else node)
@@ -544,7 +549,7 @@ def _check_setting(key: str, given: Any) -> None:
 
 
 def _place(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
-    """Sorts sites by lever, its settings first, and numbers by value: layer 2 before layer 10."""
+    """Sort sites by lever, settings first, and numbers by value: layer 2 before layer 10."""
     lever = lever_of(site)
     parts = re.findall(r"[0-9]+|[^0-9]+", site, re.ASCII)
     return lever, site[len(lever) :].startswith(":"), [(len(p), p) if p[0] in "0123456789" else (-1, p) for p in parts]
@@ -558,7 +563,7 @@ def _mapping_lines(name: str, mapping: Mapping[str, Any]) -> list[str]:
 
 
 def _literal(value: str | float) -> str:
-    """`value` as Python writes it, with double quotes where that needs no more escapes."""
+    """Return `value` as Python writes it, with double quotes unless they need more escapes."""
     text = repr(value)
     if isinstance(value, str) and text.startswith("'") and '"' not in value:
         return f'"{text[1:-1]}"'
@@ -566,7 +571,10 @@ def _literal(value: str | float) -> str:
 
 
 def _comment(note: str, site: str) -> str:
-    """`note` on one line, without what cannot stand in a source file, nor what `site` says already."""
+    """Return `note` on one line.
+
+    Characters that a source file cannot contain are left out, and so is text that `site` already contains.
+    """
     words = _one_line(note).removeprefix(_one_line(site.partition(":")[2]))
     return textwrap.shorten(words, _COMMENT_WIDTH, placeholder=" …")
 
@@ -576,5 +584,5 @@ def _one_line(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """`name` as it can stand inside a docstring."""
+    """Return `name` in a form that a docstring can contain."""
     return _one_line(name).translate({ord("\\"): "/", ord('"'): "'"})

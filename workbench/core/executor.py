@@ -1,6 +1,6 @@
 """Executors: the compilers of fusions. A new executor is one new file in `workbench/executors/`.
 
-Thunder is imported only inside its methods, so that names can be checked without it.
+Thunder is imported only inside of methods, so that names can be checked without it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Executor:
     name : str
         Name that the user gives.
     fuses : bool
-        Whether it makes fusions at all.
+        Whether it makes any fusions.
     copies : {'', 'regions', 'sets'}
-        Options of an in-place copy: none, whether it runs inside a region, or whether a set stands before it.
+        Options of an in-place copy: none; inside a region or not; with a set before it or not.
     order : int
-        Position in a list of all executors.
+        Position in the list of all executors.
     """
 
     name: ClassVar[str]
@@ -38,7 +38,7 @@ class Executor:
     order: ClassVar[int] = 50
 
     def why_not(self, device: str) -> str:
-        """Return why it cannot be used for a device, and which can; empty if it can."""
+        """Return why it cannot be used on a device, and which executors can; empty if it can."""
         return ""
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
@@ -47,7 +47,7 @@ class Executor:
         Parameters
         ----------
         stock : sequence of Executor
-            Thunder's own, without those that fuse.
+            Return Thunder's own executors, without those that fuse.
         control : ExecutorState
             Requests of levers to a fusion executor, and data that it keeps for them.
         """
@@ -58,7 +58,7 @@ _REGISTRY: dict[str, Executor] = {}
 
 
 def register(cls: type[Executor]) -> type[Executor]:
-    """Class decorator: make an executor known everywhere, under its `name`."""
+    """Register an executor under its `name`; a class decorator."""
     _REGISTRY[cls.name] = cls()
     return cls
 
@@ -69,7 +69,7 @@ def unregister(name: str) -> None:
 
 
 def executor_names() -> tuple[str, ...]:
-    """The names of all executors; every file in `workbench/executors/` is imported first."""
+    """Return the names of all executors; first import every file in `workbench/executors/`."""
     package = importlib.import_module("workbench.executors")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"workbench.executors.{module.name}")
@@ -84,7 +84,7 @@ def executor_named(name: str) -> Executor:
 
 
 def why_no_nvfuser() -> str:
-    """The reason why nvFuser cannot be used here, even for planning; empty where it can."""
+    """Return why nvFuser cannot be used here, not even for planning; empty if it can."""
     if importlib.util.find_spec("nvfuser_direct") is not None:
         return ""
     if sys.platform != "linux" or platform.machine() != "x86_64":

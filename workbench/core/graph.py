@@ -1,8 +1,8 @@
 """The graph: a program's statements, values and storages as plain data, with JSON in and out.
 
-A `Graph` holds no Thunder object. It lists statements in the order in which they run, forward first and then
-backward; a fusion is a statement whose members follow it with `parent` set to its index. Columns are NumPy arrays,
-ragged ones are stored as `Ragged` (offsets and items).
+A `Graph` holds no Thunder object. It lists statements in the order in which they run, forward first, then backward. A
+fusion is a statement, and its members follow it with its index in `parent`. Columns are NumPy arrays, ragged ones are
+stored as `Ragged` (offsets and items).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT_VERSION = 1
-"""Version of the JSON form; raised when a reader of the old form would be wrong."""
+"""Version of the JSON form; increased when a reader of the old form would be wrong."""
 
 FORWARD, BACKWARD = 0, 1
 
 
 class Kind(IntEnum):
-    """Kind of a statement, as far as the workbench treats it differently."""
+    """Kind of a statement, for kinds that the workbench treats differently."""
 
     OP = 0
     FUSION = 1
@@ -43,11 +43,11 @@ class Kind(IntEnum):
 
 
 class StatementFlag(IntFlag):
-    """Properties of a statement that decide what is legal."""
+    """Properties of a statement that determine which options are legal."""
 
     NONE = 0
     RANDOM = 1
-    """Draws random numbers, or contains an op that does."""
+    """Draws random numbers, or contains an operator that does."""
     REDUCTION = 2
     MATMUL = 4
     VIEW = 8
@@ -55,7 +55,7 @@ class StatementFlag(IntFlag):
     INPLACE = 16
     """Writes into one of its inputs."""
     CLONE = 32
-    """Recomputed in the backward by a choice."""
+    """Recomputed in the backward because of a choice."""
 
 
 class ValueFlag(IntFlag):
@@ -78,18 +78,19 @@ class ValueFlag(IntFlag):
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """A statement of the user's program, as traced, before any pass.
+    """A statement of the user's program as it was traced, before any pass.
 
     Attributes
     ----------
     id : str
-        Stable across processes, batch sizes and edits of other lines: scope, symbol and ordinal among equals.
+        The same in all processes, for all batch sizes, and after edits of other lines: scope, symbol, and ordinal among
+        equals.
     scope : str
-        Module path (``layers.0.mlp``), or the function's name for a program without modules.
+        Module path (``layers.0.mlp``), or the function's name if the program has no modules.
     symbol : str
         Thunder's name of the traced symbol, such as ``tanh``.
     file, line, text : str, int, str
-        The user's source position: file name without its folder, line from 1, and the line itself.
+        The user's source position: file name without its folder, line from 1, and the line's text.
     """
 
     id: str
@@ -105,14 +106,14 @@ _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
 
 @functools.lru_cache(maxsize=1 << 16)
 def layer_of(scope: str) -> str:
-    """The layer that a scope is in, such as ``layers.0``; empty for none."""
+    """Return the layer to which a scope belongs, such as ``layers.0``; empty if none."""
     match = _LAYER.match(scope)
     return match.group(1) if match else ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ragged:
-    """Rows of different length: row ``i`` is ``items[offsets[i]:offsets[i + 1]]``."""
+    """Rows of different lengths: row ``i`` is ``items[offsets[i]:offsets[i + 1]]``."""
 
     offsets: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -136,19 +137,19 @@ class Ragged:
             yield self[row]
 
     def lists(self) -> list[list[int]]:
-        """The rows as lists of Python's own numbers."""
+        """Return the rows as lists of Python numbers."""
         offsets, items = self.offsets.tolist(), self.items.tolist()
         return [items[begin:end] for begin, end in itertools.pairwise(offsets)]
 
     def taken(self, rows: NDArray[np.intp]) -> Ragged:
-        """Rows of this one, in the order given."""
+        """Return these rows, in the given order."""
         lengths = np.diff(self.offsets)[rows]
         ends = np.cumsum(lengths)
         items = np.arange(len(lengths) and ends[-1]) + np.repeat(self.offsets[:-1][rows] - (ends - lengths), lengths)
         return Ragged(np.concatenate(([0], ends)).astype(np.int32), self.items[items])
 
     def pairs(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """All items of rows, and of each the place among `rows` of the one that it is in."""
+        """Return all items of some rows; and for each item, the position of its row among `rows`."""
         taken = self.taken(rows)
         return np.repeat(np.arange(len(rows)), np.diff(taken.offsets)), taken.items
 
@@ -166,24 +167,24 @@ class Statements:
     kind, side : int8
         `Kind`, and `FORWARD` or `BACKWARD`.
     parent : int32
-        Index of the fusion that the statement is a member of, or -1.
+        Index of the fusion of which the statement is a member, or -1.
     origin : int32
-        Index into `Graph.origins`, or -1. A backward statement has the origin that it differentiates.
+        Index into `Graph.origins`, or -1. A backward statement has the origin of the statement that it differentiates.
     flags : int32
         `StatementFlag`.
     transient_bytes : int64
-        Bytes allocated and freed again inside the statement, beyond its outputs, at the worst moment.
+        Bytes that the statement allocates and frees again, besides its outputs, at their maximum.
     flops : int64
         Floating point operations.
     inputs, outputs : Ragged
-        Values read and values made.
+        Values that it reads, and values that it makes.
     frees : Ragged
         Values whose last reference is dropped right after the statement.
     group : int32
-        Index into `Graph.groups` for a collective; -1 for all others. By default -1 throughout.
+        Index into `Graph.groups` for a collective; -1 for any other statement. By default -1 throughout.
     computes : tuple of str
-        What the statement computes of its inputs, as `workbench.compiler.trace.canonical_text` writes it: equal texts
-        on equal inputs give equal outputs. By default empty throughout: then nothing can be proven of the graph.
+        Text of the statement's computation, from `workbench.compiler.trace.canonical_text`: equal texts on equal inputs
+        give equal outputs. Empty for all statements by default; then nothing can be proven about the graph.
     """
 
     name: tuple[str, ...]
@@ -209,7 +210,7 @@ class Statements:
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        """Each name once, in no order, and which of these each statement has."""
+        """Return each name once, in no particular order, and the index of each statement's name among them."""
         number = {name: place for place, name in enumerate(dict.fromkeys(self.name))}
         return tuple(number), np.fromiter(map(number.__getitem__, self.name), np.int32, len(self.name))
 
@@ -229,11 +230,11 @@ class Values:
     dtype, device : tuple of str
         For example ``float32`` and ``cuda:0``; empty for values that are not tensors.
     storage : int32
-        Index of the storage, or -1 for values without memory. Views share one.
+        Index of the storage, or -1 for a value without memory. Views share one.
     producer : int32
         Index of the statement that makes it.
     bytes : int64
-        Bytes that the elements take (a view may cover less than its storage).
+        Bytes of the elements; a view may cover less than its storage.
     flags : int32
         `ValueFlag`.
     """
@@ -260,7 +261,7 @@ class Storages:
     bytes : int64
         Bytes allocated.
     root : int32
-        The first value that lives in it.
+        The first value in the storage.
     """
 
     bytes: NDArray[np.int64]
@@ -272,24 +273,24 @@ class Storages:
 
 @dataclasses.dataclass(frozen=True)
 class StepBoundary:
-    """Inputs and outputs of a step's two halves, in order; -1 stands for an entry that is not a value.
+    """Inputs and outputs of the two halves of a step, in order; -1 stands for an entry that is not a value.
 
     Attributes
     ----------
     outputs : tuple of int
         Values that the forward returns.
     cotangents : tuple of int
-        For each output the gradient that the backward receives for it.
+        For each output, the gradient that the backward receives for it.
     given, received : tuple of int
-        Values that the forward passes to the backward, and their names in the backward; empty in a joint graph.
+        Values that the forward passes to the backward, and their names in the backward; empty for a joint graph.
     gradients : tuple of int
         Values that the backward returns, by argument.
     accumulated : tuple of int
         Gradients of leaves, in the order in which autograd accumulates them after the backward.
     copied_bytes : tuple of int
-        For each of those the bytes of autograd's copy; 0 where it takes the tensor itself.
+        For each of these, the bytes of autograd's copy; 0 if autograd takes over the tensor itself.
     copying_bytes : tuple of int
-        Maximum allocation during that, the copy included: kernels that transpose need work space.
+        Maximum allocation during the accumulation, including the copy, because kernels that transpose need workspace.
     """
 
     outputs: tuple[int, ...] = ()
@@ -304,7 +305,7 @@ class StepBoundary:
 
 @functools.lru_cache(maxsize=8)
 def index_of_names(names: tuple[str, ...]) -> dict[str, int]:
-    """Index of each name; of graphs that share their names, as those in other orders do, the same dict."""
+    """Index of each name. Graphs that share their names, such as reorderings, share the dict."""
     return {name: index for index, name in enumerate(names)}
 
 
@@ -315,13 +316,13 @@ class Graph:
     Attributes
     ----------
     stage : str
-        What the tables show, such as ``joint`` or ``execution``.
+        Content of the tables, such as ``joint`` or ``execution``.
     statements, values, storages
         The tables.
     origins : tuple of Origin
         The user's statements, in program order.
     groups : tuple of int
-        Ranks in each process group that a collective runs in, in the order in which statements name them.
+        Number of ranks in each process group that a collective uses, in the order in which statements name the groups.
     ends : StepBoundary
         By default empty: then nothing can be proven of the graph.
     layer_differences : mapping of str to str
@@ -348,16 +349,16 @@ class Graph:
 
     @cached_property
     def value_index(self) -> dict[str, int]:
-        """Index of a value by its name."""
+        """Return the index of a value by its name."""
         return index_of_names(self.values.name)
 
     @cached_property
     def consumers(self) -> Ragged:
-        """For each value the top-level statements that read it."""
+        """For each value, the top-level statements that read it."""
         inputs = self.statements.inputs
         row = np.repeat(np.arange(len(inputs)), np.diff(inputs.offsets))
         top = self.statements.parent[row] < 0
-        # Each value with each of its readers once, both in ascending order.
+        # Pairs of a value and one of its readers, each once, both in ascending order.
         pairs = np.unique(inputs.items[top].astype(np.int64) * len(inputs) + row[top])
         counts = np.bincount(pairs // max(len(inputs), 1), minlength=len(self.values))
         offsets = np.concatenate(([0], np.cumsum(counts)))
@@ -374,7 +375,7 @@ class Graph:
         return np.flatnonzero(self.values.flags & ValueFlag.SAVED).astype(np.int32)
 
     def saved_storages(self, *, arguments: bool = False) -> NDArray[np.int32]:
-        """Storages held for the backward; those of arguments, held anyway, only on request."""
+        """Return the storages held for the backward; those of arguments, which are held anyway, only on request."""
         saved = self.saved()
         storages = np.unique(self.values.storage[saved])
         storages = storages[storages >= 0]
@@ -385,11 +386,11 @@ class Graph:
 
     @cached_property
     def saved_bytes(self) -> int:
-        """Bytes held for the backward, each storage once, arguments not counted."""
+        """Bytes held for the backward; each storage counts once, arguments do not count."""
         return int(self.storages.bytes[self.saved_storages()].sum())
 
     def to_json(self) -> str:
-        """Write as JSON, readable by `from_json`."""
+        """Return the graph as JSON that `from_json` can read."""
         return json.dumps(
             {
                 "format_version": FORMAT_VERSION,
@@ -411,7 +412,7 @@ class Graph:
         Raises
         ------
         ValueError
-            If the text is not a graph, or has another format version.
+            If the text is not a graph, or if its format has another version.
         """
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
@@ -455,7 +456,7 @@ def _table(cls: type[Any], columns: dict[str, Any]) -> Any:
     made: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if field.name not in columns and field.default_factory is not dataclasses.MISSING:
-            # Written before there was such a column.
+            # The file was written before this column existed.
             continue
         column = columns[field.name]
         if isinstance(column, dict):

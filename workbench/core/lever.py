@@ -1,11 +1,11 @@
 """Levers' base classes: `Site`, `Effect`, `Lever`, the registry. A new lever is one file in `workbench/levers/`.
 
-A lever defines where it can be set (`settings` for the whole program, `sites` for single places) and which options are
-legal there, with reasons for refusals. It acts at up to four points of Thunder's pipeline, all of them extension points
-of `thunder.jit`: on the joint trace before fusion, through the options of the fusion executor, on the joint trace after
-fusion, and on the forward and backward traces after the split. Where a lever can avoid a full plan, `quick` and
-`replanner` start from the traces after the split, and `predict` is arithmetic alone. The compiler drives levers through
-this file and knows none of them by name.
+A lever defines the sites at which it can be set (`settings` for the whole program, `sites` for single places) and the
+legal options there, with reasons for refusals. It acts at up to four points of Thunder's pipeline, which are all
+extension points of `thunder.jit`: on the joint trace before fusion, through the options of the fusion executor, on the
+joint trace after fusion, and on the forward and backward traces after the split. To avoid a full plan, `quick` and
+`replanner` start from the traces after the split, and `predict` only uses arithmetic. The compiler calls levers only
+through this file and knows none of them by name.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effect:
-    """Change of the whole plan under an option: differences against the current plan.
+    """Change of the whole plan under an option: differences from the current plan.
 
     Attributes
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops : int
         Predicted differences; ``flops`` counts recomputed operations.
     fusions, unique_fusions, largest_fusion : int
-        Change of the number of fusions, and of the operations in the largest.
+        Change of the number of fusions, and of the number of operations in the largest one.
     counts : mapping of str to int
         Changes of the plan's counts (compilations, copies, sets, fences), by name.
     changed : tuple of str
-        Ids of the other sites whose outcome would change too.
+        Ids of the other sites whose outcome would also change.
     overlap : OverlapChange or None
-        Simulated; None where no ranks share the program.
+        Simulated; None if no ranks share the program.
     """
 
     peak_bytes: int
@@ -71,25 +71,25 @@ class Site:
     lever, label : str
         The lever's name, and a short text for the user.
     source : str
-        ``file.py:12`` and the line's text, where known.
+        ``file.py:12`` and the line's text, if known.
     options : tuple of str
-        All options, legal or not, in the order in which a click turns through them.
+        All options, legal or not, in the order in which clicks go through them.
     choice, default : str
-        The option in force, and the one that unmodified Thunder takes.
+        The current option, and the one of unmodified Thunder.
     outcome : str
-        Effective option in the plan. Differs from `choice` for ``auto``, or where other choices move the site.
+        Option that is effective in the plan. It differs from `choice` for ``auto``, or if other choices move the site.
     illegal : mapping of str to str
-        Option to the reason why it is refused.
+        Maps an option to the reason why it is refused.
     notes : mapping of str to str
-        Option to what it is here, where that is not what its name says.
+        Maps an option to its meaning at this site, if its name does not say it.
     values : tuple of str
         Names of the affected values in the plan's graph.
     range : str
-        In words, where any number in a range is legal beside `options`.
+        Describes further legal values, if any number in a range is legal besides `options`.
     bytes : int
-        Affected bytes, 0 where the site is not about memory.
+        Affected bytes; 0 if the site does not concern memory.
     effect : mapping of str to Effect
-        Whole-plan effect per legal option other than the current one; filled on request.
+        Effect on the whole plan for each legal option other than the current one; computed on request.
     """
 
     id: str
@@ -108,7 +108,7 @@ class Site:
     effect: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
 
     def under(self, choice: str, outcome: str) -> Site:
-        """Return the site with another choice and outcome: the same object for the same arguments."""
+        """Return the site with another choice and outcome; the same arguments give the same object."""
         found = self._under.get((choice, outcome))
         if found is None:
             found = self._under[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
@@ -145,11 +145,11 @@ class Setting:
     options : tuple of str
         Options to offer.
     accepts : callable, optional
-        Says whether a string outside `options` is legal too.
+        Returns whether a text that is not in `options` is also legal.
     range : str
-        What `accepts` allows, in words.
+        Description of the texts that `accepts` allows.
     applies : callable, optional
-        Given the stage, the reason why the setting means nothing there, or an empty string.
+        Returns the reason why the setting has no meaning in a context; empty if it has one.
     """
 
     name: str
@@ -161,7 +161,7 @@ class Setting:
     applies: Callable[[LeverContext], str] | None = None
 
     def site(self, lever: str, choices: Mapping[str, str], stage: LeverContext) -> Site:
-        """The setting as a site under `choices`; a legal free choice is added to its options."""
+        """Return the setting as a site under `choices`; a legal value outside of its options is added to them."""
         id = f"{lever}.{self.name}"
         choice = choices.get(id, self.default)
         options = self.options
@@ -181,17 +181,17 @@ class Setting:
         )
 
     def widen(self, site: Site, option: str) -> Site:
-        """The site with `option` among its options if the setting accepts it."""
+        """Return the site with `option` among its options, if the setting accepts it."""
         if option not in site.options and self.accepts is not None and self.accepts(option):
             return dataclasses.replace(site, options=(*site.options, option))
         return site
 
 
 class Replanner(Protocol):
-    """Puts one plan under more choices of one lever, from the traces after the split."""
+    """Puts a plan under further choices of one lever, starting from the split traces."""
 
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
-        """The plan under `choices`, all of them; planning began at `begun`, by `time.perf_counter`.
+        """Return the plan under all `choices`; planning began at `begun`, by `time.perf_counter`.
 
         Raises
         ------
@@ -207,29 +207,29 @@ class Lever:
     title: ClassVar[str]
 
     def settings(self) -> tuple[Setting, ...]:
-        """Choices for the whole lever."""
+        """Return the settings: choices for the whole lever."""
         return ()
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
-        """Single places where the lever can be set in this program, under the current choices."""
+        """Return the single places at which the lever can be set in this program, under the current choices."""
         return []
 
     def widen(self, site: Site, option: str) -> Site:
-        """The site with `option` among its options, where a site takes more than it lists."""
+        """Return the site with `option` among its options, if a site accepts more than it lists."""
         return site
 
     def before_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext) -> Any:
-        """Edit the joint trace, claimed by operator executors and not yet fused."""
+        """Edit the joint trace after operator executors have claimed it, before fusion."""
         return trace
 
     def unfused(self, choices: Mapping[str, str], stage: LeverContext) -> Collection[str]:
-        """Names of outputs of statements that no fusion may take in."""
+        """Return the names of outputs of statements that no fusion may contain."""
         return ()
 
     def fusion(
         self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
     ) -> FusionOptions:
-        """Options of the fusion executor, with those of this lever replaced."""
+        """Return the options of the fusion executor, with this lever's options replaced."""
         return options
 
     def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome) -> Any:
@@ -239,15 +239,18 @@ class Lever:
     def after_split(
         self, trace: Any, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
     ) -> tuple[Any, LeverOutcome]:
-        """Edit the forward trace, then, in a second call, the backward trace; return it with `made`, maybe extended."""
+        """Edit the forward trace and, in a second call, the backward trace.
+
+        Return it with `made`, possibly extended.
+        """
         return trace, made
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
-        """Ids among `choices` that `replanner` puts into a plan that was made without them."""
+        """Return the ids in `choices` that `replanner` can add to a plan that was made without them."""
         return ()
 
     def replanner(self, plan: Plan, stage: LeverContext, made: LeverOutcome) -> Replanner:
-        """Return the replanner that puts `plan` under the choices that are `quick`; called once for each plan.
+        """Return the replanner that puts `plan` under its `quick` choices; called once for each plan.
 
         Parameters
         ----------
@@ -255,32 +258,32 @@ class Lever:
             Made without them.
         stage : LeverContext
         made : LeverOutcome
-            What its choices came to.
+            Result of the plan's choices.
         """
         raise NotImplementedError(f"{self.name}: no choice is quick")
 
     def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
-        """Memory of a program without fusions under `choices`, all of this lever, by arithmetic.
+        """Return memory under `choices` of this lever, for a program without fusions, by arithmetic.
 
         Returns
         -------
         Prediction or None
-            None where it takes a plan to know.
+            None if this needs a plan.
         """
         return None
 
 
 def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal: bool = True) -> None:
-    """Refuse choices that are not texts, and options that their site does not have or refuses.
+    """Refuse choices that are not texts, and options that a site lacks or refuses.
 
     Parameters
     ----------
     choices : mapping of str to str
     *known : mapping of str to Site
-        Sites by id, before the choices or with them. An option that one of them refuses and another takes is legal:
-        other choices can make it so.
+        Sites by id, without the choices or under them. If one of them refuses an option and another accepts it, the
+        option is legal, because other choices can make it so.
     legal : bool
-        Without it only options that a site does not have are refused.
+        If it is missing, only options that a site lacks are refused.
 
     Raises
     ------
@@ -304,7 +307,7 @@ def check_texts(choices: Mapping[str, str]) -> None:
 
 
 def no_site(program: str, id: str, known: Collection[str]) -> ChoiceError:
-    """The error for an id that no site of a program has, naming the nearest."""
+    """Return the error for an id that no site of a program has; it names the closest ids."""
     return ChoiceError(
         f"{program} has no site {shown(id)}{nearest(id, list(known))}",
         id,
@@ -313,17 +316,17 @@ def no_site(program: str, id: str, known: Collection[str]) -> ChoiceError:
 
 
 def only_with_fusions(stage: LeverContext) -> str:
-    """Why a setting about fusions means nothing here, for `Setting.applies`."""
+    """Return why a setting on fusions has no meaning here, for `Setting.applies`."""
     return "" if stage.fuses else f"the {stage.executor} executor makes no fusions"
 
 
 def lever_of(id: str) -> str:
-    """The name of the lever that a site belongs to, by the site's id."""
+    """Return the name of the lever to which a site belongs, from the site's id."""
     return re.split(r"[.:]", id, maxsplit=1)[0]
 
 
 def refused(id: str, option: str, reason: str) -> ChoiceError:
-    """The error for an option that is illegal at a site."""
+    """Return the error for an option that is illegal at a site."""
     return ChoiceError(f"{id}: {shown(option)} is refused: {reason}", id)
 
 
@@ -331,7 +334,7 @@ _REGISTRY: dict[str, Lever] = {}
 
 
 def register(cls: type[Lever]) -> type[Lever]:
-    """Class decorator: make a lever known everywhere, under its `name`."""
+    """Register a lever under its `name`; a class decorator."""
     _REGISTRY[cls.name] = cls()
     return cls
 
@@ -347,7 +350,7 @@ def lever_named(name: str) -> Lever:
 
 
 def all_levers() -> tuple[Lever, ...]:
-    """All levers, in the order of their names; every file in `workbench/levers/` is imported first."""
+    """Return all levers, sorted by name; first import every file in `workbench/levers/`."""
     folders = importlib.import_module("workbench.levers").__path__
     _import_levers(tuple([(folder, os.stat(folder).st_mtime_ns) for folder in folders]))
     return tuple([_REGISTRY[name] for name in sorted(_REGISTRY)])
@@ -355,13 +358,13 @@ def all_levers() -> tuple[Lever, ...]:
 
 @functools.lru_cache(maxsize=1)
 def _import_levers(folders: tuple[tuple[str, int], ...]) -> None:
-    # Once for all modules: each plan looks up the levers some ten times.
+    # Cached, because each plan looks up the levers some ten times.
     for module in pkgutil.iter_modules([folder for folder, _ in folders]):
         importlib.import_module(f"workbench.levers.{module.name}")
 
 
 def widened(site: Site, option: str) -> Site:
-    """Return a site with one more option, if its lever accepts it: for example a number that is not listed."""
+    """Return a site with one more option if its lever accepts the option, for example a number that is not listed."""
     for lever in all_levers():
         for setting in lever.settings():
             if f"{lever.name}.{setting.name}" == site.id:

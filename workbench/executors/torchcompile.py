@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @register
 class TorchCompile(Executor):
-    """Elementwise ops, reductions and views in regions; PyTorch's ops between them."""
+    """Elementwise operators, reductions and views in regions; PyTorch's operators between them."""
 
     name = "torchcompile"
     copies = "regions"
     order = 20
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
-        """The regions' before Thunder's own."""
+        """The executor of the regions comes before Thunder's own executors."""
         from workbench.compiler.fusion.executors import region_executor
 
         return [region_executor(control), *stock]

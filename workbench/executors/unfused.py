@@ -1,4 +1,4 @@
-"""Executor `torch`: PyTorch's own ops, nothing fused."""
+"""Executor `torch`: PyTorch's own operators, nothing fused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @register
 class Torch(Executor):
-    """Every statement is a PyTorch op."""
+    """Every statement is an operator of PyTorch."""
 
     name = "torch"
     fuses = False

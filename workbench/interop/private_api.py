@@ -1,4 +1,4 @@
-"""`PrivateApi`: table of the private names that are used of a package, each looked up and checked on first use."""
+"""`PrivateApi`: table of the private names that are used of a package; each is looked up and checked at first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MissingName:
     Attributes
     ----------
     name : str
-        Where it was looked for, ``module:attribute``.
+        Its expected place, ``module:attribute``.
     reason : str
         What Python said.
     """
@@ -29,20 +29,20 @@ class MissingName:
 
 @dataclasses.dataclass(frozen=True)
 class PrivateApi:
-    """All that is used of one package.
+    """All private names that are used of one package.
 
     Attributes
     ----------
     package : str
         Common name of the package.
     distributions : sequence of str
-        Names under which it is installed; the first installed one gives the version.
+        Distribution names of the package; the first installed one gives the version.
     wanted : str
-        The version that the table was written for.
+        The version for which the table was written.
     names : mapping of str to str
-        Our name to ``module`` or ``module:attribute``.
+        Maps our name to ``module`` or ``module:attribute``.
     members : mapping of str to sequence of str
-        For a name that is a module, a class or an enumeration, the attributes of it that are used.
+        For a module, a class or an enumeration in the table, those of its attributes that are used.
     """
 
     package: str
@@ -62,14 +62,14 @@ class PrivateApi:
         return ""
 
     def get(self, name: str) -> Any:
-        """Return the object of a name in the table, with the attributes that are used of it.
+        """Return the object of a name in the table, after checking the attributes that are used.
 
         Raises
         ------
         AttributeError
             If the table has no such name.
         SeamError
-            If the installed version does not have what the table says.
+            If the installed version lacks what the table contains.
         """
         if name not in self.names:
             raise AttributeError(name)
@@ -79,7 +79,7 @@ class PrivateApi:
         return value
 
     def examine(self) -> list[MissingName]:
-        """Everything in the table that the installed version does not have."""
+        """Return everything in the table that the installed version lacks."""
         return [gone for name in self.names for gone in self._look_up(name)[1]]
 
     def _look_up(self, name: str) -> tuple[Any, list[MissingName]]:
@@ -99,7 +99,7 @@ class PrivateApi:
         return value, gone
 
     def without(self, where: str, what: str) -> SeamError:
-        """Return the error that the installed version lacks a name of the table."""
+        """Return the error that the installed version lacks a name in the table."""
         return SeamError(self._message([MissingName(f"{where}: {what}", "not found")]))
 
     def _message(self, missing: Sequence[MissingName]) -> str:

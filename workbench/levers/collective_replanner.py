@@ -1,4 +1,4 @@
-"""A plan put into other orders of its collectives in milliseconds, and the best of them found by simulation."""
+"""Put a plan into other orders of its collectives in milliseconds, and find the best one by simulation."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from workbench.levers import collectives
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
-    """A plan to be put into other orders, in milliseconds: no statement changes, so that no trace is read again.
+    """A plan that can be put into other orders in milliseconds. No statement changes, so no trace is read again.
 
     Attributes
     ----------
     base : Plan
-        Without choices that order collectives.
+        Made without choices that order collectives.
     communication : mapping of str to CollectiveSchedule
-        What may move in that plan, by side.
+        What may move in the plan, by side.
     settings : tuple of Setting
         The lever's.
     """
@@ -52,7 +52,7 @@ class Orders:
 
     @cached_property
     def rows(self) -> dict[str, NDArray[np.intp]]:
-        """For each statement of a schedule the row of the plan's graph, by side; other sides' rows as they are."""
+        """For each statement of a schedule, its row in the plan's graph, by side; rows of other sides are unchanged."""
         graph, split = self.base.graph, self.base.split
         top = top_rows(graph)
         first_backward = int(np.searchsorted(top, graph.first_backward))
@@ -65,28 +65,28 @@ class Orders:
         return found
 
     def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
-        """The statements of each schedule in their order under `choices`."""
+        """Return the statements of each schedule in their order under `choices`."""
         schedules = self.communication
         return {side: schedule.arrange(collectives.keys(schedule, choices)) for side, schedule in schedules.items()}
 
     def in_order(self, orders: Mapping[str, list[int]]) -> NDArray[np.intp]:
-        """The top-level rows of the plan's graph in their order under `orders`."""
+        """Return the top-level rows of the plan's graph in their order under `orders`."""
         return np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
 
     def simulated(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
-        """Return a step under `choices`, and its lower bound for any order, without a plan."""
+        """Return a step under `choices`, and its lower bound for any order, without making a plan."""
         known = self.base.overlap_on(machine)
         assert known is not None
         order = self.in_order(self.orders(choices))
         return simulate(self.base.graph, known.cost, order, known.links), known.lower_bound_s
 
     def weighed(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
-        """A step under `choices`, and its peak in bytes, without a plan."""
+        """Return a step under `choices`, and its peak in bytes, without making a plan."""
         rows = with_members(self.base.graph, self.in_order(self.orders(choices)))
         return self.simulated(choices, machine)[0], timeline(reordered(self.base.graph, rows)).peak_bytes
 
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
-        """The plan under `choices`, all of them; planning began at `begun`, by `time.perf_counter`."""
+        """Return the plan under all `choices`; planning began at `begun`, by `time.perf_counter`."""
         schedules, split = self.communication, self.base.split
         sites = collectives.sites_under(self.base.sites, self.communication, choices, self.settings)
         orders = self.orders(choices)
@@ -126,7 +126,7 @@ class Orders:
             ),
             unordered=self.base,
             rows=rows,
-            # Else it is proven by its values, as any plan.
+            # Otherwise it is proven by its values, as any plan is.
             proof=self.base.proof if commutes(self.base.graph, rows) else UNPROVEN,
         )
 
@@ -138,7 +138,7 @@ def search(
     limit_bytes: int | None = None,
     buckets: Sequence[str] = (),
 ) -> Search:
-    """The best order of collectives, simulated, beside the other choices made.
+    """Find the best order of collectives by simulation, in addition to the other choices.
 
     Parameters
     ----------
@@ -147,21 +147,21 @@ def search(
         In force.
     machine : Machine
     limit_bytes : int, optional
-        Of results in flight that a statement is to read.
+        Limit for results in flight that a statement will read.
     buckets : sequence of str
-        Options of ``waits.bucket`` to try; by default the one in force. Each takes a plan of its own.
+        Options of ``waits.bucket`` to try; by default the current one. Each needs a separate plan.
 
     Raises
     ------
     PlanError
-        If there are no collectives, or no order keeps the limit.
+        If there are no collectives, or no order is within the limit.
     """
     if not _orders(captured, choices).communication:
         raise PlanError(f"{captured.program.name} has no collectives to order")
     kept = {id: option for id, option in collectives.free_of_order(choices).items() if not id.startswith("waits:")}
     followed = {id: collectives.POLICY for id in choices if id.startswith("waits:")}
     if collectives.STAGE in choices:
-        # Before fusion each order is a plan of its own.
+        # Before fusion, each order needs a separate plan.
         followed[collectives.STAGE] = collectives.AFTER_FUSION
 
     def simulated(change: Mapping[str, str]) -> tuple[Simulation, float]:
@@ -182,11 +182,11 @@ FEW: Sequence[Mapping[str, str]] = [
     for issue in (collectives.JUST_IN_TIME, *(f"in_flight({k})" for k in (1, 2, 4, 8)), collectives.CONSUMER)
     for gradients in (collectives.EARLIEST, collectives.STOCK)
 ]
-"""Orders that a fit tries beside each set of its other choices: `search` tries more, for one."""
+"""Orders that a fit tries with each set of its other choices. `search` tries more, for one set."""
 
 
 def weighed(captured: Capture, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
-    """A step under choices, some of which order collectives, and its peak in bytes; the others take a plan at most.
+    """Return a step under choices, some of which order collectives, and its peak in bytes; this needs at most one plan.
 
     Raises
     ------
@@ -200,7 +200,7 @@ _DEFAULTS = (collectives.POLICY, collectives.NONE, collectives.AFTER_FUSION)
 
 
 def _orders(captured: Capture, choices: Mapping[str, str]) -> Orders:
-    """The plan under the choices that do more than order collectives, to be put into orders."""
+    """Return the plan under the choices that do more than order collectives; it can then be reordered."""
     found = base_of(captured, collectives.free_of_order(choices)).replanner(lever_named(collectives.WAITS))
     assert isinstance(found, Orders)
     return found

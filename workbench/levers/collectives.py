@@ -1,4 +1,4 @@
-"""Effect of choices on collectives: their places in the schedule, and the options offered. See `waits.py`."""
+"""Effect of choices on collectives: their places in the schedule, and the available options. See `waits.py`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATE, EARLY = "late", "early"
 
 
 POLICY = "policy"
-"""A site's default: as the lever's setting says."""
+"""Default of a site: follow the lever's setting."""
 
 
 END = "end"
@@ -73,7 +73,7 @@ def together_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> lis
 
 
 def site_ids(collective: Collective) -> tuple[str, str]:
-    """Ids of a collective's sites: where it is issued, and where it is waited for."""
+    """Return the ids of a collective's sites: where it is issued, and where it is waited for."""
     return _site_ids(collective.place)
 
 
@@ -89,7 +89,7 @@ def keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[Key]:
     Raises
     ------
     ChoiceError
-        If a place chosen by hand is outside its legal range, naming the bound.
+        If a place chosen by hand is outside its legal range; the message names the bound.
     """
     choices = left_to_order(choices)
     found: list[Key] = [
@@ -134,7 +134,7 @@ def keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[Key]:
 
 
 def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
-    """Return how many of the last collectives may be in flight beside this one."""
+    """Return how many of the last collectives may be in flight together with this one."""
     if not in_bytes:
         return min(limit - 1, len(in_flight))
     room = limit * bucketing.MIB - collective.nbytes
@@ -146,14 +146,14 @@ def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], li
 
 
 def left_to_order(choices: Mapping[str, str]) -> Mapping[str, str]:
-    """The choices without those that have acted before fusion."""
+    """Return the choices without those that have already acted before fusion."""
     if choices.get(STAGE) != BEFORE_FUSION:
         return choices
     return {id: option for id, option in choices.items() if id not in (STAGE, *ORDERING)}
 
 
 def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return the site's own choice, and the resulting issue and wait under it and the settings."""
+    """Return the site's own choice, and the issue and wait that result from it and the settings."""
     issue_id, wait_id = site_ids(collective)
     own = choices.get(issue_id, POLICY)
     issue = choices.get(_ISSUE if collective.read else _GRADIENTS, STOCK) if own == POLICY else own
@@ -175,7 +175,7 @@ def _wait_slot(schedule: CollectiveSchedule, collective: Collective, option: str
 
 
 def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option: str) -> int:
-    """The slot that ``at(...)`` names, if it is legal."""
+    """Return the slot that ``at(...)`` names, if it is legal."""
     match = AT.fullmatch(option)
     assert match is not None
     names = (*schedule.names, END)
@@ -192,7 +192,7 @@ def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option:
 
 
 def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> None:
-    """Refuse a wait that was put by hand before its own issue, put by hand too."""
+    """Refuse a wait whose place, chosen by hand, is before that of its own issue."""
     for collective in schedule.collectives:
         issue_id, wait_id = site_ids(collective)
         issue, wait = choices.get(issue_id), choices.get(wait_id)
@@ -205,7 +205,7 @@ def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> No
 
 
 def legal_range(schedule: CollectiveSchedule, collective: Collective) -> str:
-    """The places by hand that are legal for a collective and its wait, in words."""
+    """Describe the places that are legal by hand for a collective and its wait."""
     names = (*schedule.names, END)
     low, high = schedule.low[collective.issue], schedule.high[collective.wait]
     return f"at(STATEMENT) from at({names[low]}) to at({names[high]})"
@@ -214,7 +214,7 @@ def legal_range(schedule: CollectiveSchedule, collective: Collective) -> str:
 def sites_of(
     schedule: CollectiveSchedule, collective: Collective, choices: Mapping[str, str], stage: LeverContext
 ) -> list[Site]:
-    """A collective's two sites: its issue, and its wait."""
+    """Return a collective's two sites: its issue, and its wait."""
     issue_id, wait_id = site_ids(collective)
     _, issue, wait = _options(collective, choices)
     names = (*schedule.names, END)
@@ -249,7 +249,7 @@ def sites_of(
 
 
 def orders(id: str, choices: Mapping[str, str]) -> bool:
-    """Return whether a choice at this site does nothing but order the statements that the other choices leave."""
+    """Return whether a choice at this site only orders the statements that the other choices leave."""
     if id in ORDERING:
         return choices.get(STAGE) != BEFORE_FUSION
     # Collectives with a place of their own stay out of buckets.
@@ -257,12 +257,14 @@ def orders(id: str, choices: Mapping[str, str]) -> bool:
 
 
 def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
-    """Settings that a search chooses from: consumer order with ever less in flight, gradients early and at the end.
+    """Return the settings that a search tries.
+
+    They are consumer order with fewer and fewer in flight, each with gradients early and at the end.
 
     Parameters
     ----------
     limit_bytes : int, optional
-        Of results in flight; as much is tried, too.
+        Limit for results in flight; this limit itself is also tried.
     """
     sizes = [1 << power for power in range(6, 15)]
     if limit_bytes is not None:
@@ -279,7 +281,7 @@ def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
 
 
 def free_of_order(choices: Mapping[str, str]) -> dict[str, str]:
-    """The choices without those that order collectives."""
+    """Return the choices without those that order collectives."""
     return {id: option for id, option in choices.items() if not orders(id, choices)}
 
 
@@ -289,12 +291,12 @@ def sites_under(
     choices: Mapping[str, str],
     settings: Sequence[Setting],
 ) -> tuple[Site, ...]:
-    """The sites of a plan under other choices that order its collectives.
+    """Return the sites that order collectives, for a plan under other choices.
 
     Parameters
     ----------
     sites : sequence of Site
-        Of a plan in which no such choice is made.
+        Collectives of a plan in which no such choice is made.
     communication : mapping of str to CollectiveSchedule
         Of that plan.
     choices : mapping of str to str

@@ -1,6 +1,6 @@
-"""Lever `copies`: in-place copies and the fences around them: inside a fusion or not, with a `set` or without.
+"""Lever `copies`: in-place copies and their fences: inside a fusion or not, with or without a `set`.
 
-Under nvFuser each copy has a `set` policy, and each fence, Thunder's `update_aliases`, is kept or dropped: fences split
+Under nvFuser each copy has a `set` policy. Each fence, Thunder's `update_aliases`, is kept or dropped; fences split
 fusions. Under torch.compile a copy runs inside its region or outside.
 """
 
@@ -49,7 +49,7 @@ def _only(about: str, what: str) -> Any:
 
 
 def _copies(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
-    """Id of the site, the copy, and the claimed statement that it is part of."""
+    """Id of the site, the copy, and the claimed statement that contains the copy."""
     return stage.once("copies", lambda stage: tuple(_find_copies(stage)))
 
 
@@ -88,9 +88,9 @@ def _why_no_drop(fence: BoundSymbol, beside: Mapping[str, tuple[str, str]]) -> s
 
 
 def _beside_views(stage: LeverContext) -> dict[str, tuple[str, str]]:
-    """For each value that a fence names alone and that may go: a view that it keeps out of a fusion, and of what.
+    """For each droppable fence of a single value, the view that the fence keeps out of a fusion, and its base.
 
-    Only fences that name several values are sure to stay: from one to the next, statements may come into one fusion.
+    Only fences that name several values certainly stay; statements between two of these may be in one fusion.
     """
     together = [fence for _, fence in _fences(stage) if len(fence.flat_proxy_args) > 1]
     if not together:
@@ -115,7 +115,7 @@ def _beside_views(stage: LeverContext) -> dict[str, tuple[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class _CopySite:
-    """A statement inside or outside of a region: a copy, or one function of PyTorch that computes and writes.
+    """A statement inside or outside of a region: a copy, or a PyTorch function that computes and writes.
 
     Attributes
     ----------
@@ -124,9 +124,10 @@ class _CopySite:
     names : tuple of str
         Results of the copy, or of the function.
     statement : BoundSymbol
-        The claimed statement that it is, or is part of.
+        The claimed statement that it is, or that contains it.
     why_not : dict of str to str
-        Why it may not be in a region, or outside: one of the two at most, since it has to be somewhere.
+        Reasons why it may not be inside or outside of a region; at most one is given, because it must be in either
+        place.
     """
 
     id: str
@@ -142,7 +143,7 @@ def _placed(stage: LeverContext) -> Sequence[_CopySite]:
 def _find_placed(stage: LeverContext) -> Iterator[_CopySite]:
     why_not_in = {found.output: found.why for found in kept_out(stage.claimed.bound_symbols)}
     put_off = _put_off(stage)
-    # A batch norm has two copies, and one place.
+    # A batch norm has two copies, but one place.
     for _, group in itertools.groupby(_copies(stage), lambda copy: id(copy[2])):
         found = list(group)
         bsym = found[0][2]
@@ -166,7 +167,7 @@ _PUT_OFF = (
 def _put_off(stage: LeverContext) -> set[str]:
     returned = stage.claimed.bound_symbols[-1].args[0]
     if "fw_flat_out" not in returned:
-        # Nothing requires a gradient: there is no split.
+        # Nothing requires a gradient, so there is no split.
         return set()
     needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
     inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
@@ -176,13 +177,13 @@ def _put_off(stage: LeverContext) -> set[str]:
 
 @register
 class Copies(Lever):
-    """Placement of in-place copies, and their cost."""
+    """Placement of in-place copies, and its effect."""
 
     name = "copies"
     title = "In-place copies"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Policy for all copies, all fences, all regions."""
+        """Return the policy for all copies, all fences, all regions."""
         nvfuser = _only(SETS, "torch.compile puts no set before a copy and does not split at fences")
         return (
             Setting(
@@ -209,7 +210,7 @@ class Copies(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
-        """One site per copy and, under nvFuser, one per fence."""
+        """Return one site per copy and, under nvFuser, one per fence."""
         if _about(stage) == REGIONS:
             return list(self._region_sites(stage, choices))
         if _about(stage) == SETS:
@@ -314,7 +315,7 @@ class Copies(Lever):
         Raises
         ------
         ChoiceError
-            If one may not be in a region and is to be.
+            If a copy may not be in a region, but the choice puts it there.
         """
         if _about(stage) != REGIONS:
             return set()
@@ -357,7 +358,7 @@ class Copies(Lever):
 
 
 def _legal(option: str, illegal: Mapping[str, str]) -> str:
-    """The option, or the other one where it is illegal."""
+    """Return the option, or the other one if it is illegal."""
     return option if option not in illegal else IN if option == OUT else OUT
 
 
@@ -373,7 +374,7 @@ def _facts(made: LeverOutcome) -> dict[str, inplace_copies.CopyFact]:
 
 
 def _opened(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
-    """The statement, or what it is made of where a copy in it shall stand alone, and can."""
+    """Return the statement, or its parts if a copy in it must be separate and can be."""
     if not bsym.subsymbols or inplace_copies.is_copy(bsym) or runs_whole(bsym):
         yield bsym
         return

@@ -1,8 +1,8 @@
 """Lever `order`: when statements run.
 
-Acts on the forward and backward traces after the split, so that fusions and saved storages stay the same: only whole
+It acts on the forward and backward traces after the split, so fusions and saved storages stay the same; only whole
 fusions move. `workbench.analysis.order.min_peak_order` finds the constraints in the plan's graph, and the order with
-the least predicted peak. Collectives keep their places, and nothing passes them, so that all ranks issue them in one
+the least predicted peak. Collectives keep their places, and nothing moves past them, so all ranks issue them in one
 order.
 """
 
@@ -101,7 +101,7 @@ class Order(Lever):
         """Return one site per layer for its recomputed statements."""
         graph = made.execution
         if graph is None:
-            # A replayed config has no plan to inspect.
+            # A replayed config has no plan that could be inspected.
             return [_site(id, choices, outcome) for id, outcome in made.ordered.items()]
         if not (graph.statements.flags & StatementFlag.CLONE).any():
             return []
@@ -124,7 +124,7 @@ class Order(Lever):
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
-        """Put the forward trace, then the backward trace, in order."""
+        """Reorder the forward trace, then the backward trace."""
         if not any(id.startswith(("order.", "order:")) for id in choices):
             return trace, made
         backward = TraceTag.BACKWARD in trace.tags
@@ -168,7 +168,7 @@ def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
 
 
 def _way(choices: Mapping[str, str], side: int) -> str:
-    """The order of a side."""
+    """Return the order of a side."""
     of_all = choices.get(STATEMENTS, STOCK)
     asked = choices.get(BACKWARDS if side == BACKWARD else FORWARDS, AS_ALL)
     return of_all if asked == AS_ALL else asked
@@ -177,7 +177,7 @@ def _way(choices: Mapping[str, str], side: int) -> str:
 def _arranged(
     graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
 ) -> list[int]:
-    """A side's statements in their new order; `outcomes` takes what came of each group that is recomputed."""
+    """Return a side's statements in their new order; `outcomes` receives the outcome of each recomputed group."""
     way = _way(choices, side)
     order = _WAYS[STOCK if way == JUST_IN_TIME else way](half)
     for id, move, members in _moves(graph, half, side, choices, outcomes):
@@ -204,7 +204,7 @@ def _moves(
         asked = {id: choices.get(id, AS_ALL) for id in groups}
         outcomes.update(dict.fromkeys(groups, STOCK))
         late_ids = [id for id, option in asked.items() if (default if option == AS_ALL else option) == JUST_IN_TIME]
-        # Together where the peak allows it: the inputs that one layer waits for may belong to another.
+        # Move them together if the peak allows it, because the inputs for which one layer waits may belong to another.
         yield "", late, [place for id in late_ids for place in groups[id]]
         for id in late_ids:
             yield id, late, groups[id]

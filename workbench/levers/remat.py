@@ -1,4 +1,4 @@
-"""Lever `remat`: which variables fusions hand to each other, and which the reading fusion computes again."""
+"""Lever `remat`: which variables fusions pass to each other, and which the reading fusion recomputes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _every(text: str) -> int | None:
 
 
 def site_id(stage: LeverContext, crossing: Crossing) -> str:
-    """The id of a variable's site."""
+    """Return the id of a variable's site."""
     return f"remat:{stage.place(crossing.name)}"
 
 
 @register
 class Remat(Lever):
-    """Save or recompute, per variable that crosses from one fusion to another."""
+    """Save or recompute, for each variable that crosses from one fusion to another."""
 
     name = "remat"
     title = "Rematerialization between fusions"
@@ -68,7 +68,7 @@ class Remat(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
-        """One site per variable that crosses from one fusion to another."""
+        """Return one site per variable that crosses from one fusion to another."""
         found = []
         rows_of = _rows_of(made.execution)
         for crossing in made.crossings:
@@ -128,7 +128,7 @@ class Remat(Lever):
 
 
 def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequence[int]]) -> str:
-    """Return whether the plan's producing fusion still writes the variable."""
+    """Return whether the variable's producer in the plan still writes it."""
     if graph is None:
         return ""
     value = graph.value_index.get(crossing.name, -1)
@@ -139,7 +139,7 @@ def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequ
 
 
 def _rows_of(graph: Graph | None) -> dict[str, list[int]]:
-    """Rows of a graph by the name of the statement: looked for once, not once for each variable that crosses."""
+    """Rows of a graph by the name of the statement, searched once and not once for each crossing variable."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(graph.statements.name if graph is not None else ()):
         rows.setdefault(name, []).append(row)

@@ -1,8 +1,8 @@
-"""Lever `saved`: values that the forward keeps for the backward, per storage: saved, recomputed or offloaded.
+"""Lever `saved`: for each storage that the forward keeps for the backward, save, recompute or offload it.
 
-Recomputation acts on the joint trace, before fusion or after: clones of the producers, tagged as the backward's, are
-put right before their first use there. Offloading acts after the split. Views share a storage, so a site is a storage,
-named after the statement that first makes it.
+Recomputation acts on the joint trace, before or after fusion. It puts clones of the producers, tagged as the
+backward's, right before their first use in the backward. Offloading acts after the split. Views share a storage, so
+each storage has one site, named after the statement that first makes it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ STAND_IN = "on a CPU this is a stand-in for a GPU: it runs as there, and frees n
 
 
 def site_id(stage: LeverContext, storage: int) -> str:
-    """The id of a storage's site."""
+    """Return the id of a storage's site."""
     graph = stage.graph
     return f"saved:{stage.place(graph.values.name[graph.storages.root[storage]])}"
 
 
 def default_option(stage: LeverContext, storage: int) -> str:
-    """Return a storage's option if nothing is chosen: under ZeRO-3 gathered storages are gathered again."""
+    """Return a storage's default option: under ZeRO-3, gathered storages are gathered again."""
     return "recompute" if stage.gathers_again and stage.recomputer.gathered(storage) else "save"
 
 
@@ -82,7 +82,7 @@ def _of_storages(stage: LeverContext) -> list[Site]:
 
 
 def recomputed_storages(stage: LeverContext, choices: Mapping[str, str]) -> list[int]:
-    """Storages that choices turn to recompute, in program order.
+    """Return the storages that choices recompute, in program order.
 
     Raises
     ------
@@ -100,14 +100,15 @@ def recomputed_storages(stage: LeverContext, choices: Mapping[str, str]) -> list
 
 
 def edit(stage: LeverContext, choices: Mapping[str, str]) -> Recompute:
-    """The edit of the joint trace that choices ask for."""
+    """Return the edit of the joint trace for the given choices."""
     along = choices.get("saved.inputs", ALONG) == ALONG
     return stage.recomputer.edit(recomputed_storages(stage, choices), along=along, gather=stage.gathers_again)
 
 
 def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_]) -> TraceCtx:
-    """The joint trace with clones put in and the backward, by rows of its graph, reading them."""
-    # Identified by their outputs: levers before this one may have removed statements, or replaced them by their parts.
+    """Return the joint trace with clones inserted, by rows of its graph; the backward reads the clones."""
+    # Identified by their outputs, because levers before this one may have removed statements or replaced them by their
+    # parts.
     makers: dict[str, int] = {}
     for i, bsym in enumerate(trace.bound_symbols):
         if is_statement(bsym):
@@ -118,7 +119,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
     at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
-    # Not `get_grad`: it reads nothing, it only names the output of its gradient.
+    # Except for `get_grad`, which reads nothing and only names the gradient of its output.
     readers = {
         at[row] for row in at if backward[row] and trace.bound_symbols[at[row]].sym.id is not prims.PrimIDs.GET_GRAD
     }
@@ -127,7 +128,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     again: dict[str, Proxy] = {}
 
     def handed(bsym: BoundSymbol) -> dict[Variable, Proxy]:
-        # Own inputs only: a fusion may make a value of the same name for itself.
+        # Only its own inputs, because a fusion may itself make a value with the same name.
         if again.keys().isdisjoint(read_names(bsym)):
             return {}
         return {variableify(a): again[a.name] for a in bsym.flat_proxy_args if a.name in again}
@@ -146,14 +147,14 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
         for repeated in position.get(i, ()):
             edited.bound_symbols.append(clone(trace.bound_symbols[repeated]))
         swap = handed(bsym) if i in readers else {}
-        # Inputs only: the outputs of a statement keep their names.
+        # Only inputs; the outputs of a statement keep their names.
         edited.bound_symbols.append(bsym.from_bsym_swap_proxies(swap, skip_output=True) if swap else bsym)
     edited.set_provenance(TraceProvenance("Recomputation in the backward"))
     return dce(edited)
 
 
 def _produced_names(bsym: BoundSymbol) -> Iterator[Any]:
-    """Values that a statement, or anything that it is made of, makes."""
+    """Return the values that a statement, or any statement inside it, makes."""
     given = {arg.name for arg in bsym.flat_proxy_args}
     for out in bsym.flat_proxy_outs:
         if out.name not in given:
@@ -171,13 +172,13 @@ def _free_name(trace: TraceCtx, name: str) -> str:
 
 @register
 class Saved(Lever):
-    """Save or recompute, per storage."""
+    """Save, recompute or offload, for each storage."""
 
     name = "saved"
     title = "Saved for the backward"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the setting for the reach of a recomputation."""
+        """Return the setting for how far a recomputation goes back."""
         return (
             Setting(
                 name="inputs",
@@ -203,7 +204,7 @@ class Saved(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
-        """One site per storage that the forward saves."""
+        """Return one site per storage that the forward saves."""
         if not stage.has_backward:
             return []
         kept = _saved_names(made)
@@ -222,7 +223,7 @@ class Saved(Lever):
     def after_fusion(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
     ) -> TraceCtx:
-        """Put the recomputations in, as repetitions of whole fusions."""
+        """Insert the recomputations, as repetitions of whole fusions."""
         if not _any(stage, choices, "recompute") or _stage(stage, choices) == BEFORE:
             return trace
         graph = stage.graph
@@ -253,7 +254,8 @@ class Saved(Lever):
             if choices.get(id) == "offload":
                 if reason := stage.recomputer.why_no_offload(int(storage)):
                     raise refused(id, "offload", reason)
-                # All values in the storage: a recomputed statement may read another of them than the backward did.
+                # All values in the storage, because a recomputed statement may read another of them than the backward
+                # did.
                 held = np.flatnonzero(stage.graph.values.storage == storage)
                 values = frozenset(stage.graph.values.name[v] for v in held)
                 groups.append(OffloadedStorage(values, int(stage.graph.storages.bytes[storage])))
@@ -261,7 +263,7 @@ class Saved(Lever):
         return offloader.forward(trace), dataclasses.replace(made, offloader=offloader)
 
     def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
-        """Memory of the joint trace with the recomputations put in; offloading takes a plan."""
+        """Predict memory of the joint trace with the recomputations inserted; offloading needs a plan."""
         if _any(stage, choices, "offload"):
             return None
         if not stage.has_backward:
@@ -287,7 +289,7 @@ def _outcome(kept: set[str] | None, values: tuple[str, ...]) -> str:
 
 
 def _saved_names(made: LeverOutcome) -> set[str] | None:
-    """Names of the values that the plan saves, where a plan is known."""
+    """Return the names of the values that the plan saves, if a plan is known."""
     if made.execution is None:
         return None
     return {made.execution.values.name[v] for v in made.execution.saved()}

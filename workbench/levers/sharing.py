@@ -1,4 +1,4 @@
-"""Lever `sharing`: fusions of one structure are compiled once, or each for itself as Thunder does."""
+"""Lever `sharing`: fusions of one structure are compiled once, or each separately as in Thunder."""
 
 from __future__ import annotations
 

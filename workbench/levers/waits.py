@@ -1,8 +1,8 @@
 """Lever `waits`: when collectives are issued and where their results are waited for.
 
-Acts on the forward and backward traces after the split, so no fusion changes; as an option the settings act on the
-joint trace before fusion, where what they put between two statements keeps these from being fused. Legal by
-construction: a statement never passes one that it depends on, whatever the option; see
+It acts on the forward and backward traces after the split, so no fusion changes. As an option, its settings act on the
+joint trace before fusion; then a collective between two statements prevents their fusion. Legal by construction: under
+any option, a statement never moves past one on which it depends; see
 `workbench.compiler.pipeline.collective_constraints`.
 """
 
@@ -94,7 +94,7 @@ class Waits(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
-        """Two sites per collective: its issue, and its wait."""
+        """Return two sites per collective: its issue, and its wait."""
         return [
             site
             for schedule in made.communication.values()
@@ -103,13 +103,16 @@ class Waits(Lever):
         ]
 
     def widen(self, site: Site, option: str) -> Site:
-        """Accept any ``at(STATEMENT)``; a statement outside the legal range is refused when it is applied."""
+        """Accept any ``at(STATEMENT)``.
+
+        If the statement is outside the legal range, it is refused when it is applied.
+        """
         if AT.fullmatch(option) and option not in site.options:
             return dataclasses.replace(site, options=(*site.options, option))
         return site
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        """Reorder the joint trace by the settings, where they act before fusion."""
+        """Reorder the joint trace by the settings, if they act before fusion."""
         policies = {id: choices[id] for id in ORDERING if id in choices}
         if choices.get(STAGE) != BEFORE_FUSION or not policies or not stage.waits:
             return trace
@@ -138,10 +141,10 @@ class Waits(Lever):
         return [id for id in choices if orders(id, choices)]
 
     def replanner(self, plan: Plan, stage: LeverContext, made: LeverOutcome) -> Orders:
-        """The plan's statements in other orders."""
+        """Return a replanner that puts the plan's statements into other orders."""
         return Orders(plan, made.communication, self.settings())
 
 
 def _only_with_collectives(stage: LeverContext) -> str:
-    # By the claimed trace: the schedules are known only after the split, when a config is replayed.
+    # Decide by the claimed trace, because in a replayed config the schedules are known only after the split.
     return "" if stage.waits else "the program has no collectives"

@@ -1,6 +1,6 @@
-"""Programs: a function or module with example inputs, and the device it is for; built in, from a file, or given.
+"""Programs: a function or module with example inputs, and its device; built in, from a file, or from objects.
 
-PyTorch is imported on first use: the names of the built-in programs are known without it.
+PyTorch is imported only at first use, so that the names of the built-in programs are known without it.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The built-in programs' names, settings and first lines, read off their files: nothing is imported, PyTorch least."""
+"""Names, settings and first lines of the built-in programs, read from their files without importing anything."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ FOLDER = Path(__file__).parent / "builtin"
 
 @dataclasses.dataclass(frozen=True)
 class CatalogueEntry:
-    """A built-in program, as its file says.
+    """A built-in program, as its file describes it.
 
     Attributes
     ----------
     module : str
         The file's name without its ending.
     parallel : str
-        How ranks share it, one of `workbench.core.config.PARALLEL`; empty where a single process runs it.
+        How ranks share it, one of `workbench.core.config.PARALLEL`; empty if a single process runs it.
     stand_in : callable
-        Has the factory's parameters and docstring, and makes nothing.
+        Has the factory's parameters and docstring, but makes nothing.
     """
 
     module: str
@@ -33,7 +33,7 @@ class CatalogueEntry:
 
 @functools.cache
 def entries() -> dict[str, CatalogueEntry]:
-    """Every function in `builtin/` that is marked with ``@program``, by name in alphabetical order."""
+    """Return every function in `builtin/` with the decorator ``@program``, sorted by name."""
     found = {}
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -1,4 +1,4 @@
-"""Factories in users' own files: ``file.py:factory`` is found, loaded, and called; errors name the responsible line."""
+"""Factories in users' own files: ``file.py:factory`` is found, loaded and called; errors name the responsible line."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _NOT_THE_USERS = tuple(
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether `name` means a factory in a file and not a built-in program."""
+    """Return whether `name` means a factory in a file, and not a built-in program."""
     return name.partition(":")[0].endswith(".py") or "/" in name
 
 
 def absolute(name: str) -> str:
-    """``file.py:factory`` with the file's full path, so that another process finds it from any folder."""
+    """Return ``file.py:factory`` with the file's full path, so that another process finds it from any folder."""
     path, factory = _split(name)
     try:
-        # Not `Path.resolve`, which gives up where links lead round.
+        # Not `Path.resolve`, which fails for circular links.
         whole = os.path.realpath(paths.expanded(path))
     except OSError as error:
         raise _no_file(name, error) from error
@@ -67,7 +67,7 @@ def load_factory(name: str) -> Callable[..., Any]:
     Raises
     ------
     ProgramError
-        If the file or the factory is missing, or running the file fails; with the line that fails.
+        If the file or the factory is missing, or running the file fails; the message names the failing line.
     """
     path, factory_name = check_file(name), _split(name)[1]
     with blame(f"running {path.name}"):
@@ -86,12 +86,12 @@ def load_factory(name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def blame(doing: str) -> Iterator[None]:
-    """Turn any error inside into a `ProgramError` that says where in the user's own code it arose.
+    """Turn any error inside into a `ProgramError` that names the responsible line of the user's code.
 
     Parameters
     ----------
     doing : str
-        What was being done, such as ``running model.py``.
+        Description of the activity, such as ``running model.py``.
     """
     try:
         yield
@@ -102,12 +102,15 @@ def blame(doing: str) -> Iterator[None]:
         raise ProgramError(f"{doing} failed at {where}: {type(error).__name__}: {error.msg}") from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a user's code may raise anything, and exit
+    except BaseException as error:  # a user's code may raise any error, and may exit
         raise ProgramError(f"{doing} failed{own_line(error)}: {what(error)}") from error
 
 
 def own_line(error: BaseException) -> str:
-    """Return the user's line where `error` arose, as `` at file.py:12 (text of the line)``; empty if there is none."""
+    """Return the user's line at which `error` arose, as `` at file.py:12 (text of the line)``.
+
+    Empty if there is none.
+    """
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)
         if file.is_file() and not str(file.resolve()).startswith(_NOT_THE_USERS):
@@ -116,7 +119,7 @@ def own_line(error: BaseException) -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """File and factory of ``file.py:factory``; no factory where none is named."""
+    """Return the file and the factory of ``file.py:factory``; no factory if none is named."""
     folder, slash, last = name.rpartition("/")
     file, _, factory = last.partition(":")
     return f"{folder}{slash}{file}", factory
@@ -138,7 +141,10 @@ def _no_file(name: str, error: OSError) -> ProgramError:
 
 
 class _SourceAlone(importlib.machinery.SourceFileLoader):
-    """Loader that always reads the file. Bytecode caches compare second and size, which a changed file may share."""
+    """Loader that always reads the file.
+
+    Bytecode caches compare only second and size, which may be the same for a changed file.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -153,7 +159,7 @@ def _run_file(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # Like Python does for a script: the file may import its neighbours, then and later.
+    # As Python does for a script, let the file import modules beside it, now and later.
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)

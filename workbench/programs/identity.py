@@ -1,8 +1,8 @@
-"""Identity of a program before tracing: all that tracing reads of it, and the code that it goes through.
+"""Identity of a program before tracing: the data that tracing reads from it, and the code that it runs.
 
-A capture on disk is reused only if its program is the same, down to the lines of its functions. All comparison is in
-memory, where a function may differ from its file. A part that cannot be compared never matches: `UnknownError` names
-it.
+A capture on disk is reused only if its program is the same, down to the line numbers of its functions. Objects in
+memory are compared, not files, because a function may differ from its file. If a part cannot be compared, nothing
+matches; `UnknownError` names the part.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from workbench.interop.torch_private import (
 from workbench.programs.tensors import globals_read
 
 _MOST = 500_000
-"""Objects that are looked at before a program counts as too large to tell."""
+"""Maximum number of objects to read; a program with more has no identity."""
 
 _OF_OPERATORS = ("_qualname", "_init_fn", "_abstract_fn", "_setup_context_fn", "_backward_fn")
 
 _MOST_WRAPPED = 8
-"""Decorators on one function."""
+"""Maximum number of decorators on one function."""
 
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = sysconfig.get_paths()["purelib"] + os.sep
 _WORKBENCH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _VERSIONED = ("torch", "thunder", "nvfuser", "numpy")
-"""Packages whose versions are part of every key; for all others, the traced code is."""
+"""Packages whose versions are part of every key. For any other package, the traced code is part of the key."""
 
 _NAMED = (
     BuiltinFunctionType,
@@ -84,7 +84,7 @@ _NAMED = (
     OpOverload,
     OpOverloadPacket,
 )
-"""Types whose text identifies them, or that have no effect on the computation."""
+"""Types that their text identifies, or that have no effect on the computation."""
 
 
 class UnknownError(Exception):
@@ -93,16 +93,16 @@ class UnknownError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class TracedFunction:
-    """A function that tracing went through, and where it is found again in another process.
+    """A function that tracing visited, and how to find it again in another process.
 
     Attributes
     ----------
     module, name : str
-        The module that holds it, and its qualified name there.
+        The module that contains it, and its qualified name there.
     way : tuple of str
-        Path from the object of that name to the function, where something is wrapped around it.
+        If the object of that name wraps the function, the path from the object to the function.
     digest : str
-        Digest of its code, lines included, and of the external values that it reads.
+        Digest of its code, line numbers included, and of the external values that it reads.
     """
 
     module: str
@@ -111,7 +111,7 @@ class TracedFunction:
     digest: str
 
     def holds(self, kinds: frozenset[type | str]) -> bool:
-        """Return whether the current function there has that digest, for a program that is made of these classes."""
+        """Return whether the function that is there now has that digest, for a program with these classes."""
         try:
             return _DigestWriter(kinds).digest(self._found()) == self.digest
         except (UnknownError, AttributeError, KeyError, IndexError, ValueError, TypeError):
@@ -128,14 +128,14 @@ class TracedFunction:
 
 @dataclasses.dataclass(frozen=True)
 class OperatorWitness:
-    """An operator of a library that a program calls.
+    """An operator of a library; a program calls the operator.
 
     Attributes
     ----------
     name : str
         ``library::name``.
     digest : str
-        Digest of everything registered for it.
+        Digest of everything registered for the operator.
     """
 
     name: str
@@ -143,12 +143,12 @@ class OperatorWitness:
 
     @classmethod
     def of(cls, name: str) -> OperatorWitness:
-        """Return the witness of an operator as it is now.
+        """Return the witness of an operator in its present state.
 
         Raises
         ------
         UnknownError
-            If it was not registered by `torch.library.custom_op`, so that there is nothing of it to look into.
+            If it was not registered by `torch.library.custom_op`, so that its implementation cannot be inspected.
         """
         if name not in OPDEFS:
             raise UnknownError(f"it calls {name}, which is compiled")
@@ -163,7 +163,7 @@ class OperatorWitness:
 
 
 def is_versioned(file: str) -> bool:
-    """Return whether code is of a package whose version is part of every key, of Python's own, or of the workbench."""
+    """Return whether a file belongs to Python, the workbench, or a package whose version is part of every key."""
     if file.startswith((_WORKBENCH, "<frozen", "<workbench>", "<graph>")):
         return True
     if file.startswith(_SITE):
@@ -172,7 +172,7 @@ def is_versioned(file: str) -> bool:
 
 
 def digest_of(*objects: Any) -> str:
-    """Return a digest of everything comparable in some objects.
+    """Return a digest of all parts of some objects.
 
     Raises
     ------
@@ -183,9 +183,9 @@ def digest_of(*objects: Any) -> str:
 
 
 def program_digest(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type | str]]:
-    """A digest of some objects, the code of all functions that is part of it, and the classes of all that they hold.
+    """Return a digest of some objects, the code of all functions in it, and the classes of all objects that they hold.
 
-    Classes are there with their bases, and as Python spells each.
+    Base classes are included. Each class is listed both as a class and as Python prints it.
 
     Raises
     ------
@@ -209,26 +209,26 @@ def witnesses(
     Parameters
     ----------
     codes : iterable of CodeType
-        Code that tracing went through.
+        Code that tracing visited.
     functions : iterable of FunctionType
-        The same, where functions are at hand.
+        The same code as functions, if these are known.
     known : set of CodeType
         Code that is part of the program's own digest.
     kinds : set of type and str
-        The classes of the program's objects, as `program_digest` gives them.
+        The classes of the program's objects, from `program_digest`.
 
     Raises
     ------
     UnknownError
-        If a function would not be found again.
+        If a function could not be found again.
     """
     passed = {code.co_filename for code in codes} | {f.__code__.co_filename for f in functions}
     left = {code for code in codes if not is_versioned(code.co_filename)}
     mine = {f for f in functions if not is_versioned(f.__code__.co_filename)}
     left -= {f.__code__ for f in mine}
     if left:
-        # Only code is known of these: its name gives the owner; else search all functions but those that `gc.freeze`
-        # hides.
+        # Only the code of these is known. Find the function by the code's name, or else search all functions except
+        # those that `gc.freeze` hides.
         files: dict[str, list[ModuleType]] = {}
         for module in list(sys.modules.values()):
             files.setdefault(str(getattr(module, "__file__", None)), []).append(module)
@@ -240,7 +240,7 @@ def witnesses(
             if isinstance(function, FunctionType) and function.__code__ in wanted:
                 sharing.setdefault(function.__code__, []).append(function)
         for alike in sharing.values():
-            # Leave out decorators' results for models that are not part of this program.
+            # Leave out results of decorators for models that are not part of this program.
             mine.update([f for f in alike if _file_of(f) in passed] or alike)
     found: dict[TracedFunction, None] = {}
     covered, lost = set(_nested(known)), {}
@@ -259,7 +259,7 @@ def witnesses(
 
 
 def _by_name(code: CodeType, modules: Iterable[ModuleType]) -> FunctionType | None:
-    """The function of a code that stands in one of its file's modules by the name that it was given there."""
+    """Return the function with this code, if it is in a module of its file under the name that it was defined with."""
     for module in modules:
         found: Any = module
         try:
@@ -273,7 +273,7 @@ def _by_name(code: CodeType, modules: Iterable[ModuleType]) -> FunctionType | No
 
 
 def _file_of(function: FunctionType) -> str:
-    """Return the file of a function's module; for a decorator's result, that of the decorated function."""
+    """Return the file of a function's module; for the result of a decorator, that of the decorated function."""
     return str(getattr(sys.modules.get(function.__module__), "__file__", function.__code__.co_filename))
 
 
@@ -284,13 +284,13 @@ def _nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
 
 
 def _witness_of(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction | None:
-    """The witness of a function that has a name of its own in its module; None where it is made by another."""
+    """Return the witness of a function that has its own name in its module; None if another function makes it."""
     name = function.__qualname__
     return None if "<locals>" in name else _at(function.__module__, name, lambda found: found is function, kinds)
 
 
 def _around(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction:
-    """Return the witness of a decorator of a library: the library's version covers its arguments."""
+    """Return the witness of a library's decorator; the version of the library stands for its arguments."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
         raise UnknownError("it is made while another function runs")
@@ -316,14 +316,14 @@ def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: f
 
 
 def _static(holder: Any, name: str) -> Any:
-    """An attribute as it is stored: a method, and not what a class binds it to."""
+    """Return an attribute as it is stored: a plain function, for example, and not a bound method."""
     if isinstance(holder, type):
         return vars(holder)[name]
     return getattr(holder, name)
 
 
 def _inside(wrapper: Any) -> dict[str, Any]:
-    """Return the functions that a decorator wrapped, by where it keeps them."""
+    """Return the functions that a decorator wrapped, by the place where it keeps them."""
     found: dict[str, Any] = {}
     for name in ("__wrapped__", "__func__", "fget", "func"):
         inner = getattr(wrapper, name, None)
@@ -340,12 +340,12 @@ def _inside(wrapper: Any) -> dict[str, Any]:
 
 
 class _DigestWriter:
-    """Feeds the identity of objects to a digest; an object that was met before is referred to by its number.
+    """Feeds the identity of objects to a digest; an object that occurs again is represented by its number.
 
     Parameters
     ----------
     kinds : set of type, optional
-        If given, as `program_digest` returns them, a library's caches for other classes of libraries are left out:
+        If given, from `program_digest`, then entries for other classes in a library's caches are left out, because
         libraries add an entry when a class is first used.
     """
 
@@ -415,12 +415,12 @@ class _DigestWriter:
             self._attributes(mapping)
 
     def _set(self, values: Iterable[Any]) -> None:
-        # In no order of their own: each apart, and sorted.
+        # A set has no order, so digest each element separately and sort.
         kept = [value for value in values if not self._is_of_another(value)]
         self._say(sorted(_DigestWriter(self._kinds, in_library=self._in_library).digest(value) for value in kept))
 
     def _is_of_another(self, key: Any) -> bool:
-        """Return whether a cache's key is a class of a library that the program is not made of."""
+        """Return whether a cache's key is a class of a library, and the program has no object of that class."""
         if self._kinds is None or not self._in_library:
             return False
         if isinstance(key, type):
@@ -456,7 +456,7 @@ class _DigestWriter:
         self._in_library = around
 
     def _contents(self, function: FunctionType, read: Mapping[str, Any]) -> None:
-        """Digest a function's values; of global functions, classes and modules only their identity."""
+        """Digest a function's values; for global functions, classes and modules, digest only their names."""
         for name, value in read.items():
             self._say("global", name)
             if isinstance(value, FunctionType | type | ModuleType):
@@ -474,7 +474,7 @@ class _DigestWriter:
             self._read(content)
 
     def _object(self, value: Any) -> None:
-        if type(value) is object:  # a mark, which is nothing but itself
+        if type(value) is object:  # a unique marker without content
             return
         if type(value).__module__ == "typing":
             self._say(str(value))
@@ -491,11 +491,11 @@ class _DigestWriter:
 
     def _attributes(self, value: Any) -> None:
         for name, content in sorted(getattr(value, "__dict__", {}).items()):
-            if name.endswith("_hash") and isinstance(content, int):  # each process has other ones
+            if name.endswith("_hash") and isinstance(content, int):  # differs in each process
                 continue
             self._say("attribute", name)
             if isinstance(value, torch.nn.Module) and "_hooks" in name and isinstance(content, dict):
-                # By numbers that count all hooks of a process.
+                # The keys are numbers that count all hooks of a process.
                 self._all(content.values())
             else:
                 self._read(content)
@@ -505,7 +505,7 @@ class _DigestWriter:
 
 
 def _is_installed(name: str) -> bool:
-    """Return whether a module, or something in it, is of a library."""
+    """Return whether a module, or an object in it, belongs to an installed library."""
     home = sys.modules.get(name.partition(".")[0])
     return str(getattr(home, "__file__", "")).startswith(_SITE)
 
@@ -535,4 +535,4 @@ _READERS: tuple[tuple[Any, Callable[[_DigestWriter, Any], None]], ...] = (
     (list | tuple | deque, _DigestWriter._all),
     (set | frozenset, _DigestWriter._set),
 )
-"""Digest method per type; the first that fits."""
+"""Digest method for each type; the first that matches is used."""

@@ -1,4 +1,4 @@
-"""The modes of PyTorch that a program is opened under: gradients, autocast, the default data type, determinism."""
+"""The PyTorch modes under which a program is opened: gradients, autocast, the default data type, determinism."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AUTOCAST = {"autocast_cpu": "cpu", "autocast_cuda": "cuda"}
 
 
 def current() -> dict[str, str]:
-    """The modes in force here that are not those that PyTorch starts in, as in `workbench.core.config.MODES`."""
+    """Return the present modes that differ from PyTorch's defaults, as in `workbench.core.config.MODES`."""
     found: dict[str, str] = {}
     if torch.is_inference_mode_enabled():
         found["grad"] = "inference"
@@ -30,10 +30,10 @@ def current() -> dict[str, str]:
 
 
 def restored(modes: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
-    """Inside, those modes are in force; others do not change, and all are restored afterwards.
+    """Context in which these modes are active; other modes do not change, and all are restored afterwards.
 
-    The default data type and determinism hold for all threads of a process: threads that need the same of them here go
-    on together, and those that need something else wait.
+    The default data type and determinism apply to all threads of a process. Threads that need the same values run
+    together here, and threads that need other values wait.
     """
     return _restored(modes) if modes else _ModeTurn(modes)
 
@@ -94,7 +94,10 @@ class _ModeTurns:
         self.put: tuple[_OfProcess, _OfProcess] | None = None
 
     def enter(self, modes: Mapping[str, str], outside: _OfProcess | None) -> _OfProcess:
-        """Wait until the process can be as a thread needs it: as its modes say, and else as it was outside."""
+        """Wait until the process can have the settings that a thread needs.
+
+        These are the settings in its modes, and the outside values of the others.
+        """
         with self._lock:
             while True:
                 before, in_force = self.put or _unchanged()
@@ -126,7 +129,10 @@ _here = threading.local()
 
 
 class _ModeTurn:
-    """A thread's turn, in which the process is as modes say. Inside of another it takes the place of that one."""
+    """A thread's turn, in which the process has the modes that it needs.
+
+    Inside of another turn, it replaces that one.
+    """
 
     __slots__ = ("_modes", "_outside", "_same")
 
@@ -138,7 +144,7 @@ class _ModeTurn:
         self._same = outside is not None and outside.under(self._modes) == outside
         if self._same:
             return
-        # Two threads, each inside of one turn and waiting for another, would wait for each other.
+        # Otherwise two threads could wait for each other, each inside of one turn and waiting for another.
         if outside is not None:
             _turns.leave()
         try:
@@ -160,7 +166,7 @@ class _ModeTurn:
 
 @contextlib.contextmanager
 def turn_given_up() -> Iterator[None]:
-    """Inside, this thread has no turn, so that what it waits for may be held by a thread that waits for its own."""
+    """Context in which this thread has no turn, because the thread for which it waits may itself wait for a turn."""
     needs = getattr(_here, "needs", None)
     if needs is None:
         yield
@@ -173,7 +179,7 @@ def turn_given_up() -> Iterator[None]:
 
 
 def of_building(modes: Mapping[str, str]) -> dict[str, str]:
-    """Return the modes that a factory is called under: they decide what it makes, not how that runs."""
+    """Return the modes under which a factory is called, which affect what it makes and not how that runs."""
     return {name: mode for name, mode in modes.items() if name == "default_dtype"}
 
 

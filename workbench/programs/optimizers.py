@@ -1,4 +1,4 @@
-"""Complete copies and pickles of a user's own optimizers: PyTorch's leave out attributes of the class."""
+"""Complete copies and pickles of a user's optimizers; PyTorch's own leave out attributes of the class."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def _base() -> frozenset[str]:
 
 
 def _added(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return attributes that PyTorch's copying leaves out; not replaced methods, such as a scheduler's `step`."""
+    """Return attributes that PyTorch's copying leaves out, but not replaced methods, such as a scheduler's `step`."""
     known = _base().union(optimizer.__getstate__())
     own = vars(optimizer).items()
     return {name: value for name, value in own if name not in known and not hasattr(type(optimizer), name)}
 
 
 def copy_added(optimizer: torch.optim.Optimizer, memo: dict[int, Any]) -> None:
-    """Give the copy that is in `memo` what `copy.deepcopy` left out."""
+    """Add what `copy.deepcopy` left out to the copy that is in `memo`."""
     vars(memo[id(optimizer)]).update({name: copy.deepcopy(value, memo) for name, value in _added(optimizer).items()})
 
 
@@ -34,7 +34,7 @@ def _restore(optimizer: torch.optim.Optimizer, state: tuple[dict[str, Any], dict
 
 
 def reduced(obj: Any) -> Any:
-    """Return pickle's reduction of an optimizer with its additional attributes; None for all other objects."""
+    """Return pickle's reduction of an optimizer with its additional attributes; None for any other object."""
     if isinstance(obj, torch.optim.Optimizer) and (added := _added(obj)):
         return copyreg.__newobj__, (type(obj),), (obj.__getstate__(), added), None, None, _restore  # type: ignore[attr-defined]
     return None

@@ -1,8 +1,8 @@
-"""Pickling of objects for another process: by cloudpickle, with special handling of objects that it cannot pickle.
+"""Pickling of objects for another process: by cloudpickle, with special cases for objects that it cannot pickle.
 
-Tensors that share memory share it there, too. An operator of PyTorch is sent by name, and an object that only a module
-of the same installation can have is sent by that module's name for it. Locks and context variables of the user are
-created as new ones.
+Tensors that share memory also share it in the other process. An operator of PyTorch is sent by name. An object that
+exists only in a module of the installation is sent by its name in that module. The user's locks and context variables
+are created anew.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from workbench.programs.tensors import contents_of, globals_read
 
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)
-"""Types whose objects a module may have, shared by all code that imports it."""
+"""Types whose objects can be module attributes that all importing code shares."""
 _CACHED = type(functools.lru_cache(lambda: None))
 _DEPTH = 12
-"""Maximum depth of the search for an object that cannot be sent."""
+"""Maximum depth of the search for an object that cannot be pickled."""
 
 _ADVICE: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
     (
@@ -84,14 +84,14 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
         return reduced if reduced is not None else super().reducer_override(obj)
 
     def _same(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
-        """Return the one object per storage, by which pickle recognizes it."""
+        """Return the same object for a storage each time, by which pickle recognizes it."""
         if not storage.nbytes() or storage.device.type == "meta":
             return storage
         return self._storages.setdefault((str(storage.device), storage.data_ptr(), storage.nbytes()), storage)
 
 
 def _by_name(obj: Any) -> Any:
-    """Return the reduction of an object that pickle cannot handle; None for all others."""
+    """Return the reduction of an object that pickle cannot handle; None for any other object."""
     if obj is torch.ops:
         return _torch_ops, ()
     if isinstance(obj, OpOverload | OpOverloadPacket):
@@ -103,7 +103,7 @@ def _by_name(obj: Any) -> Any:
             return _operator, (obj.__name__.removeprefix("torch.ops."),)
     original = getattr(obj, "_torchdynamo_orig_callable", None) if isinstance(obj, types.FunctionType) else None
     if original is not None:
-        # The original of a compiled object: opening a program uses the original, too.
+        # Send the original of a compiled object, because opening a program uses the original, too.
         return _itself, (original,)
     if isinstance(obj, weakref.ReferenceType) and type(obj) is weakref.ReferenceType:
         return _weak, (obj(),)
@@ -117,7 +117,7 @@ def _by_name(obj: Any) -> Any:
 def _found_in_a_module(obj: Any) -> Any:
     modules: dict[str, Any] = dict(sys.modules)
     for name, module in modules.items():
-        # A script or notebook has another name there, and is not imported.
+        # A script or notebook has another name in the other process, and is not imported there.
         if isinstance(module, types.ModuleType) and module.__name__ == name and getattr(module, "__spec__", None):
             for attribute, value in list(vars(module).items()):
                 if value is obj:
@@ -164,11 +164,11 @@ def _variable(name: str, *value: Any) -> contextvars.ContextVar[Any]:
 
 
 class _DeadReferent:
-    """The referent of a weak reference that was dead when it was sent."""
+    """Stands for the referent of a weak reference that was dead when it was sent."""
 
 
 _REFERENTS: list[Any] = []
-"""Referents of weak references that were sent: nothing else may hold them there."""
+"""Referents of weak references that were sent; in the other process nothing else may hold them."""
 
 
 def _weak(referent: Any) -> weakref.ReferenceType[Any]:
@@ -189,7 +189,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> bytes:
 
 
 def _storage(data: bytes, device: str) -> torch.UntypedStorage:
-    # A copy lies where PyTorch's allocator puts it, aligned as kernels like it.
+    # PyTorch's allocator aligns the copy as kernels prefer.
     raw = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone() if data else torch.empty(0, dtype=torch.uint8)
     return raw.to(device).untyped_storage()
 
@@ -199,7 +199,7 @@ def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.storage.T
 
 
 def dumps(objects: Any, name: str = "the program") -> bytes:
-    """Objects as bytes, for `cloudpickle.loads`.
+    """Return objects as bytes, for `cloudpickle.loads`.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def dumps(objects: Any, name: str = "the program") -> bytes:
     Raises
     ------
     ProgramError
-        With the object that cannot be sent, its holder, and the next step.
+        With the object that cannot be pickled, its holder, and the next step.
     """
     try:
         return _dumped(objects)
@@ -233,7 +233,7 @@ def _why(objects: Any, error: Exception) -> str:
 
 
 def _culprit(objects: Any) -> tuple[str, Any]:
-    """The innermost object that cannot be pickled, and where it is held."""
+    """Return the innermost object that cannot be pickled, and where it is held."""
     path, held, seen = "", objects, {id(objects)}
     for _ in range(_DEPTH):
         if any(is_such(held) for is_such, *_ in _ADVICE):
@@ -271,7 +271,7 @@ def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(obj, Mapping):
         yield from ((f"[{key!r}]", value) for key, value in list(obj.items()))
     elif isinstance(obj, list | tuple | set | frozenset):
-        # Callable, inputs and keywords are unnamed themselves: only their contents get names.
+        # Callable, inputs and keywords have no names themselves; only their contents have.
         yield from (("" if isinstance(obj, tuple) else f"[{at}]", value) for at, value in enumerate(obj))
     else:
         yield from list(getattr(obj, "__dict__", {}).items())

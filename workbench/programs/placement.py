@@ -1,4 +1,4 @@
-"""Programs on devices: creation of their tensors, and copies of a user's own objects on another device."""
+"""Programs on devices: creating their tensors, and copying a user's objects to another device."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from workbench.programs.tensors import globals_of, held
 
 
 def check_device(device: str) -> str:
-    """Return `device` if it is one that a program can be for.
+    """Return `device` if a program can be for it.
 
     Raises
     ------
     DeviceError
-        If it is unknown, or ``cuda`` without an attached GPU.
+        If it is unknown, or is ``cuda`` without an attached GPU.
     """
     if device not in DEVICES:
         raise DeviceError(f"there is no device {device!r}; legal: {', '.join(DEVICES)}")
@@ -37,19 +37,22 @@ def check_device(device: str) -> str:
 
 
 def torch_device(device: str) -> str:
-    """The torch device of a program's device; names of torch devices stay as they are."""
+    """Return the torch device of a program's device; names of torch devices are returned unchanged."""
     return "cuda:0" if device in ("cuda", "planned") else device
 
 
 def device_of(*objects: Any) -> str | None:
-    """Return ``cuda`` or ``cpu``, after the first tensor in `objects`; None if there is none."""
+    """Return ``cuda`` or ``cpu``, the device of the first tensor in `objects`; None if there is no tensor."""
     return next(("cuda" if tensor.is_cuda else "cpu" for tensor in held(objects).tensors.values()), None)
 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch inside, and leave its random state outside as it was. Fake tensors draw nothing: no effect."""
-    # A random state read under fake tensors is fake itself, and cannot be set again.
+    """Seed torch inside the context, and restore its random state afterwards.
+
+    Under fake tensors nothing is drawn, so this has no effect.
+    """
+    # A random state that is read under fake tensors is itself fake, and cannot be set again.
     if _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None:
         yield
         return
@@ -60,9 +63,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def placed(objects: Any, device: str) -> Any:
-    """`objects` (any nesting) with all tensors on a torch device; the same objects if they are there already.
+    """Return `objects` (any nesting) with all tensors on a torch device; the same objects if they are already there.
 
-    Modules and closures are copied, never moved, and what is shared stays shared. Under fake tensors the copies are
+    Modules and closures are copied, never moved, and shared objects stay shared. Under fake tensors the copies are
     fake.
     """
     target = torch.device(device)
@@ -96,9 +99,9 @@ def placed(objects: Any, device: str) -> Any:
 
 
 def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
-    """Put into `memo` copies of functions; `deepcopy` keeps functions.
+    """Put copies of functions into `memo`, because `deepcopy` does not copy functions.
 
-    Their closures, their defaults, and the globals that they read and that hold tensors are copies, too.
+    Copies are also made of their closures, their defaults, and the globals that they read and that hold tensors.
     """
     scopes: dict[int, dict[str, Any]] = {}
     read: dict[int, dict[str, Any]] = {}
@@ -107,7 +110,7 @@ def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
         known = function.__globals__
         if own:
             read.setdefault(id(known), {}).update(own)
-            # Without the name of a module, in which Dynamo would look for the globals instead.
+            # Without the module's name, because Dynamo would look for the globals in that module.
             scopes.setdefault(id(known), {name: value for name, value in known.items() if name != "__name__"})
     for function in functions:
         cells = tuple(CellType() for _ in function.__closure__ or ())
@@ -132,7 +135,7 @@ def _same(one: torch.device, other: torch.device) -> bool:
 
 
 def _storage(tensor: torch.Tensor) -> int | None:
-    """What a tensor shares its memory by; None of one that lies in none, or does not show what lies there."""
+    """Return a key of a tensor's memory; None if it has none, or does not show it."""
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         return None
     return int(tensor.untyped_storage()._cdata)
@@ -145,7 +148,7 @@ def _moved(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tens
 
 
 def _moved_storage(storage: torch.UntypedStorage, device: torch.device, fake: bool) -> torch.Tensor:
-    """The bytes of a storage on another device; without their values if they are to be fake."""
+    """Return the bytes of a storage on another device; if they are fake, without their values."""
     if fake:
         return torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
     given = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
@@ -154,7 +157,7 @@ def _moved_storage(storage: torch.UntypedStorage, device: torch.device, fake: bo
 
 
 def _in(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as another one, in bytes that others lie in, too."""
+    """Return a tensor like another one, in bytes that other tensors may share."""
     whole = storage[: storage.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
     return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
 

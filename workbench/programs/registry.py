@@ -1,4 +1,4 @@
-"""The built-in programs by name. A new one is one new file in `builtin/`, with a factory under `@program`."""
+"""The built-in programs by name. A new program is one new file in `builtin/`, with a factory under `@program`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,21 @@ class ProgramInfo:
 
 
 def program[F: Factory](factory: F) -> F:
-    """Decorator: make a factory a built-in program, under the function's name.
+    """Make a factory a built-in program under the function's name; a decorator.
 
     The factory returns ``(callable, args)`` or ``(callable, args, kwargs)`` and makes its tensors on torch's default
-    device, which is set around it; under fake tensors nothing is allocated. Its parameters are the program's settings.
+    device, which is set while it is called; under fake tensors nothing is allocated. Its parameters are the program's
+    settings.
     """
     _FACTORIES[factory.__name__] = factory
     return factory
 
 
 def parallel[F: Factory](kind: str) -> Callable[[F], F]:
-    """Decorator, above `program`: a built-in program that several ranks share, and how, one of `config.PARALLEL`."""
+    """Mark a built-in program as one that several ranks share, in one of `config.PARALLEL` ways.
+
+    A decorator above `program`.
+    """
 
     def mark(factory: F) -> F:
         _PARALLEL[factory.__name__] = kind
@@ -48,13 +52,13 @@ def parallel[F: Factory](kind: str) -> Callable[[F], F]:
 
 
 def parallel_of(name: str) -> str:
-    """Return how ranks share a built-in program; empty for one that is for a single process."""
+    """Return how ranks share a built-in program; empty for a program of a single process."""
     entry = catalogue.entries().get(name)
     return _PARALLEL.get(name, entry.parallel if entry is not None else "")
 
 
 def check(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a built-in program or settings that are not there; without PyTorch, as nothing is imported.
+    """Refuse an unknown built-in program or settings; this imports neither PyTorch nor anything else.
 
     Raises
     ------
@@ -65,12 +69,12 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def find(name: str) -> Factory:
-    """The built-in factory called `name`.
+    """Return the built-in factory called `name`.
 
     Raises
     ------
     ProgramError
-        If there is no such factory, with the names of the existing ones.
+        If there is no such factory; the message has the names of the existing ones.
     """
     _stand_in(name)
     if name not in _FACTORIES:
@@ -79,7 +83,7 @@ def find(name: str) -> Factory:
 
 
 def describe() -> tuple[ProgramInfo, ...]:
-    """The built-in programs with their settings, by name."""
+    """Return the built-in programs with their settings, by name."""
     return tuple(
         ProgramInfo(name, (inspect.getdoc(stand_in) or "").partition("\n")[0], settings_of(stand_in)[0])
         for name, stand_in in _stand_ins().items()
@@ -97,18 +101,21 @@ def _stand_in(name: str) -> Callable[..., Any]:
 
 
 def _stand_ins() -> dict[str, Callable[..., Any]]:
-    """Return stand-ins with the parameters and docstring of each factory, by name: from files, and of this process."""
+    """Return stand-ins with each factory's parameters and docstring, by name.
+
+    They include the factories in files, and those of this process.
+    """
     written = {name: entry.stand_in for name, entry in catalogue.entries().items()}
     return dict(sorted({**_FACTORIES, **written}.items()))
 
 
 def at_least(least: int, **settings: int) -> None:
-    """Check that each of a factory's settings is `least` or more.
+    """Check that each of a factory's settings is at least `least`.
 
     Raises
     ------
     ProgramError
-        Naming the setting that is not.
+        If one is not; the message names it.
     """
     for name, value in settings.items():
         if value < least:

@@ -17,14 +17,14 @@ from workbench.programs import files, modes, pickling, placement, registry, user
 from workbench.programs.settings import Scalar, check_settings
 
 PICKLE_FILE = "program.pkl"
-"""Beside a spec of kind ``pickle``: the callable, arguments and keyword arguments, by cloudpickle."""
+"""File beside a spec of kind ``pickle``: the callable, arguments and keyword arguments, by cloudpickle."""
 
 type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function or module with example inputs, and the device it is for.
+    """A function or module with example inputs, and its device.
 
     Attributes
     ----------
@@ -33,16 +33,16 @@ class Program:
     callable : callable
         The function or module.
     args, kwargs
-        Example inputs. Running a program that writes in place changes them: `build` makes fresh ones.
+        Example inputs. Running a program that writes in place changes them; `build` makes fresh ones.
     settings : mapping of str to str, int, float or bool
         Parsed arguments of the factory.
     spec : dict
         JSON data from which `build` makes the program in another process.
     device : str
-        ``cpu``, ``cuda`` or ``planned`` (a GPU that is not there; callable and inputs hold fake tensors on
-        ``cuda:0``).
+        ``cpu``, ``cuda`` or ``planned``: a GPU that is not there, for which callable and inputs hold fake tensors on
+        ``cuda:0``.
     fake_mode : FakeTensorMode, optional
-        The mode of a planned program's fake tensors; None where tensors are real.
+        The mode of a planned program's fake tensors; None if tensors are real.
     """
 
     name: str
@@ -57,31 +57,31 @@ class Program:
 
     @property
     def seed(self) -> int:
-        """Seed under which parameters and inputs are drawn."""
+        """Seed with which parameters and inputs are drawn."""
         return int(self.spec["seed"])
 
     @property
     def modes(self) -> dict[str, str]:
-        """Modes of PyTorch that it was opened under, and that of a module, as in `workbench.core.config.MODES`."""
+        """PyTorch modes under which it was opened, and the mode of a module, as in `workbench.core.config.MODES`."""
         own = {} if self.training in (None, True) else {"module": "eval"}
         return {**self.spec.get("modes", {}), **own}
 
     @property
     def training(self) -> bool | None:
-        """Return whether the module is in training mode; None where the program is not a module."""
+        """Return whether the module is in training mode; None if the program is not a module."""
         return self.callable.training if isinstance(self.callable, torch.nn.Module) else None
 
     def build(self, device: str | None = None) -> Parts:
         """Make a new callable, args and kwargs, as `build` does, in this process.
 
-        Objects that a user gave are copied to `device` if they are on another one; if not, they are the user's own.
+        A user's objects are copied if they are not on `device`; otherwise they are the user's own objects.
         """
         if self._objects is None:
             return build(self.spec, device=device)
         return _placed(self._objects, placement.torch_device(device or self.device))
 
     def dump(self, folder: Path) -> dict[str, Any]:
-        """Write into `folder` the files that `build` needs beside the spec, and return the spec.
+        """Write the files that `build` needs besides the spec into `folder`, and return the spec.
 
         Raises
         ------
@@ -102,7 +102,7 @@ def resolve(
     kwargs: Mapping[str, Any] | None = None,
     **inputs: Any,
 ) -> Program:
-    """Make a program of a built-in name, ``file.py:factory``, or a function or module with its inputs.
+    """Make a program from a built-in name, ``file.py:factory``, or a function or module with its inputs.
 
     Parameters
     ----------
@@ -111,19 +111,19 @@ def resolve(
     *args, **inputs
         Inputs of a function or module. For a name, keywords are settings of its factory.
     kwargs : mapping, optional
-        More keyword inputs of a function or module, under names that this function has for itself, too.
+        More keyword inputs of a function or module, for names that are also parameters of this function.
     settings : mapping, optional
         More settings for a factory; texts are parsed to the types of its parameters.
     device : str, optional
-        ``cpu``, ``cuda`` or ``planned``. By default that of the first tensor; for a name ``cuda`` where one is
+        ``cpu``, ``cuda`` or ``planned``. By default that of the first tensor; for a name, ``cuda`` if a GPU is
         attached, else ``cpu``.
     seed : int, optional
-        Under which a factory draws parameters and inputs; 0 by default.
+        Seed with which a factory draws parameters and inputs; 0 by default.
 
     Raises
     ------
     ProgramError
-        If there is no such program, or it cannot be made; names the given value and the legal ones.
+        If there is no such program, or it cannot be made; the message has the given value and the legal ones.
     DeviceError
         If there is no such device.
     """
@@ -140,7 +140,7 @@ def resolve(
 
 
 def check(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a program or settings that are not there, without building anything.
+    """Refuse an unknown program or settings, without building anything.
 
     Parameters
     ----------
@@ -159,16 +159,16 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def build(spec: Mapping[str, Any], *, device: str | None = None, folder: Path | None = None) -> Parts:
-    """Make callable, args and kwargs of a spec, with tensors on its device; fake ones under `FakeTensorMode`.
+    """Make callable, args and kwargs from a spec, with tensors on its device, or fake ones under `FakeTensorMode`.
 
     Parameters
     ----------
     spec : mapping
         `Program.spec`.
     device : str, optional
-        ``cpu``, ``cuda``, ``planned`` or a torch device, instead of the spec's.
+        ``cpu``, ``cuda``, ``planned`` or a torch device; used instead of the spec's device.
     folder : Path, optional
-        Where `Program.dump` wrote; needed for a spec of kind ``pickle``.
+        Folder that `Program.dump` wrote; needed for a spec of kind ``pickle``.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def _factory(spec: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> Parts:
-    """Call `factory` with the spec's settings, its tensors on the torch device `target`."""
+    """Call `factory` with the spec's settings; its tensors are on the torch device `target`."""
     label = _label(spec)
     settings = check_settings(label, factory, spec["settings"])
     building = modes.restored(modes.of_building(spec.get("modes", {})))
@@ -199,7 +199,7 @@ def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> 
         with files.blame(f"the factory of {label}"), placement.seeded(spec["seed"]), torch.device(target), building:
             made = factory(**settings)
     except ProgramError as error:
-        # A factory's own refusal of a setting does not name the program.
+        # If a factory itself refuses a setting, its message does not name the program.
         message = str(error)
         raise ProgramError(message if label in message else f"{label}: {message}") from error.__cause__
     return _checked(label, made)

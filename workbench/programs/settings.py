@@ -1,4 +1,4 @@
-"""Settings of a factory: read off its signature, and checked or parsed before it is called."""
+"""Settings of a factory: read from its signature, and checked or parsed before the factory is called."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Setting:
     ----------
     name : str
     type : type, optional
-        ``int``, ``float``, ``bool`` or ``str``; None where the factory says neither a type nor a default.
+        ``int``, ``float``, ``bool`` or ``str``; None if the factory gives neither a type nor a default.
     default : str, int, float, bool or None
-        None for a setting that must be given, and where it is the default itself.
+        None for a setting that must be given, and if None is the default itself.
     options : tuple
-        Legal values where the factory names them all; empty otherwise.
+        Legal values if the factory names them all; otherwise empty.
     required : bool
     """
 
@@ -49,12 +49,12 @@ class Setting:
         ]
 
     def parse(self, given: Any) -> Scalar:
-        """`given` as this setting's type; texts are read as on the command line.
+        """Return `given` as this setting's type; texts are parsed as on the command line.
 
         Raises
         ------
         ValueError
-            If it is nothing legal.
+            If the value is not legal.
         """
         value = _convert(given, self.type)
         if self.options and value not in self.options:
@@ -63,10 +63,10 @@ class Setting:
 
 
 def settings_of(factory: Callable[..., Any]) -> tuple[tuple[Setting, ...], bool]:
-    """The settings that `factory` takes, and whether it takes any other too (``**settings``)."""
+    """Return the settings that `factory` takes, and whether it also takes any others (``**settings``)."""
     try:
         hints = typing.get_type_hints(factory)
-    except (NameError, TypeError):  # annotations naming what is not there at run time say nothing about settings
+    except (NameError, TypeError):  # annotations with names that do not exist at run time give no type
         hints = {}
     settings, open_ended = [], False
     for parameter in inspect.signature(factory).parameters.values():
@@ -78,12 +78,12 @@ def settings_of(factory: Callable[..., Any]) -> tuple[tuple[Setting, ...], bool]
 
 
 def check_settings(program: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Scalar]:
-    """`given` parsed to the types of `factory`'s parameters.
+    """Return `given`, parsed to the types of `factory`'s parameters.
 
     Raises
     ------
     ProgramError
-        For a setting that is unknown, missing or of the wrong type, saying what is legal.
+        For a setting that is unknown, missing or of the wrong type; the message has the legal ones.
     """
     settings, open_ended = settings_of(factory)
     known = {setting.name: setting for setting in settings}
@@ -119,7 +119,7 @@ def _setting(parameter: inspect.Parameter, hint: Any) -> Setting:
 
 
 def _convert(given: Any, type_: type[Scalar] | None) -> Scalar:
-    """`given` as `type_`; a text is parsed, anything else has to be of the type already."""
+    """Return `given` as `type_`; a text is parsed, and any other value must already have the type."""
     if not isinstance(given, str | int | float):
         raise ValueError
     if type_ is bool or (type_ is None and str(given).lower() in ("true", "false")):
@@ -151,7 +151,7 @@ def _to_bool(given: Scalar) -> bool:
 
 
 def _guess(given: str | float) -> Scalar:
-    """A value for a parameter without a type: a number where the text is one."""
+    """Return a value for a parameter without a type: a number if the text is one."""
     if isinstance(given, str):
         for number in (int, float):
             try:

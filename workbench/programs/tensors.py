@@ -1,4 +1,4 @@
-"""Search for the tensors of a program and its inputs: one walk, for placing, counting and comparing them."""
+"""Search for the tensors of a program and its inputs, in one walk that serves placing, counting and comparing."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 @dataclasses.dataclass(frozen=True)
 class HeldTensors:
-    """Tensors and states found in some objects.
+    """Tensors and optimizers found in some objects.
 
     Attributes
     ----------
     leaves : list of tuple of str and object
         Each tensor, and each number in a container, with its path: ``args[0]``, ``layers.0.weight``, ``output.loss``.
     functions : list of function
-        Those that hold tensors, themselves or further down: in closures, as defaults, or in globals that they read.
+        Functions that hold tensors, directly or indirectly: in closures, as defaults, or in globals that they read.
     optimizers : list of Optimizer
-        Those of `torch.optim`: a program that holds one takes its own backward and steps.
+        Optimizers of `torch.optim`; a program that holds one runs its own backward and steps.
     """
 
     leaves: list[tuple[str, Any]] = dataclasses.field(default_factory=list)
@@ -45,16 +45,16 @@ class HeldTensors:
 
 
 def held(objects: Any, path: str = "") -> HeldTensors:
-    """Find the tensors that objects hold, wherever in them.
+    """Find the tensors that objects hold, at any depth.
 
-    In containers, modules and their plain attributes, dataclasses and other objects, optimizers, partials and bound
-    methods, and in the closures, defaults and read globals of functions.
+    The search covers containers, modules and their plain attributes, dataclasses and other objects, optimizers,
+    partials and bound methods, and the closures, defaults and read globals of functions.
 
     Parameters
     ----------
     objects : object
     path : str
-        What their paths begin with.
+        Prefix of their paths.
     """
     walk = _TensorWalk()
     walk.visit(objects, path, numbers=True)
@@ -63,19 +63,19 @@ def held(objects: Any, path: str = "") -> HeldTensors:
 
 
 def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and other tensors that a program holds, by name.
+    """Return parameters, buffers and other tensors that a program holds, by name.
 
     Parameters
     ----------
     original : callable
         The function or module as built.
     compiled : callable
-        What was made of it, or itself.
+        The object made from it, or the program itself.
     """
     state = held(original).tensors
     if isinstance(compiled, torch.nn.Module):
-        # A transform may replace parameters: search a compiled module before the module it was made of; a wrapper
-        # has the same ones under names of its own.
+        # A transform may replace parameters, so search a compiled module before the original module. A wrapper has the
+        # same parameters under its own names.
         own = dict([*compiled.named_parameters(), *compiled.named_buffers()])
         same = {id(tensor) for tensor in own.values()}
         state = {**own, **{n: t for n, t in state.items() if n not in own and id(t) not in same}}
@@ -86,13 +86,13 @@ class _TensorWalk:
     def __init__(self) -> None:
         self.found = HeldTensors()
         self._inside: set[int] = set()
-        """Ids of the containers that are being walked: one may hold itself."""
+        """Ids of the containers that are being walked, because one may contain itself."""
         self._known: dict[int, bool] = {}
-        """By id of each walked object that is not a container, whether it holds tensors."""
+        """For each walked object that is not a container, by id, whether it holds tensors."""
         self._optimizers: list[tuple[str, torch.optim.Optimizer]] = []
 
     def visit(self, value: Any, path: str, *, numbers: bool) -> bool:
-        """Note what is held; whether that is any tensor."""
+        """Record what an object holds; return whether it holds any tensor."""
         if isinstance(value, torch.Tensor):
             self.found.leaves.append((path, value))
             return True
@@ -158,7 +158,7 @@ class _TensorWalk:
         return holds
 
     def name_states(self) -> None:
-        """Record the optimizers' state, by the names that the parameters have in their modules."""
+        """Record the optimizers' state, under the names that the parameters have in their modules."""
         names = {id(tensor): name for name, tensor in self.found.tensors.items()}
         for path, optimizer in self._optimizers:
             self.found.optimizers.append(optimizer)
@@ -179,7 +179,7 @@ def _under(path: str, name: str) -> str:
 
 
 def globals_of(function: FunctionType) -> dict[str, Any]:
-    """Return the globals that a function reads, by name; functions of other modules do not belong to the user."""
+    """Return the globals that a function reads, by name; functions of other modules do not count as the user's."""
     known = function.__globals__
     found = {name: known[name] for name in globals_read(function.__code__) if name in known}
     return {
@@ -192,14 +192,14 @@ def globals_of(function: FunctionType) -> dict[str, Any]:
 
 @functools.lru_cache(4096)
 def globals_read(code: CodeType) -> tuple[str, ...]:
-    """Names of the globals that code reads, functions inside of it included."""
+    """Return the names of globals that code reads, including functions inside of it."""
     own = [instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"]
     inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in globals_read(each)]
     return tuple(dict.fromkeys((*own, *inner)))
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return the values of a dataclass's fields without its class's attribute access, which may refuse."""
+    """Return the values of a dataclass's fields without the attribute access of its class, which may raise an error."""
     found = {}
     for field in dataclasses.fields(value):
         with contextlib.suppress(AttributeError):  # not every field is set
@@ -208,7 +208,10 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def contents_of(function: FunctionType) -> dict[str, Any]:
-    """Return the values that a function refers to, by name: in globals that it reads, its closure and defaults."""
+    """Return the values to which a function refers, by name.
+
+    They are in globals that it reads, in its closure and in its defaults.
+    """
     held = globals_of(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:

@@ -1,4 +1,4 @@
-"""Checks of the programs that users pass to `open`, and matching of inputs to options of the same name."""
+"""Checks of programs that users pass to `open`; assignment of inputs that have the same name as an option."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def inputs_of(
     kwargs: Mapping[str, Any] | None,
     taken: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The keyword inputs of a program, from the keywords given and from `kwargs`.
+    """Return the keyword inputs of a program, from the given keywords and from `kwargs`.
 
     Parameters
     ----------
@@ -28,17 +28,17 @@ def inputs_of(
     args : tuple
         Its positional inputs.
     inputs : mapping
-        Keywords given that can only be inputs.
+        Given keywords that can only be inputs.
     kwargs : mapping, optional
         Inputs under any name.
     taken : mapping of str to object, optional
-        Keywords that whoever opens it has for itself, as given; None where not given.
+        Keywords that are also options of the caller, as given; None if not given.
 
     Raises
     ------
     ProgramError
-        If one of those was given and the program has a parameter of that name, so that it may be meant for either; or
-        if an input is given twice.
+        If one of those was given and the program has a parameter of that name, so that either may be meant; or if an
+        input is given twice.
     """
     kwargs = {} if kwargs is None else kwargs
     given: Any = kwargs
@@ -66,16 +66,16 @@ def inputs_of(
 def _check_that_they_fit(
     program: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Iterable[str]
 ) -> None:
-    """Refuse inputs that a program has no parameters for, or that are missing.
+    """Refuse inputs for which a program has no parameter, and missing inputs.
 
     Raises
     ------
     ProgramError
-        With the program's parameters, and the workbench's own options where one of these may be meant.
+        With the program's parameters, and with the workbench's own options if one of these may be meant.
     """
     called = program
     if isinstance(program, torch.nn.Module):
-        # A hook may give other inputs than it gets, as may a call of the module's own.
+        # A hook may pass other inputs than it gets, and so may the module's own call.
         calls = [each for each in type(program).__mro__ if "__call__" in vars(each)]
         if program._forward_pre_hooks or calls != [torch.nn.Module]:
             return
@@ -93,7 +93,7 @@ def _check_that_they_fit(
         unknown = [] if variable else [name for name in kwargs if name not in signature.parameters]
         meant = [close for name in unknown for close in get_close_matches(name, options, 1)]
         hint = f"; or is {meant[0]}= meant, an option of the workbench?" if meant else ""
-        # Python reports only the first fault, which is the missing argument behind a misspelled name.
+        # Python reports only the first fault, which is the missing argument caused by a misspelled name.
         if unknown and not meant:
             hint = f"; {shown(unknown[0])} is none of them{nearest(unknown[0], names)}"
         takes = f"{_called(program)} takes ({', '.join(signature.parameters)})"
@@ -116,7 +116,7 @@ def check_program(program: Any) -> None:
     Raises
     ------
     ProgramError
-        Saying what to open instead.
+        The message says what to open instead.
     """
     if not callable(program):
         raise ProgramError(
@@ -134,7 +134,7 @@ def check_program(program: Any) -> None:
         )
     modules = program.named_modules() if isinstance(program, torch.nn.Module) else [("", program)]
     for path, module in modules:
-        # Their operators cannot be seen, and Thunder's interpreter ends the process over them.
+        # Their operators cannot be inspected, and Thunder's interpreter would end the process.
         if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
             where = f"{path} of {_called(program)}" if path else _called(program)
             raise ProgramError(f"{where} is TorchScript, which cannot be traced: open the Python that it was made of")

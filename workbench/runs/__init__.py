@@ -1,1 +1,1 @@
-"""Runs: one compile and execution under a config, in a process of its own, reported by an event log."""
+"""Runs: one compilation and execution under a config, in a separate process, reported by an event log."""

@@ -1,4 +1,4 @@
-"""Server side of the runs panel, answered from run folders alone: no kernel is needed."""
+"""Server side of the runs panel, which reads only run folders, so that no kernel is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP handlers for the page: list the runs, read a run's log, and end a run. Jupyter's own token guards them."""
+"""HTTP handlers for the page: list the runs, read a run's log, and end a run. Jupyter's own token protects them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATH = "thunder-workbench"
 WAIT_S = 15.0
 """Maximum wait for news before a request is answered without any."""
 PAUSE_S = 0.05
-"""Between looks for news: a readout moves 20 times a second."""
+"""Interval between checks for news, so that a display changes 20 times a second."""
 
 
 def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
@@ -42,31 +42,31 @@ class _Handler(APIHandler):
         self.listing, self.places = listing, places
 
     def refuse(self, error: RunError) -> None:
-        """Say why not, in one line."""
+        """Answer with the reason for a refusal, in one line."""
         self.set_status(409)
         self.finish(json.dumps({"message": str(error)}))
 
 
 class RunsHandler(_Handler):
-    """``GET runs?since=VERSION``: changes, as soon as there are any."""
+    """Handle ``GET runs?since=VERSION``: answer with changes as soon as there are any."""
 
     _gone = False
 
     def on_connection_close(self) -> None:
-        """The page went away: nobody waits for the answer any more."""
+        """The page was closed, and no longer waits for the answer."""
         self._gone = True
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with `Listing.since`; after `WAIT_S` without news with the version alone."""
+        """Answer with `Listing.since`; after `WAIT_S` without news, answer with only the version."""
         text = self.get_query_argument("since", "0")
         if not text.isdecimal():
             raise web.HTTPError(400, f"since={text!r} is no version: give that of an earlier answer, or 0")
         deadline = time.monotonic() + WAIT_S
         answer = None
         while not self._gone:
-            # In a thread: disks may be slow, and the server has kernels to serve.
+            # Use a thread, because disks may be slow and the server must also serve kernels.
             await asyncio.to_thread(self.listing.scan, await self._places())
             answer = self.listing.since(int(text))
             if answer is not None or time.monotonic() > deadline:
@@ -102,12 +102,12 @@ class LogHandler(_Handler):
 
 
 class CancelHandler(_Handler):
-    """``POST cancel`` with ``{"id": ID}``: the run's processes are gone when this answers."""
+    """Handle ``POST cancel`` with ``{"id": ID}``: when this answers, the run's processes are gone."""
 
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """Cancel; a run that was over stays as it was."""
+        """Cancel; a run that had already ended stays as it was."""
         asked = self.get_json_body()
         id = asked.get("id") if isinstance(asked, dict) else None
         try:

@@ -18,11 +18,11 @@ from workbench.runs.process.run_control import Run
 from workbench.server.run_status import RunStatus
 
 MOST_LISTED = 60
-"""Runs that are listed, the latest ones."""
+"""Number of runs that are listed, the latest ones."""
 SCAN_INTERVAL_S = 1.0
-"""New folders are looked for at most this often."""
+"""Interval between searches for new folders."""
 _SAMPLES_KEPT = 2400
-"""Memory samples of a live run for who asks late: two minutes of them."""
+"""Number of memory samples of a live run that a late request gets: those of two minutes."""
 
 
 class _ListedRun:
@@ -37,7 +37,7 @@ class _ListedRun:
 
 
 class Listing:
-    """Runs by an id that says nothing of where they are; whoever asks for one can only name what is listed."""
+    """Runs by opaque ids that say nothing about their place, so that a client can name only listed runs."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -45,19 +45,19 @@ class Listing:
         self._scanned_s = -SCAN_INTERVAL_S
         self._entries: dict[str, _ListedRun] = {}
         self._unreadable: dict[str, str] = {}
-        # Grows by one with each change, and faster from one server to the next: the versions that a page has from an
-        # earlier server are older than all of these.
+        # Increases with each change, and faster from one server to the next. Versions that a page has from an earlier
+        # server are therefore older than all of these.
         self._version = int(time.time() * 1000)
         self._listed = self._version
 
     def scan(self, places: Iterable[Path]) -> None:
-        """Look for runs in these folders; soon after the last time it does nothing."""
+        """Search for runs in these folders; does nothing if the last search was recent."""
         with self._scanning:
             if time.monotonic() - self._scanned_s < SCAN_INTERVAL_S:
                 return
-            # Two places may be one folder by different names.
+            # Two places may be the same folder under different names.
             folders = {folder.resolve() for place in places for folder in run_store.folders(place)}
-            # A folder's name begins with the time at which it was made.
+            # A folder's name begins with the time of its creation.
             latest = sorted(folders, key=lambda folder: folder.name)[-MOST_LISTED:]
             for folder in latest:
                 self._look(folder)
@@ -123,14 +123,14 @@ class Listing:
         Parameters
         ----------
         version : int
-            That of an earlier answer, or 0.
+            The version of an earlier answer, or 0.
 
         Returns
         -------
         dict
-            ``version``; ``runs``: those that changed, as `RunStatus.to_json` has them, with ``id`` and ``samples``,
-            pairs of seconds and bytes; and where the list changed ``ids``, the latest run first, and
-            ``unreadable``, reasons by folder.
+            ``version``; ``runs``: those that changed, as `RunStatus.to_json` returns them, with ``id``, and ``samples``
+            as pairs of seconds and bytes. If the list changed, also ``ids``, latest run first, and ``unreadable``,
+            reasons by folder.
         """
         with self._lock:
             if self._version <= version:
@@ -147,12 +147,12 @@ class Listing:
             return answer
 
     def run(self, id: str) -> Run:
-        """The run of an id.
+        """Return the run with an id.
 
         Raises
         ------
         RunError
-            If it is not listed, or cannot be read any more.
+            If it is not listed, or can no longer be read.
         """
         with self._lock:
             entry = self._entries.get(id)

@@ -1,4 +1,4 @@
-"""Places of runs: beside the files that the server shows, and in the working folders of its kernels."""
+"""Places of runs: next to the files that the server shows, and in the working folders of its kernels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ _RUNS = Path(".workbench") / "runs"
 
 
 class RunFolders:
-    """Folders that hold run folders; one that was seen stays, for its runs outlive the kernel that made them.
+    """Folders that contain run folders.
+
+    A folder that was found once stays, because its runs outlive the kernel that made them.
 
     Parameters
     ----------
     root : Path
-        What the server shows as its files.
+        Folder whose files the server shows.
     """
 
     def __init__(self, root: Path) -> None:
@@ -26,14 +28,14 @@ class RunFolders:
         self._seen = dict.fromkeys([root / _RUNS, run_store.root()])
 
     def update(self, sessions: Iterable[dict[str, Any]], pids: Iterable[int]) -> list[Path]:
-        """All places, with those of the notebooks that are open now.
+        """Return all places, including those of the notebooks that are open now.
 
         Parameters
         ----------
         sessions : iterable of dict
-            Jupyter's sessions; of each its notebook's ``path`` counts, from the root.
+            Jupyter's sessions; of each, its notebook's ``path`` from the root is used.
         pids : iterable of int
-            Of kernels on this machine.
+            Working folders of kernels on this machine.
         """
         for session in sessions:
             folder = (self._root / str(session.get("path", "")).lstrip("/")).parent

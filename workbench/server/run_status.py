@@ -22,7 +22,7 @@ class RunStatus:
     ----------
     run_dir : Path
     name, program, place : str
-        For people; `place` is the device and the executor.
+        Texts for users; `place` is the device and the executor.
     created_s : float
         Time of the request for the run, in seconds since 1970.
     state : str
@@ -32,18 +32,18 @@ class RunStatus:
     fusion : str
         The fusion that is being compiled; empty between fusions.
     fusions_done, fusions : int
-        How many of how many are compiled.
+        Number of compiled fusions, and number of all fusions.
     elapsed_s : float
         On the log's clock.
     memory_bytes, most_bytes : int
-        Of the worker: the last sample, and the largest.
+        Memory of the worker: the last sample, and the largest.
     compile_s, step_s : float, optional
     peak_bytes : int, optional
         As measured.
     accurate : bool, optional
         Outcome of the check.
     error : str
-        Why the run failed, in one line.
+        Reason why the run failed, in one line.
     """
 
     run_dir: Path
@@ -84,7 +84,7 @@ class RunStatus:
         return self.state in _STATES.values()
 
     def take(self, event: Event) -> None:
-        """Go on by one event of the log."""
+        """Update the status by one event of the log."""
         self.elapsed_s = max(self.elapsed_s, event.t_s)
         match event:
             case events.MemorySample():
@@ -116,7 +116,7 @@ class RunStatus:
 
 
 def log_text(run: Run) -> str:
-    """Return a run's log for reading: its events, without the memory samples, and the worker's output."""
+    """Return a readable log of a run: its events, without the memory samples, and the worker's output."""
     lines = [f"{run.name}   {run.run_dir}", ""]
     for event in run.events:
         if isinstance(event, events.MemorySample | events.Step):

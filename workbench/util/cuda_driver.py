@@ -1,4 +1,7 @@
-"""The GPUs that are attached, as NVIDIA's driver says: asked itself, for PyTorch takes seconds to import."""
+"""The attached GPUs, as reported by NVIDIA's driver.
+
+The driver is queried directly, because PyTorch takes seconds to import.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class Gpu:
     name : str
     memory_bytes : int
     driver_cuda : (int, int)
-        The newest version of CUDA that the driver knows.
+        Return the newest version of CUDA that the driver supports.
     """
 
     name: str
@@ -28,7 +31,7 @@ class Gpu:
 
 
 def attached() -> tuple[Gpu, ...]:
-    """Return all GPUs, in the driver's order; empty if there is no driver, or it finds no device or fails."""
+    """Return all GPUs in the driver's order; empty if there is no driver, or if it fails or finds no device."""
     try:
         driver = ctypes.CDLL(LIBRARY)
     except OSError:

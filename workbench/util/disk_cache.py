@@ -1,6 +1,6 @@
-"""Folders with data that one process keeps for others: found by key, bounded in size, cleared on request.
+"""Folders with data that one process stores for others: found by key, limited in size, cleared on request.
 
-A folder does not depend on the kind of data, and needs no PyTorch.
+The folder does not depend on the kind of data, and needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Contents:
     Attributes
     ----------
     folder : Path or None
-        None where nothing is kept.
+        None if nothing is stored.
     files : int
     total_bytes : int
     """
@@ -44,9 +44,9 @@ class DiskCache:
     Attributes
     ----------
     variable : str
-        Environment variable: the folder, or ``off``.
+        Environment variable with the folder, or ``off``.
     name : str
-        The folder's name inside of the user's cache folder, if the variable is not set.
+        The folder's name inside the user's cache folder, used if the variable is not set.
     suffix : str
     most_bytes : int
         Maximum size of all files together. The least recently used files are removed first.
@@ -65,7 +65,7 @@ class DiskCache:
         return Path(given).expanduser() if given else Path(user_cache_dir("thunder-workbench"), self.name)
 
     def _own(self) -> Path | None:
-        """Return the folder, if it exists and nobody else can write into it: its files are trusted."""
+        """Return the folder, if it exists and nobody else can write to it, because its files are trusted."""
         place = self.folder()
         try:
             there = place.stat() if place is not None else None
@@ -76,12 +76,12 @@ class DiskCache:
         return place if there.st_uid == os.getuid() else None
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """When each file was last used, its bytes, and the file; the one used last comes last."""
+        """Return the time of last use, the size and the path of each file, the most recently used last."""
         found: list[tuple[float, int, Path]] = []
         for path in place.glob(f"*{self.suffix}") if (place := self._own()) else ():
             try:
                 there = path.lstat()
-            except OSError:  # another process took it away
+            except OSError:  # another process has removed it
                 continue
             found.append((there.st_mtime, there.st_size, path))
         return sorted(found)
@@ -92,7 +92,7 @@ class DiskCache:
         return Contents(self.folder(), len(sizes), sum(sizes))
 
     def kept(self, key: str) -> Iterator[Path]:
-        """The files under a key, the one used last first."""
+        """Return the files under a key, the most recently used first."""
         return (path for _, _, path in reversed(self._files()) if path.name.startswith(f"{key}-"))
 
     def read(self, path: Path) -> bytes:
@@ -101,7 +101,7 @@ class DiskCache:
         Raises
         ------
         OSError
-            If it cannot be read, is not as it was written, or others may have written it.
+            If it cannot be read, is damaged, or others may have written it.
         """
         if not _is_own(path):
             raise PermissionError(errno.EACCES, "it belongs to someone else, or others may write into it")
@@ -109,17 +109,17 @@ class DiskCache:
         content = written[_CHECK_BYTES:]
         if written[:_CHECK_BYTES] != _check(content):
             raise OSError(errno.EIO, "it is not as it was written")
-        with contextlib.suppress(OSError):  # on a disk that is read alone
+        with contextlib.suppress(OSError):  # on a read-only disk
             os.utime(path)
         return content
 
     def forget(self, path: Path) -> None:
-        """Take a file away, if that can be."""
+        """Remove a file if possible."""
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
     def keep(self, key: str, part: str, content: bytes) -> None:
-        """Store a file under a key in place of that of the same part; remove the least recently used files.
+        """Store a file under a key, replacing the file of the same part; remove the least recently used files.
 
         Raises
         ------
@@ -147,7 +147,7 @@ class DiskCache:
                     path.unlink()
 
     def clear(self) -> Contents:
-        """Remove all files; return the contents before that."""
+        """Remove all files; return what the folder contained."""
         before = self.contents()
         for _, _, path in self._files():
             path.unlink(missing_ok=True)
@@ -160,12 +160,12 @@ CAPTURES = DiskCache("THUNDER_WORKBENCH_CACHE", "captures", ".capture", 512 << 2
 """Captured programs."""
 
 REFERENCES = DiskCache("THUNDER_WORKBENCH_REFERENCES", "references", ".reference", 2 << 30)
-"""First steps of unmodified Thunder, which runs are compared with."""
+"""First steps of unmodified Thunder, with which runs are compared."""
 
 _CHECK_BYTES = 4
 
 _ABANDONED_S = 3600.0
-"""Age of a file that is still unfinished, after which whoever wrote it is gone."""
+"""Age at which an unfinished file counts as abandoned by its writer."""
 
 
 def _check(content: bytes) -> bytes:
@@ -173,7 +173,7 @@ def _check(content: bytes) -> bytes:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a file belongs to this user, and nobody else can write into it."""
+    """Return whether a file belongs to this user, and nobody else can write to it."""
     there = path.lstat()
     others_write = there.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISREG(there.st_mode) and there.st_uid == os.getuid() and not others_write

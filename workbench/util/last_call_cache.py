@@ -1,4 +1,4 @@
-"""Cache of the last result per function, so that a picture after a choice reuses the parts that did not change."""
+"""Cache of the last result per function, so that a picture after a choice reuses the unchanged parts."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 
 
 class Remembered:
-    """The last result of each function that is given to `of`.
+    """The last result of each function that is passed to `of`.
 
-    The cache does not change a result, as long as those functions read nothing but their arguments.
+    The cache does not change results, provided that those functions read only their arguments.
     """
 
     def __init__(self) -> None:
         self._held: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
 
     def of[Result](self, make: Callable[..., Result], *parts: Any) -> Result:
-        """Return a function's result for some parts; the earlier result if they are the same as before.
+        """Return a function's result for some parts; if they are the same as before, the earlier result.
 
         Parameters
         ----------
         make : callable
-            Defined in a module, and dependent on nothing but its arguments.
+            Defined in a module, and dependent only on its arguments.
         *parts
-            Immutable inputs: arrays and strings are compared by value; lists and tuples by the identity of their items;
-            all other objects by identity.
+            Immutable inputs. Arrays and strings are compared by value, lists and tuples by the identity of their items,
+            and all other objects by identity.
         """
         held = self._held.get(make)
         if held is None or not all(map(_same, parts, held[0])):
@@ -36,7 +36,7 @@ class Remembered:
         return result
 
     def each[Item, Result](self, make: Callable[..., Result], items: Sequence[Item], *parts: Any) -> list[Result]:
-        """Return a function's result for each item and some parts, as `of`; only new items are computed."""
+        """Return a function's result for each item and some parts, as `of` does; only new items are computed."""
         held = self._held.get(make)
         known: dict[int, Result] = {}
         if held is not None and all(map(_same, parts, held[0][1:])):
@@ -45,7 +45,7 @@ class Remembered:
         found: list[Any] = [known.get(id(item), missing) for item in items]
         for place in [place for place, result in enumerate(found) if result is missing]:
             found[place] = make(items[place], *parts)
-        # The items are held, so that no other one has the id of one of them.
+        # The items are kept alive, so that no other object gets the id of one of them.
         self._held[make] = (tuple(items), *parts), found
         return found
 

@@ -15,7 +15,7 @@ def attributes(package: str, files: Mapping[str, str]) -> Callable[[str], Any]:
     ----------
     package : str
     files : mapping of str to str
-        By name which of the package's modules it is in.
+        Maps each name to the package's module that contains it.
     """
 
     def find(name: str) -> Any:

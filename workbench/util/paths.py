@@ -1,6 +1,6 @@
-"""Files that a user names: read up to a limit, and written completely or not at all; only regular files are touched.
+"""Files that a user names: read up to a limit, and written completely or not at all; only regular files are used.
 
-Failures raise `OSError`, as Python itself does, whose `strerror` says why; `reason` puts it in words.
+Failures raise `OSError`, as in Python itself. Its `strerror` has the reason; `reason` returns a text.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 UNFINISHED = ".tmp"
-"""Suffix of a file while it is written, or after its writer was killed."""
+"""Suffix of a file that is being written, or whose writer was killed."""
 _ODD = "~ names a user that this machine does not have"
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """`path` with ``~`` put in full.
+    """Return `path` with ``~`` expanded.
 
     Raises
     ------
     OSError
-        If it is empty, or no path that a file can have.
+        If it is empty, or is not a possible path of a file.
     """
     text = os.fspath(path)
-    # `Path("")` is the folder one is in, which nobody means by an empty name.
+    # `Path("")` is the current folder, which nobody means by an empty name.
     if not text or text == ".":
         raise OSError(errno.EINVAL, "no file is named")
     try:
@@ -50,13 +50,13 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def reason(error: OSError) -> str:
-    """Why something could not be done, in words that fit into a sentence."""
+    """Return why something could not be done, as words that fit into a sentence."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
 
 
 def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
         If it cannot be read, is not a regular file, or is larger than `most_bytes`.
     """
     target = expanded(path)
-    # Looked at before it is opened: opening alone already does something to some devices, and waits for a pipe.
+    # Check before opening, because opening some devices has an effect, and opening a pipe waits.
     _check_regular(target.stat())
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -81,7 +81,7 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
 
 
 def regular(path: str | os.PathLike[str]) -> Path:
-    """`path` with ``~`` put in full, if a regular file is there.
+    """Return `path` with ``~`` expanded, if it is a regular file.
 
     Raises
     ------
@@ -94,9 +94,9 @@ def regular(path: str | os.PathLike[str]) -> Path:
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """The file that writing to `path` would make or replace: where a link leads, as links stay.
+    """Return the file that writing to `path` would make or replace: the target if it is a link, because links stay.
 
-    Nothing is opened for that.
+    Nothing is opened for this.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     try:
         there = given.stat()
     except FileNotFoundError:
-        # A link that leads nowhere yet is made to lead to a new file.
+        # A link without a target then leads to a new file.
         if not stat.S_ISDIR(target.parent.stat().st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
         return target
@@ -127,21 +127,21 @@ def write(
 ) -> Path:
     """Write a file in one step: completely, or not at all, with the old content unchanged.
 
-    A file that was there keeps its mode, owner and attributes; a link keeps leading where it led.
+    An existing file keeps its mode, owner and attributes; a link keeps its target.
 
     Parameters
     ----------
     path : path
     content : bytes
     may_replace : callable, optional
-        Given a file that is there, says why it must not be replaced; an empty string if it may.
+        Receives an existing file; returns why it must not be replaced, or an empty string if it may be.
     mode : int
-        Of a new file, before the process's mask is taken away.
+        Mode of a new file, before the process's mask is applied.
 
     Returns
     -------
     Path
-        The file written, ``~`` and links followed.
+        The file that was written, with ``~`` expanded and links followed.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def write(
 def _keep(target: Path, beside: Path) -> None:
     """Give `beside` the owner, mode and attributes of `target`."""
     was, now = target.stat(), beside.stat()
-    # Another owner takes the mode's special bits away: first the owner.
+    # Changing the owner removes special bits of the mode, so set the owner first.
     if (was.st_uid, was.st_gid) != (now.st_uid, now.st_gid):
         try:
             os.chown(beside, was.st_uid, was.st_gid)
