@@ -1,6 +1,4 @@
-"""`worth`: the gain of the whole plan from each option that is not chosen, and the reason if the peak does not
-change.
-"""
+"""`worth`: the gain of the whole plan from each option that is not chosen."""
 
 from __future__ import annotations
 
@@ -129,8 +127,7 @@ class Worth:
         return f"one further choice, the lowest peak first; steps by {self.machine.name}'s rates\n{ranked!r}"
 
     def ranked(self, most: int = 10) -> Gains:
-        """Return the best of all single choices that arithmetic can evaluate, by lowest peak, then saved bytes, then
-        time.
+        """Return the best single choices by lowest peak, then saved bytes, then time.
 
         In very large programs only the choices for the largest storages are evaluated.
 
@@ -270,9 +267,7 @@ class Worth:
         return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
 
     def why_peak(self, choices: Mapping[str, str]) -> str:
-        """Describe why the peak does not change under choices: the statement at the peak, and the values alive
-        there.
-        """
+        """Describe why the peak does not change: the statement at the peak and the values alive there."""
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
         instead = f", where {', '.join(sorted(values & held))} still alive" if values & held else ""

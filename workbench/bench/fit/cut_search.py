@@ -1,6 +1,4 @@
-"""`cuts`: alternatives of which values pass between fusions and which are recomputed, with the number of
-compilations.
-"""
+"""`cuts`: alternatives of values that pass between fusions or are recomputed, with the number of compilations."""
 
 from __future__ import annotations
 

@@ -198,9 +198,7 @@ class Fitter:
         )
 
     def _sorted(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
-        """Return sites by storage; the storages to choose for, with legal options; and the options of other unsaved
-        storages.
-        """
+        """Return sites by storage, options of the storages to choose for, and options of other unsaved storages."""
         stage, sites = self._stage, {}
         free: dict[int, tuple[str, ...]] = {}
         fixed: dict[int, str] = {}
@@ -415,9 +413,7 @@ class Fitter:
         return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
 
     def _alike(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the fastest point with few enough compilations, after recomputing each value in either all layers or
-        none.
-        """
+        """Return the fastest point with few enough compilations; each value is recomputed in all layers or none."""
         if self._most is None:
             return None
         of_kind: dict[str, list[int]] = {}

@@ -73,8 +73,9 @@ def moves_waits(before: Plan, using: Collection[str], pinned: Collection[str]) -
 def waits(
     captured: Capture, choices: Mapping[str, str], machine: Machine
 ) -> Iterator[tuple[dict[str, str], int, float]]:
-    """Yield orders of collectives in addition to other choices: choices, the plan's peak, and seconds in which compute
-    waits.
+    """Yield orders of collectives on top of other choices.
+
+    Yields the choices, the plan's peak in bytes, and the seconds in which compute waits.
     """
     from workbench.levers import collective_replanner as known
 

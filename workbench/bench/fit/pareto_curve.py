@@ -1,6 +1,4 @@
-"""`Curve`: step time against peak, from the plan that saves everything to the least peak, computed in the
-background.
-"""
+"""`Curve`: step time against peak, from the plan that saves everything to the plan with the least peak."""
 
 from __future__ import annotations
 
@@ -210,8 +208,9 @@ class Curve(Background):
             self._find(fitter, tried)
 
     def fit(self, peak: int | str) -> Fit:
-        """Return choices for a peak from the points that are already known, without making them: see
-        `Workbench.choose_found`.
+        """Return choices for a peak from the points that are already known, without making them.
+
+        See `Workbench.choose_found`.
 
         Raises
         ------

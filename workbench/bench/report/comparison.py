@@ -192,9 +192,7 @@ class SideBySide:
         return found
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
-        """Return the tables by title, each with its headings as first row: figures, sites and statements that
-        differ.
-        """
+        """Return tables of figures, sites and statements that differ, by title; the first row holds the headings."""
         names = tuple(f"{c.name} (baseline)" if c.name == self.base else c.name for c in self.columns)
         found = {
             "Figures": [("figure", "", *names), *((_words(r.name), r.kind, *self.cells(r)) for r in self.figures)],

@@ -208,9 +208,7 @@ class _OutlineTree:
 
 
 def turns(sites: Sequence[Site]) -> dict[str, int]:
-    """Return the number of sites for which `turned` finds a choice, for each option that they have and for
-    ``'stock'``.
-    """
+    """Return the number of sites for which `turned` finds a choice, for each of their options and ``'stock'``."""
     found = dict.fromkeys((option for site in sites for option in site.options), 0)
     found["stock"] = 0
     for site in sites:

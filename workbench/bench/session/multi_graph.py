@@ -1,6 +1,4 @@
-"""A program of several graphs: `PartsBench` for the whole program, and for each part a bench of its own, or an opaque
-part.
-"""
+"""`PartsBench`: a program of several graphs. Each part has a bench of its own, or is opaque."""
 
 from __future__ import annotations
 

@@ -398,7 +398,7 @@ class _ExternallyLaunched:
             time.sleep(FOLLOW_INTERVAL_S)
 
     def close(self) -> None:
-        """This process holds no resources of theirs."""
+        """Do nothing: the resources of ranks belong to other processes."""
 
     def output(self) -> str:
         """Return the end of rank 0's output."""
