@@ -8,7 +8,7 @@ import workbench as wb
 from workbench.analysis.cost.roofline import predict_step
 from workbench.runs.log import events
 from workbench.runs.measure.statement_times import calibration
-from workbench.runs.process import request, run_control
+from workbench.runs.process import follow_run, request
 from workbench.runs.process.request import RunOptions
 
 SETTINGS = {"layers": 4, "width": 512, "hidden": 2048, "batch": 512}
@@ -34,7 +34,7 @@ def test_the_step_time_of_a_replanned_program(benchmark, tmp_path: Path) -> None
         variants={"replanned": planned.config.text()},
         options=RunOptions(samples=30, sampling_s=30.0, measure_peak=False, check_accuracy=False, cold=False),
     )
-    run = run_control.start(folder).wait(600)
+    run = follow_run.start(folder).wait(600)
     assert run.state == "done", (run.error, run.detail)
     variant = events.last_of(run.events, events.VariantTimes)
     assert variant is not None

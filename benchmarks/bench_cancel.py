@@ -20,7 +20,7 @@ import pytest
 
 from benchmarks.kernels import Kernel, install, kernel
 from workbench.runs.log import event_log, events
-from workbench.runs.process import reaper, run_control, worker_process
+from workbench.runs.process import follow_run, reaper, worker_process
 
 VERSIONS = ("7.3.0", "7.4.0")
 
@@ -95,7 +95,7 @@ def reach(run_dir: Path, stage: str) -> None:
 
 def is_gone(run_dir: Path, pid: int) -> bool:
     """Return whether a run is over, and no process and no temporary file of it is left."""
-    if psutil.pid_exists(pid) or (run_dir / run_control.SCRATCH).exists():
+    if psutil.pid_exists(pid) or (run_dir / follow_run.SCRATCH).exists():
         return False
     return any(isinstance(event, events.FINAL) for event in event_log.read(run_dir))
 

@@ -31,7 +31,7 @@ LEAST_HZ = 20.0
 
 SETUP = """
 import workbench as wb
-from workbench.runs.process import run_control
+from workbench.runs.process import follow_run
 from workbench.runs.process.request import RunOptions
 from workbench.ui.app.app import App
 
@@ -44,7 +44,7 @@ print("told", app.controls.comm.comm_id)
 SHOWN = "run = bench.run(folder={folder!r}, options=RunOptions(threads=1))"
 
 ALONE = (
-    "run = run_control.start(bench.prepare(folder={folder!r}, options=RunOptions(threads=1, memory_interval_s=3600.0)))"
+    "run = follow_run.start(bench.prepare(folder={folder!r}, options=RunOptions(threads=1, memory_interval_s=3600.0)))"
 )
 """A run that the bench, and so the app, does not know of."""
 

@@ -20,7 +20,7 @@ from thunder.core.trace import TraceCtx
 
 import workbench
 from tests.compiler.fusion.test_rematerialize import partitioned, thunders_find_cut, whole
-from workbench.compiler.fusion.min_cut import least_cuts
+from workbench.compiler.fusion.cut_solver import least_cuts
 from workbench.compiler.fusion.rematerialize import RematOptions, rematerialize
 
 LAYERS = 32

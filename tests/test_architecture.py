@@ -181,4 +181,4 @@ def test_only_thread_patches_replace_functions_of_other_packages() -> None:
     assert not [name for name, path in MODULES.items() if any(n.startswith("unittest") for n, _ in imports(path))]
     makers = {path.name for path in MODULES.values() if "= ThreadPatches(" in path.read_text()}
     patches = {"dynamo_patches.py", "fake_gpu.py", "inductor_patches.py"}
-    assert makers == patches | {"inplace_copies.py", "install.py", "patch_context.py", "without_value_checks.py"}
+    assert makers == patches | {"copy_sets.py", "install.py", "patch_context.py", "without_value_checks.py"}

@@ -36,7 +36,7 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     for name in (
         "workbench.bench.session.workbench.Workbench.choose",
         "workbench.core.config.Config.jit",
-        "workbench.runs.process.run_control.Run",
+        "workbench.runs.process.follow_run.Run",
     ):
         assert f'id="{name}"' in api
 

@@ -13,7 +13,7 @@ _SCRIPT = """\
 import gc, json, os, signal, sys, threading, time
 import torch, thunder, numpy, scipy.optimize
 import workbench as wb
-import workbench.compiler.api, workbench.runs.process.run_control
+import workbench.compiler.api, workbench.runs.process.follow_run
 
 def program(x, w):
     for _ in range(3):

@@ -63,6 +63,8 @@ class ProgramError(WorkbenchError):
 class ChoiceError(WorkbenchError):
     """A choice names a site that does not exist, or an option that the site refuses. Nothing was changed.
 
+    `core/lever.py` checks choices and writes the messages.
+
     Attributes
     ----------
     site : str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.compiler.planner.plan import Plan
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 PHASES = {
     "build": "Building the program",

@@ -22,9 +22,9 @@ from typing import Any
 from workbench.errors import WorkbenchError
 from workbench.runs.log import event_log, events
 from workbench.runs.measure import memory_snapshot, statement_times
-from workbench.runs.process import request, run_control, run_store, worker_process
+from workbench.runs.process import follow_run, request, run_store, worker_process
+from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
-from workbench.runs.process.run_control import Run
 from workbench.runs.sweep import compare, sweep
 from workbench.ui.tabs.compile_tab import Waterfall
 from workbench.ui.tabs.experiments import Experiments
@@ -325,7 +325,7 @@ def exercise_store(root: Path, target: Path) -> tuple[int, int]:
             lambda folder=folder: run_store.pin(folder),
             lambda folder=folder: run_store.pin(folder, False),
             lambda folder=folder: run_store.rename(folder, "renamed"),
-            lambda folder=folder: run_control.start(folder) if was_run(folder) else None,
+            lambda folder=folder: follow_run.start(folder) if was_run(folder) else None,
         ):
             with contextlib.suppress(WorkbenchError):
                 act()
@@ -342,7 +342,7 @@ def use(run: Run, other: Run, target: Path) -> None:
     """Read all results of a run, as the command line and the tabs do."""
     written = json.dumps(run.to_json(), allow_nan=False)
     assert isinstance(written, str)
-    assert run.state in (*run_control.FINAL_STATES, "starting", "compiling", "running")
+    assert run.state in (*follow_run.FINAL_STATES, "starting", "compiling", "running")
     assert run.error is None or run.error.isprintable()
     assert run.name.isprintable()
     for warning in run.warnings:

@@ -13,7 +13,7 @@ from tests.runs.broken_stores import Found, held, until_released
 from tests.runs.test_run_processes import QUICK, begin
 from workbench.errors import WorkbenchError
 from workbench.runs.log import events
-from workbench.runs.process import reaper, request, run_control, run_store
+from workbench.runs.process import follow_run, reaper, request, run_store
 from workbench.runs.process.request import RunOptions
 
 LEFT = "subprocess.Popen(['sleep', '{token}']{more})"
@@ -166,7 +166,7 @@ def run_hostile(folder: Path, seed: int, bystander: subprocess.Popen[bytes]) -> 
         run.cancel()
     ended = f"{program.name}: {run.state}, {run.error}"
     finals = [event for event in run.events if isinstance(event, events.FINAL)]
-    if run.state not in run_control.FINAL_STATES or len(finals) != 1:
+    if run.state not in follow_run.FINAL_STATES or len(finals) != 1:
         faults.append(f"it is {run.state} and has {len(finals)} terminal events")
     if run.state == "failed" and not (run.error and run.error.isprintable()):
         faults.append(f"no clear message: {run.error!r}")

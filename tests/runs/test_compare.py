@@ -12,7 +12,7 @@ from workbench.errors import RunError
 from workbench.runs.log import event_log, events
 from workbench.runs.log.event_log import EventLog
 from workbench.runs.process import request, run_store
-from workbench.runs.process.run_control import Run
+from workbench.runs.process.follow_run import Run
 from workbench.runs.sweep.compare import Difference, compare
 
 

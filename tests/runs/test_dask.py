@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 from tests.cli.schemas import held
 from workbench import cli
 from workbench.errors import RunError
-from workbench.runs.process import run_control
+from workbench.runs.process import follow_run
 from workbench.runs.sweep import dask_runs
 
 
@@ -97,4 +97,4 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capf
     for point in document["points"]:
         assert point["ok"], point["error"]
         assert Path(point["run_dir"]).is_relative_to(tmp_path / "out")
-        assert run_control.follow(Path(point["run_dir"])).wait().step_s == point["figures"]["step_s"]
+        assert follow_run.follow(Path(point["run_dir"])).wait().step_s == point["figures"]["step_s"]

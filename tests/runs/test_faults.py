@@ -15,7 +15,7 @@ import pytest
 from tests.runs.test_run_processes import QUICK, TRACED_FOR, assert_nothing_left, begin, until
 from workbench.runs.log import events
 from workbench.runs.process import request, run_store
-from workbench.runs.process.run_control import Run
+from workbench.runs.process.follow_run import Run
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,9 @@ from workbench.errors import ChoiceError, RunError
 from workbench.runs.log import event_log, events
 from workbench.runs.measure import cuda_graph, memory_snapshot
 from workbench.runs.measure.memory_meter import Allocation, MemoryEvent
-from workbench.runs.process import request, run_control
+from workbench.runs.process import follow_run, request
+from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
-from workbench.runs.process.run_control import Run
 from workbench.runs.worker import worker
 
 
@@ -146,7 +146,7 @@ def test_a_variant_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> N
         variants={"theirs": "exit(5)"},
         options=RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=False, threads=2),
     )
-    run = run_control.start(folder).wait(120)
+    run = follow_run.start(folder).wait(120)
     assert run.state == "failed"
     assert (run.error or "").startswith("theirs, to be timed interleaved with the run: theirs:1: code in it")
 

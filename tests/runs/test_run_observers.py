@@ -20,9 +20,9 @@ import pytest
 from workbench.errors import RunError
 from workbench.runs.log import event_log, events, untrusted_files
 from workbench.runs.log.events import Event, Failed, Finished, Phase
-from workbench.runs.process import reaper, request, run_control, run_store, worker_process
+from workbench.runs.process import follow_run, reaper, request, run_store, worker_process
+from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
-from workbench.runs.process.run_control import Run
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -249,7 +249,7 @@ def test_a_passive_follower_gets_the_reason_written_by_the_starter(tmp_path: Pat
     worker.is_child = False
     run._attach(worker)  # type: ignore[arg-type]
     worker.ended.set()
-    time.sleep(10 * run_control.FOLLOW_INTERVAL_S)
+    time.sleep(10 * follow_run.FOLLOW_INTERVAL_S)
     tell(run, Failed(t_s=1.0, reason="the worker was killed by SIGKILL"))
     run.wait(120)
     assert run.error == "the worker was killed by SIGKILL"
@@ -387,7 +387,7 @@ def test_a_worker_that_cannot_be_followed_is_ended(tmp_path: Path, monkeypatch: 
     run_dir = prepared(tmp_path)
     monkeypatch.setattr(os, "pidfd_open", none_left)
     with pytest.raises(RunError, match=r"cannot be followed: .*Too many open files"):
-        run_control.start(run_dir)
+        follow_run.start(run_dir)
     assert not Path(f"/proc/{started[0]}").exists()
     assert descriptors() == before
 
@@ -416,7 +416,7 @@ def test_a_full_disk_at_the_start_gives_one_clear_error_and_leaves_no_process(
     monkeypatch.setattr(untrusted_files, "write", full)
     before = descriptors()
     with pytest.raises(RunError, match="cannot be written: No space left on device"):
-        run_control.start(run_dir)
+        follow_run.start(run_dir)
     assert reaper.marked(marks[0]) == []
     assert not (run_dir / request.SCRATCH).exists()
     until(lambda: descriptors() == before)

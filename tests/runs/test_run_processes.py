@@ -22,9 +22,9 @@ from workbench.core.config import Config
 from workbench.errors import ProgramError, RunError
 from workbench.runs.log import event_log, events
 from workbench.runs.measure import statement_times
-from workbench.runs.process import exit_reason, reaper, request, run_control, run_store
+from workbench.runs.process import failure_reason, follow_run, reaper, request, run_store
+from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
-from workbench.runs.process.run_control import Run
 
 pytestmark = pytest.mark.slow
 
@@ -44,13 +44,13 @@ class File:
 
 
 def begin(folder: Path, source: str, options: RunOptions = QUICK) -> Run:
-    return run_control.start(request.prepare(folder / "run", File(source), options=options))
+    return follow_run.start(request.prepare(folder / "run", File(source), options=options))
 
 
 def until(run: Run, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert run.state not in run_control.FINAL_STATES, (run.error, run.detail)
+        assert run.state not in follow_run.FINAL_STATES, (run.error, run.detail)
         assert time.monotonic() < deadline, run.state
         time.sleep(0.005)
 
@@ -60,7 +60,7 @@ def assert_nothing_left(run: Run) -> None:
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
     assert not psutil.pid_exists(run._worker.pid)
-    assert not (run.run_dir / run_control.SCRATCH).exists()
+    assert not (run.run_dir / follow_run.SCRATCH).exists()
     assert {path.name for path in run.run_dir.iterdir()} <= {
         "request.json", "events.jsonl", "output.log", "program.pkl", "config.py"
     }  # fmt: skip
@@ -81,7 +81,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
         predicted_peak_bytes=12345,
         options=RunOptions(samples=5, threads=2),
     )
-    return run_control.start(folder).wait(120)
+    return follow_run.start(folder).wait(120)
 
 
 def test_a_run_reports_its_measurements(finished: Run) -> None:
@@ -203,7 +203,7 @@ def test_a_run_is_rebuilt_from_its_folder_alone(finished: Run) -> None:
 
 def test_a_folder_is_run_once(finished: Run) -> None:
     with pytest.raises(RunError, match="was run before"):
-        run_control.start(finished.run_dir)
+        follow_run.start(finished.run_dir)
 
 
 def test_cancelling_a_finished_run_changes_nothing(finished: Run) -> None:
@@ -215,9 +215,9 @@ def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
     config = Config(program="mlp", executor="torch", device="cpu")
     program = programs.resolve("mlp", device="cpu", settings={"layers": 2})
     options = dataclasses.replace(QUICK, check_accuracy=True)
-    run = run_control.start(
-        request.prepare(tmp_path / "run", program, config_text=config.text(), options=options)
-    ).wait(120)
+    run = follow_run.start(request.prepare(tmp_path / "run", program, config_text=config.text(), options=options)).wait(
+        120
+    )
     assert run.ok, (run.error, run.detail)
     assert {"interpret", "grad", "claim", "split", "generate code", "first forward", "first backward"} <= {
         stage["name"] for stage in run.stages
@@ -230,7 +230,7 @@ def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
 
 def test_a_config_that_holds_code_fails_the_run_and_is_not_executed(tmp_path: Path) -> None:
     text = f"open({str(tmp_path / 'executed')!r}, 'w')"
-    run = run_control.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(
+    run = follow_run.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(
         120
     )
     assert run.state == "failed"
@@ -301,14 +301,14 @@ def test_a_run_is_cancelled_during_compilation(tmp_path: Path) -> None:
 def test_a_run_is_cancelled_during_its_steps(tmp_path: Path) -> None:
     run = begin(tmp_path, MANY_STEPS, dataclasses.replace(QUICK, samples=10**9, sampling_s=60.0))
     until(run, lambda: run.phase == "time")
-    assert run_control.follow(run.run_dir) is run
+    assert follow_run.follow(run.run_dir) is run
     cancel(run)
 
 
 def test_threads_request_the_interpreter_lock_sooner_while_a_run_is_followed(tmp_path: Path) -> None:
     before_s = sys.getswitchinterval()
     for run in [begin(tmp_path / name, SLOW_BUILD) for name in ("first", "second")]:
-        until(run, lambda: sys.getswitchinterval() == pytest.approx(run_control.SWITCH_INTERVAL_S))
+        until(run, lambda: sys.getswitchinterval() == pytest.approx(follow_run.SWITCH_INTERVAL_S))
         cancel(run)
     deadline = time.monotonic() + 120
     while sys.getswitchinterval() != before_s:
@@ -319,11 +319,11 @@ def test_threads_request_the_interpreter_lock_sooner_while_a_run_is_followed(tmp
 def test_a_switch_interval_set_by_others_while_a_run_is_followed_stays() -> None:
     before_s = sys.getswitchinterval()
     try:
-        with run_control._PROMPT, run_control._PROMPT:
+        with follow_run._PROMPT, follow_run._PROMPT:
             sys.setswitchinterval(0.002)
         assert sys.getswitchinterval() == 0.002
-        with run_control._PROMPT:
-            assert sys.getswitchinterval() == pytest.approx(run_control.SWITCH_INTERVAL_S)
+        with follow_run._PROMPT:
+            assert sys.getswitchinterval() == pytest.approx(follow_run.SWITCH_INTERVAL_S)
         assert sys.getswitchinterval() == 0.002
     finally:
         sys.setswitchinterval(before_s)
@@ -404,12 +404,12 @@ def test_an_exception_reaches_all_observers_and_ends_the_child_processes(
     ],
 )
 def test_a_workers_exit_status_becomes_text(status: int | None, reason: str) -> None:
-    assert run_control._reason(status, "first line\nlast line\n\n") == reason
+    assert follow_run._reason(status, "first line\nlast line\n\n") == reason
 
 
 def explained(error: BaseException, cause: BaseException | None = None) -> str:
     error.__cause__ = cause
-    return exit_reason.explain(error)
+    return failure_reason.explain(error)
 
 
 def test_an_error_becomes_one_line() -> None:
@@ -451,8 +451,8 @@ def test_endless_output_keeps_only_its_end(tmp_path: Path) -> None:
 def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(SLOW_BUILD), options=QUICK)
     script = (
-        "import sys, time; from pathlib import Path; from workbench.runs.process import run_control; "
-        "run_control.start(Path(sys.argv[1])); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from workbench.runs.process import follow_run; "
+        "follow_run.start(Path(sys.argv[1])); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script, str(folder)])
     try:
@@ -470,7 +470,7 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     assert run.state == "failed"
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
-    assert not (folder / run_control.SCRATCH).exists()
+    assert not (folder / follow_run.SCRATCH).exists()
     assert "without a terminal event" in (run_store.open(folder).error or "")
 
 
@@ -486,4 +486,4 @@ def test_another_process_can_cancel(tmp_path: Path) -> None:
 def test_a_planned_device_runs_nothing(tmp_path: Path) -> None:
     program = programs.resolve("mlp", device="planned")
     with pytest.raises(RunError, match="planned device"):
-        run_control.start(request.prepare(tmp_path / "run", program))
+        follow_run.start(request.prepare(tmp_path / "run", program))

@@ -14,7 +14,7 @@ import pytest
 from tests.runs.test_events import NO_FILES
 from workbench.errors import RunError
 from workbench.runs.log import event_log, events
-from workbench.runs.process import request, run_control, run_store, worker_process
+from workbench.runs.process import follow_run, request, run_store, worker_process
 
 
 class Nothing:
@@ -138,10 +138,10 @@ def test_a_run_that_never_began_has_failed() -> None:
 def test_temporary_files_of_an_abandoned_run_are_removed() -> None:
     folder = make("a", events.Phase(t_s=1.0, phase="compile"))
     worker_process.Note.of(os.getpid(), worker_process.new_mark(folder)).write(folder)
-    (folder / run_control.SCRATCH).mkdir()
-    (folder / run_control.SCRATCH / "left").touch()
+    (folder / follow_run.SCRATCH).mkdir()
+    (folder / follow_run.SCRATCH / "left").touch()
     run_store.open(folder)
-    assert not (folder / run_control.SCRATCH).exists()
+    assert not (folder / follow_run.SCRATCH).exists()
 
 
 WHOLE = {
@@ -228,7 +228,7 @@ def test_a_folder_that_links_to_itself_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run"):
         run_store.open(tmp_path / "loop")
     with pytest.raises(RunError, match="no run"):
-        run_control.follow(tmp_path / "loop")
+        follow_run.follow(tmp_path / "loop")
 
 
 def test_the_target_of_a_link_is_not_written(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.runs.test_events import NO_FILES
 from workbench.errors import RunError
-from workbench.runs.process import run_control
+from workbench.runs.process import follow_run
 from workbench.runs.sweep import sweep
 from workbench.runs.sweep.sweep import Sweep, SweepOutcome, SweepProgress, SweepResult
 from workbench.ui.html_pages import sweep_plot
@@ -101,7 +101,7 @@ def test_workers_run_points_and_their_runs_are_copied_back(tmp_path: Path) -> No
         (point,) = sweep.run(wanted, tmp_path, executor=pool, on_progress=told.append).points
     assert point.ok, point.error
     assert Path(point.run_dir).is_relative_to(tmp_path)
-    assert run_control.follow(Path(point.run_dir)).wait().step_s == point.figures["step_s"]
+    assert follow_run.follow(Path(point.run_dir)).wait().step_s == point.figures["step_s"]
     assert [progress.done for progress in told] == [0, 1]
     assert sweep.run(wanted, tmp_path).points == (point,)
 

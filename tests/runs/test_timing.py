@@ -18,7 +18,7 @@ from workbench.runs.log import event_log, events
 from workbench.runs.measure import interleaved_timing
 from workbench.runs.measure.accuracy import Stepper
 from workbench.runs.measure.statement_times import CLOCKED_STEPS, DeviceActivity, gaps, launch_bound, turns_of
-from workbench.runs.process import run_control
+from workbench.runs.process import follow_run
 from workbench.runs.process.request import prepare
 
 
@@ -132,7 +132,7 @@ def test_step_times_beside_other_load_are_marked(
     given = {} if other_cores is None else {"other_cores": other_cores, "free_cores": free_cores}
     log.write(events.StepTimes(t_s=1.0, step_s=0.2, samples_s=[0.2] * 3, **given))
     log.write(events.Finished(t_s=2.0))
-    run = run_control.follow(folder)
+    run = follow_run.follow(folder)
     said = f"measured beside other load: other processes used {other_cores:.1f} cores meanwhile" if marked else ""
     assert run.beside_load == said
     assert run.to_json()["beside_load"] == said

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from tests.trial_counts import amount
-from workbench.analysis.cost.collective_overlap import layer_of
+from workbench.analysis.cost.collective_overlap import layer_of_parameter
 from workbench.compiler.api import Plan
 from workbench.compiler.pipeline import bucketing, collective_constraints
 from workbench.compiler.pipeline.bucketing import BucketRule, grouped, pack, pack_scatter, unpack, unpack_gather
@@ -76,7 +76,7 @@ def test_a_bucketed_reduction_equals_single_reductions(shapes: list[list[int]], 
     ],
 )
 def test_a_layer_is_the_outermost_numbered_module(place: str, layer: str) -> None:
-    assert layer_of(place) == layer
+    assert layer_of_parameter(place) == layer
 
 
 @pytest.mark.slow

@@ -30,9 +30,9 @@ from workbench import cli
 from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import RunError
 from workbench.runs.log import event_log, events
-from workbench.runs.process import rank_launcher, reaper, request, run_control, run_store
+from workbench.runs.process import follow_run, rank_launcher, reaper, request, run_store
+from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
-from workbench.runs.process.run_control import Run
 
 POLICIES, PLACEMENTS = amount(2, 6, 6), amount(1, 4, 4)
 LLAMA = {"layers": 1, "dim": 8, "heads": 2, "vocab": 11, "sequence": 4, "batch": 1}
@@ -81,7 +81,7 @@ TAKES_MORE_THAN_THERE_IS = """
 def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
     """Start a small module on two ranks; its factory first executes `here`."""
     program = File(MODULE.format(here=here.strip()))
-    return run_control.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
+    return follow_run.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
 
 
 def assert_nothing_left(run: Run) -> None:
@@ -138,7 +138,7 @@ def test_a_users_module_runs_on_two_ranks(tmp_path: Path) -> None:
     bench = wb.open(Net(), torch.randn(2, 3, 4, 4), ranks=2, parallel="fsdp", device="cpu", executor="torch")
     bench.choose(LATE)
     run = bench.run(folder=tmp_path / "run", options=RunOptions(samples=3, sampling_s=1.0))
-    assert listening(run, lambda: run.state not in run_control.FINAL_STATES) == {"127.0.0.1"}
+    assert listening(run, lambda: run.state not in follow_run.FINAL_STATES) == {"127.0.0.1"}
     assert run.ok, (run.error, run.detail, run.output)
     assert bench.runs == (run,)
     assert run.memory["measured_peak_bytes"] is not None
@@ -181,7 +181,7 @@ def test_builtin_programs_run_on_ranks_that_other_machines_cannot_reach(
     port = free_port() if at_a_port else None
     options = dataclasses.replace(QUICK, check_accuracy=True, threads=None, port=port)
     run = bench.run(folder=tmp_path / "run", options=options)
-    assert listening(run, lambda: run.state not in run_control.FINAL_STATES) == {"127.0.0.1"}
+    assert listening(run, lambda: run.state not in follow_run.FINAL_STATES) == {"127.0.0.1"}
     assert run.ok, (run.error, run.detail, run.output)
     assert [rank["reason"] for rank in run.ranks] == [""] * count
     assert run.accuracy is not None
@@ -228,8 +228,8 @@ def test_cancel_ends_all_ranks(tmp_path: Path) -> None:
 def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
     asker = subprocess.Popen(
-        [sys.executable, "-c", "import sys, pathlib; from workbench.runs.process import run_control\n"
-         "run_control.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
+        [sys.executable, "-c", "import sys, pathlib; from workbench.runs.process import follow_run\n"
+         "follow_run.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
     )  # fmt: skip
     try:
         while not (folder / "rank1" / event_log.LOG_FILE).exists():
@@ -326,5 +326,5 @@ def test_ranks_without_enough_gpus_are_refused_with_the_command(tmp_path: Path) 
     spec["program"]["device"] = "cuda"
     (folder / request.REQUEST_FILE).write_text(json.dumps(spec))
     with pytest.raises(RunError, match=r"1024 ranks need 1024 GPUs, and \d+ are attached here; .*torchrun --nnodes"):
-        run_control.start(folder)
+        follow_run.start(folder)
     shutil.rmtree(folder)

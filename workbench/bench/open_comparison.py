@@ -25,7 +25,7 @@ from workbench.bench.session.workbench import Workbench
 from workbench.core.config import Config, load
 from workbench.errors import ChoiceError, shown
 from workbench.runs.process import run_store
-from workbench.runs.process.run_control import Run
+from workbench.runs.process.follow_run import Run
 
 type Subject = Workbench | SavedPlan | Run | Config | str | os.PathLike[str]
 

@@ -30,7 +30,7 @@ from workbench.errors import ChoiceError, DeviceError, RunError, shown
 
 if TYPE_CHECKING:
     from workbench.core.config import Config
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 _LARGEST = 3
 """Number of values alive at a peak that are named; ``--json`` has them all."""
@@ -115,7 +115,7 @@ def run(
 
 def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
     """Print the command that executes a run's folder on several machines."""
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
     try:
         command = Run(run_dir).command(machines)

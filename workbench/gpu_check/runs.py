@@ -12,7 +12,7 @@ from workbench.runs.process.request import RunOptions
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 MOST_OFF_SHARE = 0.03
 """Maximum relative error of a predicted peak."""

@@ -25,7 +25,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.memory.fake_execution import runs_whole
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
-from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace import copy_sets
 from workbench.core.executor import executor_named
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
@@ -55,7 +55,7 @@ def _copies(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol, BoundSymbol
 
 def _find_copies(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
-        inside = [leaf for leaf in inplace_copies.leaves([bsym]) if inplace_copies.is_copy(leaf)]
+        inside = [leaf for leaf in copy_sets.leaves([bsym]) if copy_sets.is_copy(leaf)]
         for i, leaf in enumerate(inside):
             place = stage.place(bsym.flat_proxy_outs[0].name if bsym.flat_proxy_outs else leaf.output.name)
             yield f"copies:{place}" + (f".copy{i}" if i else ""), leaf, bsym
@@ -67,7 +67,7 @@ def _fences(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol]]:
 
 def _find_fences(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
-        if inplace_copies.is_fence(bsym) and bsym.flat_proxy_outs:
+        if copy_sets.is_fence(bsym) and bsym.flat_proxy_outs:
             yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
 
 
@@ -95,19 +95,19 @@ def _beside_views(stage: LeverContext) -> dict[str, tuple[str, str]]:
     together = [fence for _, fence in _fences(stage) if len(fence.flat_proxy_args) > 1]
     if not together:
         return {}
-    memory = inplace_copies.MemoryAliases(stage.claimed.bound_symbols)
+    memory = copy_sets.MemoryAliases(stage.claimed.bound_symbols)
     shared = {memory.base(fence.flat_proxy_args[0].name) for fence in together}
     found: dict[str, tuple[str, str]] = {}
     alone: list[str] = []
     views: list[tuple[str, str]] = []
     for bsym in stage.claimed.bound_symbols:
         given, made = bsym.flat_proxy_args, bsym.flat_proxy_outs
-        if (inplace_copies.is_fence(bsym) and len(given) > 1) or bsym.sym.id is PrimIDs.RETURN:
+        if (copy_sets.is_fence(bsym) and len(given) > 1) or bsym.sym.id is PrimIDs.RETURN:
             found.update(dict.fromkeys(alone, views[0]) if views else {})
             alone, views = [], []
-        elif inplace_copies.is_fence(bsym):
+        elif copy_sets.is_fence(bsym):
             alone += [a.name for a in given]
-        elif not inplace_copies.inside_of(bsym)[0]:
+        elif not copy_sets.inside_of(bsym)[0]:
             pairs = [(out.name, a.name) for out in made for a in given if memory.base(a.name) in shared]
             views += [(view, whole) for view, whole in pairs if memory.base(view) == memory.base(whole)]
     return found
@@ -172,7 +172,7 @@ def _put_off(stage: LeverContext) -> set[str]:
     needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
     inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
     opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _opened(bsym, inside)]
-    return inplace_copies.put_off(opened, needed)
+    return copy_sets.put_off(opened, needed)
 
 
 @register
@@ -189,8 +189,8 @@ class Copies(Lever):
             Setting(
                 name="policy",
                 label="nvFuser's set before a copy, where it is safe to choose: stock always",
-                default=inplace_copies.ALWAYS,
-                options=inplace_copies.POLICIES,
+                default=copy_sets.ALWAYS,
+                options=copy_sets.POLICIES,
                 applies=nvfuser,
             ),
             Setting(
@@ -235,25 +235,25 @@ class Copies(Lever):
             )
 
     def _set_sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> Iterator[Site]:
-        default = choices.get("copies.policy", inplace_copies.ALWAYS)
+        default = choices.get("copies.policy", copy_sets.ALWAYS)
         facts = _facts(made)
         for id, leaf, bsym in _copies(stage):
             label, source = stage.describe(bsym.flat_proxy_outs[0].name)
             fact = facts.get(leaf.output.name)
             illegal = {}
             if fact is not None and fact.needs_set:
-                illegal = {p: fact.needs_set for p in inplace_copies.POLICIES if not inplace_copies.has_set(p, fact)}
+                illegal = {p: fact.needs_set for p in copy_sets.POLICIES if not copy_sets.has_set(p, fact)}
             choice = choices.get(id, default)
             yield Site(
                 id=id,
                 lever=self.name,
                 label=label,
                 source=source,
-                options=inplace_copies.POLICIES,
+                options=copy_sets.POLICIES,
                 choice=choice,
                 outcome=""
                 if fact is None
-                else ("set" if fact.needs_set or inplace_copies.has_set(choice, fact) else "no set"),
+                else ("set" if fact.needs_set or copy_sets.has_set(choice, fact) else "no set"),
                 default=default,
                 illegal={p: reason for p, reason in illegal.items() if p != choice},
                 values=(leaf.output.name,),
@@ -301,7 +301,7 @@ class Copies(Lever):
         edited = from_trace(trace)
         swap: dict[Variable, Proxy] = {}
         for bsym in trace.bound_symbols:
-            if inplace_copies.is_fence(bsym) and bsym.flat_proxy_outs and bsym.flat_proxy_outs[0].name in dropped:
+            if copy_sets.is_fence(bsym) and bsym.flat_proxy_outs and bsym.flat_proxy_outs[0].name in dropped:
                 given = bsym.flat_proxy_args[0]
                 swap[variableify(bsym.flat_proxy_outs[0])] = swap.get(variableify(given), given)
             else:
@@ -350,10 +350,10 @@ class Copies(Lever):
         for id, leaf, _ in _copies(stage):
             if id in choices:
                 fact = facts.get(leaf.output.name)
-                if fact is not None and fact.needs_set and not inplace_copies.has_set(choices[id], fact):
+                if fact is not None and fact.needs_set and not copy_sets.has_set(choices[id], fact):
                     raise refused(id, choices[id], fact.needs_set)
                 single[leaf.output.name] = choices[id]
-        policy = choices.get("copies.policy", inplace_copies.ALWAYS)
+        policy = choices.get("copies.policy", copy_sets.ALWAYS)
         return dataclasses.replace(options, set_policy=policy, set_policies=single)
 
 
@@ -362,23 +362,23 @@ def _legal(option: str, illegal: Mapping[str, str]) -> str:
     return option if option not in illegal else IN if option == OUT else OUT
 
 
-def _facts(made: LeverOutcome) -> dict[str, inplace_copies.CopyFact]:
+def _facts(made: LeverOutcome) -> dict[str, copy_sets.CopyFact]:
     if made.partitioned is None:
         return {}
     return {
         fact.output: fact
         for bsym in made.partitioned.bound_symbols
         if bsym.sym.is_fusion
-        for fact in inplace_copies.facts(bsym)
+        for fact in copy_sets.facts(bsym)
     }
 
 
 def _opened(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
     """Return the statement, or its parts if a copy in it must be separate and can be."""
-    if not bsym.subsymbols or inplace_copies.is_copy(bsym) or runs_whole(bsym):
+    if not bsym.subsymbols or copy_sets.is_copy(bsym) or runs_whole(bsym):
         yield bsym
         return
-    if not any(inplace_copies.is_copy(leaf) and leaf.output.name in out for leaf in inplace_copies.leaves([bsym])):
+    if not any(copy_sets.is_copy(leaf) and leaf.output.name in out for leaf in copy_sets.leaves([bsym])):
         yield bsym
         return
     for member in bsym.subsymbols:

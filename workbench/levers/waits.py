@@ -16,7 +16,6 @@ from workbench.compiler.pipeline import bucketing, collective_constraints
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.planner.plan import Plan
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, register
-from workbench.levers.collective_replanner import Orders
 from workbench.levers.collectives import (
     AFTER_FUSION,
     AT,
@@ -40,6 +39,7 @@ from workbench.levers.collectives import (
     sites_of,
     together_in,
 )
+from workbench.levers.reorder_collectives import Orders
 
 
 @register

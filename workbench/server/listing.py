@@ -13,8 +13,8 @@ from typing import Any
 from workbench.errors import RunError, UnknownRunError
 from workbench.runs.log import event_log, untrusted_files
 from workbench.runs.log.events import Event, MemorySample
-from workbench.runs.process import request, run_control, run_store
-from workbench.runs.process.run_control import Run
+from workbench.runs.process import follow_run, request, run_store
+from workbench.runs.process.follow_run import Run
 from workbench.server.run_status import RunStatus
 
 MOST_LISTED = 60
@@ -71,9 +71,9 @@ class Listing:
             if known is not None and (not known.readout.over or known.written == written):
                 return
         try:
-            run = run_control.follow(folder)
+            run = follow_run.follow(folder)
             entry = _ListedRun(RunStatus.of(run), written)
-            if run.state in run_control.FINAL_STATES:
+            if run.state in follow_run.FINAL_STATES:
                 for event in run.events:
                     entry.readout.take(event)
         except RunError as error:
@@ -158,7 +158,7 @@ class Listing:
             entry = self._entries.get(id)
         if entry is None:
             raise UnknownRunError(f"no run {id!r} is listed; it may have been deleted")
-        return run_control.follow(entry.readout.run_dir)
+        return follow_run.follow(entry.readout.run_dir)
 
 
 def _id(folder: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.runs.log import events, untrusted_files
 from workbench.runs.log.events import Event
-from workbench.runs.process.run_control import Run
+from workbench.runs.process.follow_run import Run
 from workbench.summary import PHASES
 
 _STATES = {"finished": "done", "failed": "failed", "cancelled": "cancelled"}

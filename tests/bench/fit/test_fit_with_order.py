@@ -14,7 +14,7 @@ from workbench.analysis.memory.peak_by_statement import SAVE
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.session.fit_request import USING
 from workbench.errors import ChoiceError, PlanError
-from workbench.levers import collective_replanner
+from workbench.levers import reorder_collectives
 
 STORAGES, ORDERED = ("recompute", "offload"), ("recompute", "offload", "order")
 
@@ -141,8 +141,8 @@ def test_a_limit_on_time_may_use_orders(bench: Workbench) -> None:
 
 
 def test_weighed_collectives_have_the_figures_of_their_plan(sharded: Workbench) -> None:
-    for choices in collective_replanner.FEW:
-        simulation, peak_bytes = collective_replanner.weighed(sharded._captured, choices, sharded.machine)
+    for choices in reorder_collectives.FEW:
+        simulation, peak_bytes = reorder_collectives.weighed(sharded._captured, choices, sharded.machine)
         plan = sharded.plan_under(choices)
         assert peak_bytes == plan.peak_bytes
         known = sharded.overlap(plan)

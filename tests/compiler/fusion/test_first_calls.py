@@ -12,7 +12,7 @@ import pytest
 
 from workbench.compiler.fusion import executors
 from workbench.compiler.fusion.executors import Compilation, LazyRegion
-from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace import copy_sets
 
 THREADS = 4
 
@@ -104,8 +104,8 @@ def test_regions_of_one_structure_are_compiled_once_by_threads(compiled: list[st
 
 
 def test_an_nvfuser_fusion_is_defined_and_compiled_once_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inplace_copies, "facts", lambda bsym: [])
-    monkeypatch.setattr(inplace_copies, "without_set", lambda bsym, policies: set())
+    monkeypatch.setattr(copy_sets, "facts", lambda bsym: [])
+    monkeypatch.setattr(copy_sets, "without_set", lambda bsym, policies: set())
     defined, executed = [], []
 
     def execute(x: int) -> int:

@@ -20,8 +20,8 @@ import workbench
 from tests.strategies import RandomProgram, programs
 from tests.trial_counts import amount
 from workbench.compiler.api import Hooks
+from workbench.compiler.fusion.cut_solver import Network
 from workbench.compiler.fusion.fusion_crossings import crossings
-from workbench.compiler.fusion.min_cut import Network
 from workbench.compiler.fusion.rematerialize import RematOptions, RematReport, find_cut, rematerialize
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.errors import ProgramError

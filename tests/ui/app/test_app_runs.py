@@ -18,7 +18,7 @@ from workbench.cli import entry
 from workbench.errors import RunError
 from workbench.runs.log import event_log, events
 from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
-from workbench.runs.process import request, run_control, run_store
+from workbench.runs.process import follow_run, request, run_store
 from workbench.ui.app.app import TRACE_FILE, App
 from workbench.ui.controls.messages import why_not_run
 from workbench.ui.tabs.compile_tab import Waterfall
@@ -91,7 +91,7 @@ def test_live_values_at_the_measured_peak_are_listed_separately(app, bench, tmp_
     log.write(events.VariantTimes(**timed, name="stock", ratio=1.3, ratio_low=1.2, ratio_high=1.4))
     log.write(events.VariantTimes(**timed, name="thunder", ratio=1.1, ratio_low=0.9, ratio_high=1.4))
     log.write(events.Finished(t_s=2.0))
-    run = run_control.follow(folder)
+    run = follow_run.follow(folder)
     assert run_row(run)["against"] == ["stock takes 1.30 of this time: slower", "thunder: no difference beyond noise"]
     shown = measured_content(run, {"t7": "t:t7"})
     assert shown["head"] == "7.00 KiB in all, measured"
@@ -122,7 +122,7 @@ def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
         events.Finished(t_s=2.0),
     ):
         event_log.append(run_dir / event_log.LOG_FILE, event)
-    bench.runs = (run_control.follow(run_dir),)
+    bench.runs = (follow_run.follow(run_dir),)
     site = legal(bench)
     bench.choose({site.id: "recompute"})
     later = App(bench)
@@ -180,15 +180,15 @@ def test_a_run_renamed_while_its_row_is_read_is_shown_with_its_new_name(bench, t
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     folder = request.prepare(tmp_path / "run", bench.program, name="less")
     shown = Experiments(bench.program, on_pinned=lambda: None, act=lambda act: act())
-    follow = run_control.follow
+    follow = follow_run.follow
 
     def read_and_then_rename(run_dir):
         run = follow(run_dir)
-        monkeypatch.setattr(run_control, "follow", follow)
+        monkeypatch.setattr(follow_run, "follow", follow)
         run_store.rename(folder, "lesser")
         return run
 
-    monkeypatch.setattr(run_control, "follow", read_and_then_rename)
+    monkeypatch.setattr(follow_run, "follow", read_and_then_rename)
     shown._load()
     shown._load()
     assert [row["name"] for row in shown.content["rows"]] == ["lesser"]

@@ -10,8 +10,8 @@ import pytest
 import workbench as wb
 from tests.runs.test_compare import around, recorded
 from workbench.runs.log import event_log, events
-from workbench.runs.process import request, run_control, run_store
-from workbench.runs.process.run_control import Run
+from workbench.runs.process import follow_run, request, run_store
+from workbench.runs.process.follow_run import Run
 from workbench.ui.controls.figure_strip import Baseline, PreviousRun, figures
 
 
@@ -83,7 +83,7 @@ def test_old_measurements_stay_until_the_current_run_replaces_them(bench, tmp_pa
     folder = request.prepare(tmp_path / "now", bench.program)
 
     def shown() -> dict[str, dict[str, Any]]:
-        run = run_control.follow(folder)
+        run = follow_run.follow(folder)
         found = figures(bench.plan, run, stock, same_choices=True, before=before)
         return {figure["key"]: figure["values"][0] for figure in found}
 

@@ -599,7 +599,7 @@ def overlap(
     )
 
 
-def layer_of(place: str) -> str:
+def layer_of_parameter(place: str) -> str:
     """Return the layer of a parameter from its name in a trace: up to the first number, or without the last part."""
     name = re.split(r"[<>]", place, maxsplit=1)[0]
     numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)

@@ -77,7 +77,7 @@ def waits(
 
     Yields the choices, the plan's peak in bytes, and the seconds in which compute waits.
     """
-    from workbench.levers import collective_replanner as known
+    from workbench.levers import reorder_collectives as known
 
     for made in known.FEW:
         simulation, peak_bytes = known.weighed(captured, {**choices, **made}, machine)

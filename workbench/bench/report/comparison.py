@@ -16,7 +16,7 @@ from workbench.bench.report.saved_plan import write_document
 from workbench.core.graph import BACKWARD, Graph
 from workbench.errors import ChoiceError, shown
 from workbench.runs.process import run_store
-from workbench.runs.process.run_control import Run
+from workbench.runs.process.follow_run import Run
 from workbench.runs.sweep import compare as of_runs
 from workbench.summary import human_bytes, human_change, human_count, human_seconds
 

@@ -21,7 +21,7 @@ from workbench.summary import against, chosen_text, human_bytes, place_text, run
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan
     from workbench.compiler.driver.capture import PartCapture, PartsCapture
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 
 class Part(Workbench):

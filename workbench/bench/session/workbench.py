@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from workbench.bench.session.multi_graph import OpaquePart, Part
     from workbench.compiler.api import Capture, Plan
     from workbench.compiler.pipeline.lever_context import LeverContext
+    from workbench.runs.process.follow_run import Run
     from workbench.runs.process.request import RunOptions
-    from workbench.runs.process.run_control import Run
 
 
 class Workbench:
@@ -428,14 +428,14 @@ class Workbench:
         PlanError
             If the plan has no collectives, or no order is within the limit.
         """
-        from workbench.levers import collective_replanner
+        from workbench.levers import reorder_collectives
 
         rates = self.machine if machine is None else machine_of(machine, self.ranks)
         known = self.plan.site_of
         for option in buckets:
             site = known["waits.bucket"]
             widened(site, option).check(option)
-        return collective_replanner.search(self._captured, self.choices, rates, limit_bytes, buckets)
+        return reorder_collectives.search(self._captured, self.choices, rates, limit_bytes, buckets)
 
     def fit(
         self,
@@ -606,15 +606,15 @@ class Workbench:
         RunError
             If the run cannot be started.
         """
-        from workbench.runs.process import run_control
+        from workbench.runs.process import follow_run
 
         if self.ranks > 1 and self.program.device == "planned":
             raise RunError(
                 f"{self.program.name} is planned as rank 0 of {self.ranks}; the others are not there: it cannot run"
             )
-        run_control.check_device(self.program.device)
+        follow_run.check_device(self.program.device)
         run_dir = self.prepare(name=name, folder=folder, options=options, against=against)
-        run = run_control.start(run_dir)
+        run = follow_run.start(run_dir)
         with self._lock:
             self.runs = (*self.runs, run)
         self._notify()
@@ -633,7 +633,7 @@ class Workbench:
     ) -> Path:
         """Make the folder of a run under the current choices, but start nothing.
 
-        A machine needs only the folder to execute the run; see `workbench.runs.process.run_control.Run.command`.
+        A machine needs only the folder to execute the run; see `workbench.runs.process.follow_run.Run.command`.
 
         Parameters
         ----------

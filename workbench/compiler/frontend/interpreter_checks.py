@@ -34,7 +34,7 @@ from workbench.compiler.lowering.alias_writes import (
 from workbench.compiler.lowering.call_normalization import draws_again, refuse_lists
 from workbench.compiler.lowering.interpolate import is_thunders
 from workbench.compiler.lowering.zero_dim_tensors import BROADCAST
-from workbench.compiler.trace.inplace_copies import VIEWS, MemoryAliases, inside_of, is_copy, leaves
+from workbench.compiler.trace.copy_sets import VIEWS, MemoryAliases, inside_of, is_copy, leaves
 from workbench.compiler.trace.stable_ids import class_of, told_place
 from workbench.compiler.trace.validate import validate
 from workbench.errors import PlanError, ProgramError

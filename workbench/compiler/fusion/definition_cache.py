@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.compiler.interop import thunder_patches
 from workbench.compiler.interop.devices import nvfuser_module
-from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.fingerprints import structure_key
 
 
@@ -41,7 +41,7 @@ class Definitions:
 
         def created(create: Callable[..., Any], *asked: Any) -> Any:
             made = create(*asked)
-            if not inplace_copies.any_left_out():
+            if not copy_sets.any_left_out():
                 # The key is computed at the first lookup, because compile time may be measured now.
                 self._new.append(_CachedDefinition(made, asked))
             return made
@@ -58,7 +58,7 @@ class Definitions:
         """
 
         def created(create: Callable[..., Any], *asked: Any) -> Any:
-            if inplace_copies.any_left_out():
+            if copy_sets.any_left_out():
                 return create(*asked)
             made = create(*asked)
             known = self._known.setdefault(_key(*asked), _CachedDefinition(made, asked)).made

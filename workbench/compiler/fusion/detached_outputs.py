@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.compiler.interop.thunder_api import ProxyTag, TraceCtx
-from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, leaves
+from workbench.compiler.trace.copy_sets import VIEWS, is_copy, is_fence, leaves
 
 DETACH = "torch.detach"
 """Id of Thunder's `detach` symbol."""

@@ -47,7 +47,7 @@ from workbench.compiler.interop.thunder_api import (
     utils,
     variableify,
 )
-from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.bsym_memo import STRUCTURE, PlanMemo, Structure, identity, ids, made_names
 from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.compiler.trace.tags import contains, differentiates
@@ -96,14 +96,14 @@ class FusionOptions:
     share : bool
         Compile identical fusions once.
     set_policy : str
-        When nvFuser inserts a `set` before it aliases an input: see `workbench.compiler.trace.inplace_copies`.
+        When nvFuser inserts a `set` before it aliases an input: see `workbench.compiler.trace.copy_sets`.
     set_policies : mapping of str to str
         The same for single copies, by the name of a copy's output.
     """
 
     remat: RematOptions = dataclasses.field(default_factory=RematOptions)
     share: bool = False
-    set_policy: str = inplace_copies.ALWAYS
+    set_policy: str = copy_sets.ALWAYS
     set_policies: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -352,7 +352,7 @@ class RegionExecutor(TorchCompileExecutor):
         def make() -> BoundSymbol:
             lazy = LazyRegion(self.control.compilation, name, self.mode)
             symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
-            given = inplace_copies.kept_outputs(outputs, region.bound_symbols)
+            given = copy_sets.kept_outputs(outputs, region.bound_symbols)
             lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
             # Later copies share it. So does the same region if a choice gives it another number.
             lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
@@ -367,7 +367,7 @@ class RegionExecutor(TorchCompileExecutor):
         options = control.begin(control.partitioned)
         cut = control.timed("remat", lambda: dce(_partitioned(control, control.partitioned, options, control.report)))
         if control.unfused:
-            cut = inplace_copies.kept_in_forward(cut)
+            cut = copy_sets.kept_in_forward(cut)
         done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
         done.set_provenance(TraceProvenance("Fusion"))
         return done
@@ -481,8 +481,8 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
 
     def get_fd(descriptors: Any) -> Any:
         options = compilation.options
-        found = inplace_copies.facts(bsym)
-        without = inplace_copies.without_set(
+        found = copy_sets.facts(bsym)
+        without = copy_sets.without_set(
             bsym, {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in found}
         )
         structure = fusion_key(bsym) if options.share else bsym.sym.name
@@ -490,7 +490,7 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
         with compilation.lock:
             if key not in compilation.shared:
                 start = time.perf_counter()
-                with inplace_copies.skip_set(without):
+                with copy_sets.skip_set(without):
                     definition = build(descriptors)
                 compilation.shared[key] = _timed(definition, compilation, bsym.sym.name, time.perf_counter() - start)
             return compilation.shared[key]
@@ -593,8 +593,8 @@ def _nvfuser_executor() -> Any:
             self, inputs: list[Any], outputs: list[Any], bsyms: Sequence[BoundSymbol], number: int
         ) -> BoundSymbol:
             members = [member for bsym in bsyms for member in self.flatten(bsym)]
-            members = inplace_copies.resolve_destinations(members, {x.name for x in inputs})
-            return super().fuse(_region(inputs, inplace_copies.kept_outputs(outputs, bsyms), members), number)
+            members = copy_sets.resolve_destinations(members, {x.name for x in inputs})
+            return super().fuse(_region(inputs, copy_sets.kept_outputs(outputs, bsyms), members), number)
 
         def _of_parts(
             self, inputs: list[Any], outputs: list[Any], members: list[BoundSymbol], number: int

@@ -13,7 +13,7 @@ import torch
 
 from workbench.compiler.interop.devices import nvfuser_module
 from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, prims, utils
-from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace import copy_sets
 from workbench.errors import PlanError, nearest
 
 
@@ -86,8 +86,8 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     """
     if policy is None:
         return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
-    word = {fact.output: policy for fact in inplace_copies.facts(fusion)}
-    with inplace_copies.skip_set(inplace_copies.without_set(fusion, word, unchecked=True)):
+    word = {fact.output: policy for fact in copy_sets.facts(fusion)}
+    with copy_sets.skip_set(copy_sets.without_set(fusion, word, unchecked=True)):
         return _math(fusion, _build(fusion, fusion.subsymbols))
 
 
@@ -97,7 +97,7 @@ def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
     Clones, and broadcasts that change nothing, are also sets, but the definition without copies contains them, too.
     """
     plain = [
-        prims.shallow_copy.bind(member.args[0], output=member.output) if inplace_copies.is_copy(member) else member
+        prims.shallow_copy.bind(member.args[0], output=member.output) if copy_sets.is_copy(member) else member
         for member in fusion.subsymbols
     ]
     return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(_math(fusion, _build(fusion, plain))))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from workbench.compiler.interop.thunder_api import BoundSymbol, NumberProxy, Proxy, TensorProxy, dtypes, prims
-from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, leaves
+from workbench.compiler.trace.copy_sets import VIEWS, is_copy, is_fence, leaves
 
 _ids = prims.PrimIDs
 

@@ -17,7 +17,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, prims
-from workbench.compiler.trace.inplace_copies import MemoryAliases, inside_of
+from workbench.compiler.trace.copy_sets import MemoryAliases, inside_of
 from workbench.compiler.trace.proxy_traits import bytes_of
 
 

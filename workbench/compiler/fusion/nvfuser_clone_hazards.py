@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, prims
 from workbench.compiler.trace.bsym_memo import structure_of
-from workbench.compiler.trace.inplace_copies import VIEWS, is_copy, is_fence, leaves
+from workbench.compiler.trace.copy_sets import VIEWS, is_copy, is_fence, leaves
 
 
 class _EqualNames:

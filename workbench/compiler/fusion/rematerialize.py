@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from itertools import chain
 from typing import Any
 
+from workbench.compiler.fusion.cut_solver import Network
 from workbench.compiler.fusion.fusion_crossings import tagged, tagged_by_thunder
-from workbench.compiler.fusion.min_cut import Network
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     NumberProxy,
@@ -31,7 +31,7 @@ from workbench.compiler.interop.thunder_api import (
     prims,
 )
 from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, read_names
-from workbench.compiler.trace.inplace_copies import MemoryWrites, inside_of, is_copy, leaves
+from workbench.compiler.trace.copy_sets import MemoryWrites, inside_of, is_copy, leaves
 
 STOCK_ARGUMENT_WEIGHT = 0.5
 """Thunder gives a producer's own argument half the weight, because it is in memory anyway."""
@@ -42,7 +42,7 @@ _UNIT = 1 << 12
 
 
 _RELUCTANT = 1 << 24
-"""Capacity of a variable that must not be saved: above any sum of real weights, below `min_cut.INFINITE`."""
+"""Capacity of a variable that must not be saved: above any sum of real weights, below `cut_solver.INFINITE`."""
 
 
 type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]

@@ -34,8 +34,8 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.layers.expand_trace import TraceExpander
 from workbench.compiler.layers.partition import KEPT, LayerMismatch, LayerPartition, ReducedTrace
 from workbench.compiler.memory.graph_builder import read_joint
+from workbench.compiler.trace.copy_sets import VIEWS, inside_of, is_copy
 from workbench.compiler.trace.corrections import STALE, mark
-from workbench.compiler.trace.inplace_copies import VIEWS, inside_of, is_copy
 from workbench.compiler.trace.proxy_traits import is_tensor, shape_of
 from workbench.compiler.trace.stable_ids import line_of, origin_of, tag_origins
 from workbench.core.graph import Origin

@@ -36,7 +36,7 @@ from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside,
 from workbench.compiler.memory.nvfuser_aliasing import given_out
 from workbench.compiler.memory.offload import OFFLOAD, RELOAD, StorageLayout, brought_back, layouts
 from workbench.compiler.trace.bsym_memo import structure_of
-from workbench.compiler.trace.inplace_copies import inside_of, is_copy
+from workbench.compiler.trace.copy_sets import inside_of, is_copy
 from workbench.interop.torch_private import (
     FakeTensor,
     FakeTensorMode,

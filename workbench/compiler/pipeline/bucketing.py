@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.cost.collective_overlap import PACK, layer_of
+from workbench.analysis.cost.collective_overlap import PACK, layer_of_parameter
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     FutureTensorProxy,
@@ -105,7 +105,8 @@ class BucketRule:
     limit_bytes : int
         Limit for the bytes of full tensors in a bucket; 0 means no limit.
     by_layer : bool
-        Combine only collectives for parameters of one layer, see `workbench.analysis.cost.collective_overlap.layer_of`.
+        Combine only collectives for parameters of one layer, see
+        `workbench.analysis.cost.collective_overlap.layer_of_parameter`.
     """
 
     limit_bytes: int = 0
@@ -138,7 +139,7 @@ def grouped(schedule: CollectiveSchedule, rule: BucketRule, alone: Collection[st
         kind = _kind(schedule, collective)
         if kind is None or collective.place in alone:
             continue
-        key = (kind, layer_of(collective.place) if rule.by_layer else "")
+        key = (kind, layer_of_parameter(collective.place) if rule.by_layer else "")
         bucket = open_[key]
         if bucket and not _fits(schedule, [*bucket, collective], rule):
             found.append(bucket)

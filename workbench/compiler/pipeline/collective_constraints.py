@@ -38,7 +38,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.memory.op_effects import facts, reduces_in_place
 from workbench.compiler.pipeline.lever_context import LeverContext
-from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.compiler.trace.tags import contains
@@ -339,7 +339,7 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Collec
 
 
 def _writes(bsym: BoundSymbol) -> bool:
-    return inplace_copies.inside_of(bsym)[0] > 0 or reduces_in_place(bsym)
+    return copy_sets.inside_of(bsym)[0] > 0 or reduces_in_place(bsym)
 
 
 def _written_names(bsym: BoundSymbol) -> list[str]:
@@ -350,7 +350,7 @@ def _written_names(bsym: BoundSymbol) -> list[str]:
     if reduces_in_place(bsym):
         return [bsym.args[0].name]
     given = [a.name for a in _tensors(bsym.flat_proxy_args)]
-    destinations = [leaf.args[1].name for leaf in inplace_copies.leaves([bsym]) if inplace_copies.is_copy(leaf)]
+    destinations = [leaf.args[1].name for leaf in copy_sets.leaves([bsym]) if copy_sets.is_copy(leaf)]
     return destinations if all(name in given for name in destinations) else given
 
 

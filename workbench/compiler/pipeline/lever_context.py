@@ -26,7 +26,7 @@ from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.memory.offload import Offloader
 from workbench.compiler.memory.op_effects import FactsCache
 from workbench.compiler.trace.bsym_memo import structure_of
-from workbench.compiler.trace.inplace_copies import MemoryAliases, inside_of, is_copy, leaves
+from workbench.compiler.trace.copy_sets import MemoryAliases, inside_of, is_copy, leaves
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.planning_lock import PLANNING, planned_property
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, class_of, find_places, origin_of

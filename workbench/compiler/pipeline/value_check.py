@@ -20,7 +20,7 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
 )
 from workbench.compiler.memory.graph_builder import read_joint
-from workbench.compiler.trace.inplace_copies import is_copy
+from workbench.compiler.trace.copy_sets import is_copy
 from workbench.compiler.trace.proxy_traits import is_tensor, shape_of
 from workbench.compiler.trace.stable_ids import is_statement, origin_of
 from workbench.core.graph import Graph

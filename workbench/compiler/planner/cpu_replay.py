@@ -28,7 +28,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.memory.fake_execution import claim, forwarded, source
 from workbench.compiler.memory.nvfuser_aliasing import given_out
-from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace import copy_sets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[st
     # By aliased value, as in nvFuser. A second destination for a value replaces the first.
     aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for member in bsym.subsymbols:
-        if inplace_copies.is_copy(member):
+        if copy_sets.is_copy(member):
             value, destination = inside[member.args[0].name], inside[member.args[1].name]
             if value.dtype != destination.dtype or member.output.name not in without_set:
                 value = value.to(destination.dtype, copy=True)

@@ -27,7 +27,7 @@ from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.pipeline.value_check import lost_in_tracing
 from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched
-from workbench.compiler.trace import inplace_copies
+from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.planning_lock import PLANNING, one_at_a_time
@@ -311,12 +311,12 @@ def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: LeverOutcome, execut
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
     fusions, options = [bsym for bsym in ran if bsym.sym.is_fusion], made.options
-    inside = [inplace_copies.inside_of(bsym) for bsym in ran]
+    inside = [copy_sets.inside_of(bsym) for bsym in ran]
     sets = 0
     for fusion in fusions if executor_named(executor).copies == "sets" else ():
-        facts = inplace_copies.facts(fusion)
+        facts = copy_sets.facts(fusion)
         policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
-        sets += len(facts) - len(inplace_copies.without_set(fusion, policies))
+        sets += len(facts) - len(copy_sets.without_set(fusion, policies))
     packs = sum(bsym.sym.name.startswith(PACK) for bsym in ran)
     return {
         "compilations": compilations(fusions, share=options.share),

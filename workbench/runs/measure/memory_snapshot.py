@@ -16,7 +16,7 @@ from workbench.util import paths
 if TYPE_CHECKING:
     from workbench.compiler.driver.statement_timers import StatementClocks
     from workbench.runs.measure.accuracy import Stepper
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 SNAPSHOT_FILE = "memory_snapshot.pickle"
 

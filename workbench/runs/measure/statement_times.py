@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.statement_timers import StatementClocks
     from workbench.core.graph import Graph
     from workbench.runs.measure.accuracy import Stepper
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 CLOCKED_STEPS = 20
 """Number of steps with clocks, each next to a step without: enough for medians, few compared to the timed steps."""

@@ -1,6 +1,6 @@
 """Runs that several ranks share: torchrun starts a worker for each, and the ranks' logs are merged into one.
 
-``python -m workbench.runs.process.rank_launcher RUN_DIR``, started by `workbench.runs.process.run_control`, starts
+``python -m workbench.runs.process.rank_launcher RUN_DIR``, started by `workbench.runs.process.follow_run`, starts
 torchrun for this machine. With several machines, each starts torchrun itself, see `command`. They need only a run
 folder that all of them can reach.
 """
@@ -24,7 +24,7 @@ from workbench.errors import RunError
 from workbench.runs.log import event_log, events, untrusted_files
 from workbench.runs.log.events import Event
 from workbench.runs.process import request, worker_process
-from workbench.runs.process.exit_reason import explain
+from workbench.runs.process.failure_reason import explain
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it

@@ -14,9 +14,9 @@ from pathlib import Path
 from workbench.core.config import load
 from workbench.errors import RunError, UnknownRunError, WorkbenchError
 from workbench.runs.log import untrusted_files
-from workbench.runs.process import request, run_control
+from workbench.runs.process import follow_run, request
+from workbench.runs.process.follow_run import Run
 from workbench.runs.process.record import FINAL_STATES
-from workbench.runs.process.run_control import Run
 
 ROOT_VARIABLE = "WORKBENCH_RUNS"
 """Environment variable that names the folder of runs, instead of ``.workbench/runs`` in the working folder."""
@@ -77,7 +77,7 @@ def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.o
     RunError
         If the run does not exist or cannot be read.
     """
-    return run_control.follow(_find(run, within))
+    return follow_run.follow(_find(run, within))
 
 
 def runs(within: Path | None = None) -> list[Run]:
@@ -110,7 +110,7 @@ def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     unreadable: dict[Path, str] = {}
     for folder in folders(within):
         try:
-            found.append(run_control.follow(folder))
+            found.append(follow_run.follow(folder))
         except RunError as error:
             unreadable[folder] = untrusted_files.one_line(str(error))
     return sorted(found, key=lambda run: (not is_pinned(run.run_dir), -run.request.created_s)), unreadable
@@ -131,7 +131,7 @@ def rename(run: Path | str, name: str, within: Path | None = None) -> None:
     folder = _find(run, within)
     with _writing(folder):
         request.write(folder, dataclasses.replace(request.read(folder), name=name))
-    run_control.renamed(folder)
+    follow_run.renamed(folder)
 
 
 def annotate(run: Path | str, note: str, within: Path | None = None) -> None:
@@ -189,7 +189,7 @@ def delete(run: Path | str, within: Path | None = None) -> None:
     folder = _find(run, within)
     if is_pinned(folder):
         raise RunError(f"{folder.name} is pinned; take the pin off to delete it")
-    state = run_control.follow(folder).state
+    state = follow_run.follow(folder).state
     if state not in FINAL_STATES:
         raise RunError(f"{folder.name} is {state}; cancel it to delete it")
     with _writing(folder):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from workbench.errors import RunError
 from workbench.runs.log import events
 from workbench.runs.measure import interleaved_timing
-from workbench.runs.process.run_control import Run
+from workbench.runs.process.follow_run import Run
 
 type Verdict = Literal["faster", "slower", "less", "more", "same", "noise", "unknown"]
 

@@ -29,7 +29,7 @@ import numpy as np
 from workbench import programs
 from workbench.errors import RunError
 from workbench.runs.log import event_log, untrusted_files
-from workbench.runs.process import request, run_control, worker_process
+from workbench.runs.process import follow_run, request, worker_process
 from workbench.runs.sweep import dask_runs
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Sw
             child.communicate()
             for request_file in (out / "runs").glob(f"*/{request.REQUEST_FILE}"):
                 with contextlib.suppress(RunError):
-                    run_control.follow(request_file.parent).wait(worker_process.KILL_TIMEOUT_S)
+                    follow_run.follow(request_file.parent).wait(worker_process.KILL_TIMEOUT_S)
         os.close(alive)
     return SweepOutcome(
         settings=dict(point["settings"]),

@@ -1,6 +1,6 @@
 """The process of one run: builds the program, compiles it, steps it, measures it, and logs everything.
 
-``python -m workbench.runs.worker.worker RUN_DIR``, started by `workbench.runs.process.run_control`. Standard input is a
+``python -m workbench.runs.worker.worker RUN_DIR``, started by `workbench.runs.process.follow_run`. Standard input is a
 pipe to which nothing is written. When its other end closes, because the process that requested the run is gone, the
 system kills the worker's whole process group, whatever it is doing.
 """
@@ -25,7 +25,7 @@ import psutil
 from workbench.errors import ConfigWarning, RunError
 from workbench.runs.log import compile_stages, event_log, events
 from workbench.runs.process import request, worker_process
-from workbench.runs.process.exit_reason import explain
+from workbench.runs.process.failure_reason import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -45,7 +45,7 @@ from workbench.ui.widgets.split import Split, side_by_side
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 _LOGGER = logging.getLogger(__name__)
 

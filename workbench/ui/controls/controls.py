@@ -15,7 +15,7 @@ from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.runs.log.events import Event
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 SAMPLE_INTERVAL_S = 0.02
 """Least interval between sends of memory samples to the page; samples in between are sent together."""

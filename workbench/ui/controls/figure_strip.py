@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.bench.fit.choice_ranking import Gain
     from workbench.compiler.api import Plan
     from workbench.runs.measure.accuracy import Accuracy
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 
 _DIGITS = 9

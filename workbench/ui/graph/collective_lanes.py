@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.cost.collective_overlap import layer_of
+from workbench.analysis.cost.collective_overlap import layer_of_parameter
 from workbench.core.graph import FORWARD, Graph, Kind, StatementFlag
 from workbench.core.lever import Site
 from workbench.ui.graph.layout_arrays import GraphLayout
@@ -171,7 +171,7 @@ def _twins(one: str, other: str) -> bool:
 def _without_number(id: str) -> str:
     """Return a site's id without the layer number; empty if it has no layer number."""
     place = id.partition(":")[2]
-    layer = layer_of(place)
+    layer = layer_of_parameter(place)
     stem = re.sub(r"(?<![^_])\d+$", "", layer)
     return stem + "#" + place.removeprefix(layer) if stem != layer else ""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from workbench.bench import SavedPlan, Workbench
     from workbench.core.graph import Graph
     from workbench.core.lever import Site
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 _GRAPH = """<div id="wb-strip"></div>
 <h2>Graph</h2><p class="wb-muted">Forward on the left, backward on the right, what is saved as arcs.

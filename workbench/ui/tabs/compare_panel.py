@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.bench.report.comparison import ColumnState, SideBySide, of_plan, of_run, side_by_side, unlike
 from workbench.errors import RunError, WorkbenchError
-from workbench.runs.process import run_control, run_store
+from workbench.runs.process import follow_run, run_store
 from workbench.ui.tabs import compared_page
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.compiler.api import Plan
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 NOW, STOCK = "now", "stock"
 _KEPT = "kept"
@@ -69,7 +69,7 @@ class ComparePanel:
         """
         sides = [of_plan(key, self._bench.program.name, self._plan(key)) for key in plans]
         for folder in folders:
-            run = run_control.follow(Path(folder))
+            run = follow_run.follow(Path(folder))
             sides.append(self._measured(unlike(run.name or run.run_dir.name, sides), run))
         self.found = side_by_side(sides, base if any(side.column.name == base for side in sides) else "")
         return compared_page.content(self.found, most_rows=MOST_ROWS)

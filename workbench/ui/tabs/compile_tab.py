@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from workbench.runs.log.events import Event
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 INTERVAL_S = 0.25
 """Interval between new rows on the page, which counts time by itself in between."""

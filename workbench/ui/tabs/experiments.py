@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import RunError, WorkbenchError
 from workbench.runs.log import event_log, untrusted_files
-from workbench.runs.process import request, run_control, run_store
+from workbench.runs.process import follow_run, request, run_store
 from workbench.runs.sweep.compare import Difference, compare
 from workbench.summary import human_bytes, human_seconds, human_share
 from workbench.ui.tabs.compare_panel import ComparePanel
@@ -19,7 +19,7 @@ from workbench.ui.widgets.panel import PAGE, Panel, esm
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.programs import Program
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 
 _MOST_COMPARED = 10
@@ -103,7 +103,7 @@ class Experiments(Panel):
             self._show(rows=rows, unreadable=unreadable, loading=False, compared=None)
             before = self.pinned.run_dir if self.pinned is not None else None
             try:
-                self.pinned = None if pinned is None else run_control.follow(pinned)
+                self.pinned = None if pinned is None else follow_run.follow(pinned)
             except WorkbenchError:  # deleted since
                 self.pinned = pinned = None
         if before != pinned:
@@ -117,9 +117,9 @@ class Experiments(Panel):
         if known_written == written:
             return known
         ours = request.read(folder).program.get("name") == self._program.name
-        run = run_control.follow(folder) if ours else None
+        run = follow_run.follow(folder) if ours else None
         row = run_row(run) if run is not None else None
-        if run is None or run.state in run_control.FINAL_STATES:
+        if run is None or run.state in follow_run.FINAL_STATES:
             self._known[folder] = (written, row)
         return row
 
@@ -171,7 +171,7 @@ class Experiments(Panel):
         folders = [row["folder"] for row in self.content["rows"] if not row["pinned"] and row["state"] == "done"]
         if not folders:
             raise RunError("there is no other run that is done")
-        found = compare(self.pinned, *(run_control.follow(Path(folder)) for folder in folders[:_MOST_COMPARED]))
+        found = compare(self.pinned, *(follow_run.follow(Path(folder)) for folder in folders[:_MOST_COMPARED]))
         more = len(folders) - _MOST_COMPARED
         words = f"Compared with {found.base}; {found.words}" + (f" The newest {_MOST_COMPARED} runs." * (more > 0))
         self._show(compared={"words": words, "rows": list(map(_compared, found.differences))})

@@ -30,7 +30,7 @@ from workbench.ui.widgets.plotting import BYTE_TICKS, BYTES_IN_WORDS, DARK, LIBR
 
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
     from workbench.ui.controls.figure_strip import Baseline
 
 _HEADROOM = 1.6

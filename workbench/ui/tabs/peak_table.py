@@ -13,7 +13,7 @@ from workbench.ui.widgets.panel import Panel, esm
 if TYPE_CHECKING:
     from workbench.bench import SavedPlan
     from workbench.compiler.api import Plan
-    from workbench.runs.process.run_control import Run
+    from workbench.runs.process.follow_run import Run
 
 _MOST = 200
 
