@@ -26,9 +26,9 @@ from workbench.compiler.lowering.patch_context import compiled_alone
 from workbench.compiler.planner import planner as replan
 from workbench.compiler.planner.planner import base_of
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.planning_lock import PLANNING, PlanningLock, one_at_a_time
 from workbench.errors import ChoiceError
 from workbench.programs import modes
+from workbench.util.planning_lock import PLANNING, PlanningLock, one_at_a_time
 
 PATIENCE_S = 120
 

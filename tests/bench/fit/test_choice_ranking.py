@@ -9,9 +9,9 @@ import workbench
 from workbench import Workbench
 from workbench.bench.fit.choice_ranking import options_of
 from workbench.bench.fit.fitter import Fitter
-from workbench.compiler.trace.planning_lock import Superseded
 from workbench.runs.measure import measured_rates
 from workbench.ui.tabs.ranking_tab import RankingTask
+from workbench.util.planning_lock import Superseded
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

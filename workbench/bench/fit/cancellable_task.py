@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-from workbench.compiler.trace.planning_lock import PLANNING
 from workbench.errors import DefectError, WorkbenchError
 from workbench.runs.process import callbacks
+from workbench.util.planning_lock import PLANNING
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -72,7 +72,7 @@ class Planner:
         ChoiceError, PlanError
             As `workbench.compiler.api.plan`.
         """
-        from workbench.compiler.trace.planning_lock import Superseded
+        from workbench.util.planning_lock import Superseded
 
         while True:
             try:
@@ -173,7 +173,7 @@ class Planner:
 
     def _take_turn(self, own: ChoiceRequest, make: Callable[[list[ChoiceRequest]], None]) -> bool:
         """Make all waiting requests, unless another thread has made `own` meanwhile; return whether any was made."""
-        from workbench.compiler.trace.planning_lock import Superseded
+        from workbench.util.planning_lock import Superseded
 
         if own.answered:
             return False

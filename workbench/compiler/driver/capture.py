@@ -39,7 +39,6 @@ from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.planning_lock import one_at_a_time, planned_property
 from workbench.compiler.trace.stable_ids import told_place
 from workbench.core.graph import Origin
 from workbench.errors import ProgramError, WorkbenchError, shown
@@ -47,6 +46,7 @@ from workbench.interop.torch_private import FakeTensorMode, _autograd, _functorc
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
 from workbench.programs.tensors import held, state_of
+from workbench.util.planning_lock import one_at_a_time, planned_property
 
 if TYPE_CHECKING:
     from workbench.compiler.driver.capture_cache import CacheEntry

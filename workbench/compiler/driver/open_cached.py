@@ -21,9 +21,9 @@ from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.planner.planner import BasePlan, replan
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.planning_lock import one_at_a_time
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import Program, modes
+from workbench.util.planning_lock import one_at_a_time
 
 
 @one_at_a_time

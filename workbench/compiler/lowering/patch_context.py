@@ -16,8 +16,8 @@ from workbench.compiler.interop import double_backward, thunder_api, thunder_pat
 from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, wrapped
 from workbench.compiler.interop.thunder_api import cell_of, transforms
 from workbench.compiler.lowering import thunder_fixes
-from workbench.compiler.trace.planning_lock import PLANNING
 from workbench.programs.modes import turn_given_up
+from workbench.util.planning_lock import PLANNING
 
 
 def _places() -> list[PatchTarget]:

@@ -28,11 +28,11 @@ from workbench.compiler.memory.op_effects import FactsCache
 from workbench.compiler.trace.bsym_memo import structure_of
 from workbench.compiler.trace.copy_sets import MemoryAliases, inside_of, is_copy, leaves
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.planning_lock import PLANNING, planned_property
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, class_of, find_places, origin_of
 from workbench.compiler.trace.tags import contains
 from workbench.core.executor import executor_named
 from workbench.core.graph import BACKWARD, Graph, Kind, Origin
+from workbench.util.planning_lock import PLANNING, planned_property
 
 if TYPE_CHECKING:
     from workbench.compiler.pipeline.collective_constraints import CollectiveSchedule

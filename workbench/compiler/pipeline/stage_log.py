@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from workbench.compiler.trace.planning_lock import PLANNING, Superseded
+from workbench.util.planning_lock import PLANNING, Superseded
 
 
 @dataclasses.dataclass(frozen=True)

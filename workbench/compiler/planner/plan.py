@@ -24,9 +24,9 @@ from workbench.compiler.pipeline.pass_log import TracePass, passes_of, printed
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.trace.corrections import Correction
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.planning_lock import PLANNING, planned_property
 from workbench.core.graph import Graph
 from workbench.core.lever import Site
+from workbench.util.planning_lock import PLANNING, planned_property
 
 UNPROVEN = Proof(False)
 """Proof of a plan that the prover has not checked yet."""

@@ -30,12 +30,12 @@ from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatch
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.planning_lock import PLANNING, one_at_a_time
 from workbench.compiler.trace.validate import unequal, validate
 from workbench.core.executor import executor_named
 from workbench.core.graph import Graph, Kind, StatementFlag
 from workbench.core.lever import Lever, Replanner, all_levers, lever_of
 from workbench.errors import PlanError
+from workbench.util.planning_lock import PLANNING, one_at_a_time
 
 if TYPE_CHECKING:
     from workbench.compiler.driver.capture import Capture

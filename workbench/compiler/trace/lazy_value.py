@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.compiler.trace.planning_lock import planned_property
+from workbench.util.planning_lock import planned_property
 
 
 class LazyValue[T]:

@@ -87,7 +87,7 @@ class WorthTab(Panel):
         self.in_thread("worth", lambda: self._work(turn))
 
     def _work(self, turn: int) -> None:
-        from workbench.compiler.trace.planning_lock import Superseded
+        from workbench.util.planning_lock import Superseded
 
         time.sleep(QUIET_S)
         if turn != self._turn:
