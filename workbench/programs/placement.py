@@ -16,6 +16,7 @@ from workbench.errors import DeviceError, ProgramError
 from workbench.interop.torch_private import _get_dispatch_mode, _TorchDispatchModeKey
 from workbench.programs.optimizers import copy_added
 from workbench.programs.tensors import globals_of, held
+from workbench.util.planning_lock import PLANNING
 
 
 def check_device(device: str) -> str:
@@ -50,14 +51,15 @@ def device_of(*objects: Any) -> str | None:
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch inside the context, and restore its random state afterwards.
 
-    Under fake tensors nothing is drawn, so this has no effect.
+    PyTorch has one random state for all threads, and planning measures kernels that draw. So nothing plans, and no
+    other thread seeds, inside the context. Under fake tensors nothing is drawn, so this has no effect.
     """
     # A random state that is read under fake tensors is itself fake, and cannot be set again.
     if _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None:
         yield
         return
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
+    with PLANNING, torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield
 
