@@ -60,7 +60,7 @@ class Effect:
     largest_fusion: int = 0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Site:
     """One place where a lever can be set.
 
@@ -106,6 +106,18 @@ class Site:
     range: str = ""
     bytes: int = 0
     effect: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return what a user chooses by, on one line; `Sites` shows all of it as a table."""
+        legal = tuple(option for option in self.options if option not in self.illegal)
+        size = f", bytes={self.bytes}" if self.bytes else ""
+        source = f", source={' '.join(self.source.split())!r}" if self.source else ""
+        return f"Site({self.id!r}, choice={self.choice!r}, legal={legal}{size}{source})"
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether this is a setting of the whole lever, ``LEVER.SETTING``."""
+        return self.id.startswith(f"{self.lever}.")
 
     def under(self, choice: str, outcome: str) -> Site:
         """Return the site with another choice and outcome; the same arguments give the same object."""

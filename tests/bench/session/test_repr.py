@@ -58,18 +58,28 @@ def test_a_graph_and_passes_are_shown_by_their_contents(bench: wb.Workbench) -> 
 def test_sites_are_a_tuple_shown_as_a_table(bench: wb.Workbench) -> None:
     sites = bench.sites("saved")
     assert isinstance(sites, tuple)
-    head, *rows = repr(sites).splitlines()
+    title, head, *rows = repr(sites).splitlines()
+    placed = [site for site in sites if ":" in site.id]
+    assert title == f"{len(placed)} sites and {len(sites) - len(placed)} settings for all of them"
     assert head.split() == ["site", "size", "choice", "legal", "source", "refused", "notes"]
     assert [row.split()[0] for row in rows] == [site.id for site in sites]
     html = sites._repr_html_()
     assert html.count("<tr>") == len(sites) + 1
     free = Sites(site for site in sites if not site.illegal)
     assert len(free) < len(sites)
-    assert repr(free).splitlines()[0].split() == ["site", "size", "choice", "legal", "source", "notes"]
+    assert repr(free).splitlines()[1].split() == ["site", "size", "choice", "legal", "source", "notes"]
     many = Sites(sites * 20)
-    assert len(repr(many).splitlines()) == MOST_SHOWN + 2
+    assert len(repr(many).splitlines()) == MOST_SHOWN + 3
     assert repr(many).endswith(f"and {len(many) - MOST_SHOWN} more")
     assert repr(Sites(())) == "no sites"
+
+
+def test_a_site_is_shown_by_what_a_user_chooses(bench: wb.Workbench) -> None:
+    site = next(site for site in bench.sites("saved") if site.bytes)
+    assert repr(site) == (
+        f"Site({site.id!r}, choice='save', legal=('save', 'recompute', 'offload'), bytes={site.bytes}, "
+        f"source={' '.join(site.source.split())!r})"
+    )
 
 
 def test_worth_is_ranked_and_shown(bench: wb.Workbench) -> None:

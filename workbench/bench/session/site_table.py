@@ -23,10 +23,18 @@ class Sites(tuple[Site, ...]):
     """
 
     def __repr__(self) -> str:
-        return text_columns(_HEADS, [_shortened(row) for row in self._rows()]) + self._more() if self else "no sites"
+        if not self:
+            return self._title
+        return f"{self._title}\n{text_columns(_HEADS, [_shortened(row) for row in self._rows()])}{self._more()}"
 
     def _repr_html_(self) -> str:
-        return html_columns(_HEADS, self._rows()) + self._more() if self else "no sites"
+        return f"<p>{self._title}</p>{html_columns(_HEADS, self._rows())}{self._more()}" if self else self._title
+
+    @property
+    def _title(self) -> str:
+        settings = sum(site.is_setting for site in self)
+        text = _count(len(self) - settings, "site") if self else "no sites"
+        return f"{text} and {_count(settings, 'setting')} for all of them" if settings else text
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
@@ -44,6 +52,10 @@ class Sites(tuple[Site, ...]):
 
     def _more(self) -> str:
         return f"\nand {len(self) - MOST_SHOWN} more" if len(self) > MOST_SHOWN else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _by_option(told: Mapping[str, str]) -> str:
