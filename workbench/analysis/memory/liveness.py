@@ -156,7 +156,7 @@ def timeline(graph: Graph) -> Timeline:
         One row per statement of the graph.
     """
     statements = graph.statements
-    start, end = _storage_spans(graph, *_value_spans(graph))
+    start, end = storage_spans(graph)
     rows = np.flatnonzero(statements.parent < 0)
     found = _timeline(
         len(statements),
@@ -530,6 +530,15 @@ def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     dropped[(flags & _HELD) != 0] = count
     made[(flags & ValueFlag.ARGUMENT) != 0] = -1
     return made, dropped
+
+
+def storage_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and the last statement at which each storage is alive.
+
+    -1 means before the first statement, and the number of statements after the last. A storage that is never alive
+    starts after its end.
+    """
+    return _storage_spans(graph, *_value_spans(graph))
 
 
 def _storage_spans(

@@ -1,0 +1,293 @@
+"""Simulation of PyTorch's CUDA caching allocator: the memory that it reserves for a sequence of allocations.
+
+It follows ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.10 with its default settings, and with
+``expandable_segments``: rounding, pools, best fit, splitting, merging, and the release of cached memory if the device
+is full. Left out are the private pools of CUDA graphs, ``max_split_size_mb``, ``roundup_power2_divisions``, garbage
+collection, and the events of ``record_stream``. The addresses of segments ascend in the order of their creation.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+
+from workbench.analysis.memory.allocator import CUDA_BLOCK_BYTES, allocated_bytes
+
+SMALL_BYTES = 1 << 20
+"""Largest allocation from the pool of small blocks; ``kSmallSize``."""
+SMALL_SEGMENT_BYTES = 2 << 20
+"""Size of a segment of small blocks, and of its pages if it is expandable; ``kSmallBuffer``."""
+LARGE_SEGMENT_BYTES = 20 << 20
+"""Size of a segment for allocations below `OWN_SEGMENT_BYTES`, and of pages of expandable ones; ``kLargeBuffer``."""
+OWN_SEGMENT_BYTES = 10 << 20
+"""Smallest allocation that gets a segment of its own size; ``kMinLargeAlloc``."""
+SEGMENT_ROUNDING_BYTES = 2 << 20
+"""Unit of the size of such a segment; ``kRoundLarge``."""
+_ADDRESS_SPACE_BYTES = LARGE_SEGMENT_BYTES << 36
+"""Address space of an expandable segment: more than any device has memory."""
+
+
+class OutOfMemory(Exception):
+    """The device has no room, even after cached memory is released.
+
+    Attributes
+    ----------
+    requested_bytes, reserved_bytes, allocated_bytes, largest_free_bytes : int
+        State of the allocator at the failure.
+    """
+
+    def __init__(self, requested_bytes: int, allocator: CachingAllocator) -> None:
+        self.requested_bytes = requested_bytes
+        self.reserved_bytes, self.allocated_bytes = allocator.reserved_bytes, allocator.allocated_bytes
+        self.largest_free_bytes = allocator.largest_free_bytes
+        super().__init__(f"{requested_bytes} bytes requested, {self.reserved_bytes} reserved")
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Block:
+    """A range of addresses in a segment: allocated, free, or without memory (not mapped)."""
+
+    pool: _Pool
+    address: int
+    size: int
+    allocated: bool = False
+    mapped: bool = True
+    before: Block | None = None
+    after: Block | None = None
+
+    @property
+    def is_split(self) -> bool:
+        """Whether other blocks share its segment."""
+        return self.before is not None or self.after is not None
+
+
+class _Pool:
+    """Blocks of one stream and one size class, each list in order of size, then address."""
+
+    def __init__(self, *, is_small: bool) -> None:
+        self.is_small = is_small
+        self.page_bytes = SMALL_SEGMENT_BYTES if is_small else LARGE_SEGMENT_BYTES
+        self.free: list[tuple[int, int, Block]] = []
+        self.unmapped: list[tuple[int, Block]] = []
+
+    def insert(self, block: Block) -> None:
+        if block.mapped:
+            bisect.insort(self.free, (block.size, block.address, block))
+        else:
+            bisect.insort(self.unmapped, (block.address, block))
+
+    def remove(self, block: Block) -> None:
+        if block.mapped:
+            del self.free[bisect.bisect_left(self.free, (block.size, block.address))]
+        else:
+            del self.unmapped[bisect.bisect_left(self.unmapped, (block.address,))]
+
+
+class CachingAllocator:
+    """The allocator of one device.
+
+    Parameters
+    ----------
+    capacity_bytes : int, optional
+        Memory of the device that is free for the allocator; without a limit by default.
+    expandable_segments : bool
+        As in ``PYTORCH_CUDA_ALLOC_CONF``: one segment for each pool grows page by page.
+
+    Attributes
+    ----------
+    allocated_bytes, reserved_bytes : int
+        As ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``.
+
+    Examples
+    --------
+    >>> allocator = CachingAllocator()
+    >>> block = allocator.allocate(1000)
+    >>> allocator.allocated_bytes, allocator.reserved_bytes
+    (1024, 2097152)
+    """
+
+    def __init__(self, capacity_bytes: int | None = None, *, expandable_segments: bool = False) -> None:
+        self.allocated_bytes = self.reserved_bytes = 0
+        self._capacity_bytes, self._expandable = capacity_bytes, expandable_segments
+        self._pools: dict[tuple[int, bool], _Pool] = {}
+        self._end = 0
+
+    @property
+    def largest_free_bytes(self) -> int:
+        """Size of the largest free block."""
+        return max((pool.free[-1][0] for pool in self._pools.values() if pool.free), default=0)
+
+    def allocate(self, nbytes: int, stream: int = 0) -> Block:
+        """Allocate a block.
+
+        Parameters
+        ----------
+        nbytes : int
+            Requested size, at least 1.
+        stream : int
+            Each stream has blocks of its own.
+
+        Raises
+        ------
+        OutOfMemory
+            If the capacity does not suffice.
+        """
+        size = allocated_bytes(nbytes, "cuda")
+        is_small = size <= SMALL_BYTES
+        pool = self._pools.setdefault((stream, is_small), _Pool(is_small=is_small))
+        block = self._best_fit(pool, size) or self._grow(pool, size)
+        if block is None:
+            self.release_cached()
+            block = self._grow(pool, size)
+        if block is None:
+            raise OutOfMemory(nbytes, self)
+        least = CUDA_BLOCK_BYTES if is_small or self._expandable else SMALL_BYTES + 1
+        if block.size - size >= least:
+            pool.insert(self._split(block, size))
+        block.allocated = True
+        self.allocated_bytes += block.size
+        return block
+
+    def free(self, block: Block) -> None:
+        """Return a block to its pool; free neighbours become one block."""
+        block.allocated = False
+        self.allocated_bytes -= block.size
+        self._join(block)
+        block.pool.insert(block)
+
+    def release_cached(self) -> None:
+        """Return memory that holds no allocated block to the device, as ``torch.cuda.empty_cache``."""
+        for pool in self._pools.values():
+            for _, _, block in tuple(pool.free):
+                if self._expandable:
+                    self._unmap_pages(block)
+                elif not block.is_split:
+                    pool.remove(block)
+                    self.reserved_bytes -= block.size
+
+    def _best_fit(self, pool: _Pool, size: int) -> Block | None:
+        at = bisect.bisect_left(pool.free, (size,))
+        if at == len(pool.free):
+            return None
+        if self._expandable:
+            # A free block before memory that is not mapped counts with all the memory that it can grow into.
+            while at + 1 < len(pool.free) and _growable(pool.free[at + 1][2]) < _growable(pool.free[at][2]):
+                at += 1
+        return pool.free.pop(at)[2]
+
+    def _grow(self, pool: _Pool, size: int) -> Block | None:
+        """Return a new block with memory of the device, or None if it has not enough."""
+        if self._expandable:
+            return self._grow_segment(pool, size)
+        if pool.is_small:
+            segment = SMALL_SEGMENT_BYTES
+        elif size < OWN_SEGMENT_BYTES:
+            segment = LARGE_SEGMENT_BYTES
+        else:
+            segment = _rounded(size, SEGMENT_ROUNDING_BYTES)
+        if not self._reserve(segment):
+            return None
+        block = Block(pool, self._end, segment)
+        self._end += segment
+        return block
+
+    def _grow_segment(self, pool: _Pool, size: int) -> Block | None:
+        """Map pages at the lowest address where free and unmapped memory in a row suffice."""
+        found = next((first for _, each in pool.unmapped if _room(first := _first(each)) >= size), None)
+        if found is None:
+            found = Block(pool, self._end, _ADDRESS_SPACE_BYTES, mapped=False)
+            self._end += _ADDRESS_SPACE_BYTES
+            pool.insert(found)
+        if not found.mapped and (found := self._map(found, size)) is None:
+            return None
+        while found.size < size:
+            assert found.after is not None, "the room was added up before"
+            if (found := self._map(found.after, size - found.size)) is None:
+                return None
+        pool.remove(found)
+        return found
+
+    def _map(self, block: Block, size: int) -> Block | None:
+        """Give memory to the start of an unmapped block; return the free block that it becomes part of."""
+        pool = block.pool
+        mapped = min(_rounded(size, pool.page_bytes), block.size)
+        if not self._reserve(mapped):
+            return None
+        pool.remove(block)
+        if mapped < block.size:
+            pool.insert(self._split(block, mapped))
+        block.mapped = True
+        self._join(block)
+        pool.insert(block)
+        return block
+
+    def _unmap_pages(self, block: Block) -> None:
+        """Take the whole pages out of a free block."""
+        pool = block.pool
+        start = _rounded(block.address, pool.page_bytes)
+        end = (block.address + block.size) // pool.page_bytes * pool.page_bytes
+        if start >= end:
+            return
+        pool.remove(block)
+        middle = block
+        if start > block.address:
+            middle = self._split(block, start - block.address)
+            pool.insert(block)
+        if end < middle.address + middle.size:
+            pool.insert(self._split(middle, end - middle.address))
+        middle.mapped = False
+        self.reserved_bytes -= middle.size
+        self._join(middle)
+        pool.insert(middle)
+
+    def _reserve(self, nbytes: int) -> bool:
+        if self._capacity_bytes is not None and self.reserved_bytes + nbytes > self._capacity_bytes:
+            return False
+        self.reserved_bytes += nbytes
+        return True
+
+    def _split(self, block: Block, size: int) -> Block:
+        """Cut a block to a size, and return the rest."""
+        rest = Block(block.pool, block.address + size, block.size - size, False, block.mapped, block, block.after)
+        if block.after is not None:
+            block.after.before = rest
+        block.after, block.size = rest, size
+        return rest
+
+    def _join(self, block: Block) -> None:
+        """Join a block that is in no list with its neighbours, if they are as free as it is."""
+        for each in (block.before, block.after):
+            if each is None or each.allocated or each.mapped != block.mapped:
+                continue
+            block.pool.remove(each)
+            if each is block.before:
+                block.address, block.before = each.address, each.before
+                if each.before is not None:
+                    each.before.after = block
+            else:
+                block.after = each.after
+                if each.after is not None:
+                    each.after.before = block
+            block.size += each.size
+
+
+def _rounded(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _growable(block: Block) -> int:
+    return block.size + (block.after.size if block.after is not None and not block.after.mapped else 0)
+
+
+def _first(unmapped: Block) -> Block:
+    """Return the free block right before an unmapped one, or the unmapped one."""
+    before = unmapped.before
+    return before if before is not None and not before.allocated else unmapped
+
+
+def _room(block: Block | None) -> int:
+    """Return the bytes of free and unmapped blocks in a row."""
+    room = 0
+    while block is not None and not block.allocated:
+        room, block = room + block.size, block.after
+    return room

@@ -1,0 +1,161 @@
+"""Memory that PyTorch reserves on a GPU for a plan: its allocations and frees, given to a simulated allocator.
+
+The sequence is that of `workbench.analysis.memory.liveness.timeline`. Parameters, buffers and inputs come first. Each
+statement allocates its outputs and its transient memory, and frees what it uses last. Reloaded storages come from the
+side stream's pools. Two steps run, because the second one may find other free blocks than the first. Workspaces of
+libraries that PyTorch allocates once, such as cuBLAS's, are not part of a plan and are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from workbench.analysis.memory.caching_allocator import Block, CachingAllocator, OutOfMemory
+from workbench.analysis.memory.liveness import storage_spans
+from workbench.core.graph import Graph, Kind, ValueFlag
+
+_STEPS = 2
+_SIDE_STREAM = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ReservedMemory:
+    """Predicted memory of the allocator.
+
+    Attributes
+    ----------
+    reserved_bytes : int
+        Maximum of ``torch.cuda.memory_reserved``.
+    allocated_bytes : int
+        Maximum of ``torch.cuda.memory_allocated``, with the rest of blocks that are not split.
+    fragmented_bytes : int
+        Bytes reserved but not allocated when most was allocated.
+    statement : int
+        Statement that makes the allocator reserve memory for the last time; -1 for the arguments, and the number of
+        statements for autograd's copies after the last one.
+    refused_bytes : int
+        Size of the first allocation for which the device has no room, at `statement`; 0 if all fit.
+    """
+
+    reserved_bytes: int
+    allocated_bytes: int
+    fragmented_bytes: int
+    statement: int
+    refused_bytes: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device has room for all allocations."""
+        return not self.refused_bytes
+
+
+class _Step:
+    """Allocations of one plan, given to an allocator."""
+
+    def __init__(self, graph: Graph, allocator: CachingAllocator) -> None:
+        self.graph, self.allocator = graph, allocator
+        self.sizes: list[int] = graph.storages.bytes.tolist()
+        self.live: dict[int, Block] = {}
+        self.statement = -1
+        self.most_reserved_bytes = self.most_allocated_bytes = self.fragmented_bytes = 0
+        self.last_growth = -1
+        start, end = storage_spans(graph)
+        self._starts: defaultdict[int, list[int]] = defaultdict(list)
+        self._ends: defaultdict[int, list[int]] = defaultdict(list)
+        for storage in np.flatnonzero((start <= end) & (graph.storages.bytes > 0)).tolist():
+            self._starts[int(start[storage])].append(storage)
+            self._ends[int(end[storage])].append(storage)
+        statements = graph.statements
+        self._rows: list[int] = np.flatnonzero(statements.parent < 0).tolist()
+        self._reloads = set(np.flatnonzero(statements.kind == Kind.RELOAD).tolist())
+
+    def allocate(self, nbytes: int, stream: int = 0) -> Block:
+        block = self.allocator.allocate(nbytes, stream)
+        if self.allocator.reserved_bytes > self.most_reserved_bytes:
+            self.most_reserved_bytes, self.last_growth = self.allocator.reserved_bytes, self.statement
+        if self.allocator.allocated_bytes > self.most_allocated_bytes:
+            self.most_allocated_bytes = self.allocator.allocated_bytes
+            self.fragmented_bytes = self.allocator.reserved_bytes - self.allocator.allocated_bytes
+        return block
+
+    def allocate_arguments(self) -> None:
+        for storage in self._starts[-1]:
+            self.live[storage] = self.allocate(self.sizes[storage])
+
+    def run(self) -> None:
+        """Run one step, and free all but the arguments."""
+        transient: list[int] = self.graph.statements.transient_bytes.tolist()
+        for row in self._rows:
+            self.statement = row
+            for storage in self._starts[row]:
+                self.live[storage] = self.allocate(self.sizes[storage], _SIDE_STREAM if row in self._reloads else 0)
+            if transient[row]:
+                self.allocator.free(self.allocate(transient[row]))
+            for storage in self._ends[row]:
+                self.allocator.free(self.live.pop(storage))
+        self.statement = len(self.graph.statements)
+        for storage in self._starts[self.statement]:
+            self.live[storage] = self.allocate(self.sizes[storage])
+        copies = self._accumulate()
+        arguments = set(self._starts[-1])
+        for storage in [each for each in self.live if each not in arguments]:
+            self.allocator.free(self.live.pop(storage))
+        for copy in copies:
+            self.allocator.free(copy)
+
+    def _accumulate(self) -> list[Block]:
+        """Allocate autograd's copies of gradients; see `workbench.analysis.memory.liveness`."""
+        ends, values = self.graph.ends, self.graph.values
+        storage_of: list[int] = values.storage.tolist()
+        held = np.flatnonzero(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
+        # A gradient that does not go to a leaf goes to another backward.
+        passed_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
+        kept = {storage_of[value] for value in (*held, *passed_on)}
+        waiting = Counter(storage_of[value] for value in ends.accumulated)
+        copies = []
+        for value, copied, copying in zip(ends.accumulated, ends.copied_bytes, ends.copying_bytes, strict=True):
+            storage = storage_of[value]
+            if not copied:
+                kept.add(storage)
+                continue
+            copies.append(self.allocate(copied))
+            if copying > copied:
+                self.allocator.free(self.allocate(copying - copied))
+            waiting[storage] -= 1
+            if not waiting[storage] and storage not in kept and storage in self.live:
+                self.allocator.free(self.live.pop(storage))
+        return copies
+
+
+def predict_reserved(
+    graph: Graph, capacity_bytes: int | None = None, *, expandable_segments: bool = False
+) -> ReservedMemory:
+    """Predict the memory that PyTorch reserves for an execution graph on a GPU.
+
+    Parameters
+    ----------
+    graph : Graph
+        As for `workbench.analysis.memory.liveness.timeline`.
+    capacity_bytes : int, optional
+        Memory of the device that is free for PyTorch; without a limit by default.
+    expandable_segments : bool
+        As in ``PYTORCH_CUDA_ALLOC_CONF``.
+
+    Returns
+    -------
+    ReservedMemory
+    """
+    step = _Step(graph, CachingAllocator(capacity_bytes, expandable_segments=expandable_segments))
+    refused_bytes = 0
+    try:
+        step.allocate_arguments()
+        for _ in range(_STEPS):
+            step.run()
+    except OutOfMemory as error:
+        refused_bytes, step.last_growth = error.requested_bytes, step.statement
+    return ReservedMemory(
+        step.most_reserved_bytes, step.most_allocated_bytes, step.fragmented_bytes, step.last_growth, refused_bytes
+    )
