@@ -150,6 +150,7 @@ def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) 
     rows = [
         ("statements", f"{plan.statements}"),
         ("peak memory", against(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
+        *_reserved_rows(plan),
         ("saved", f"{against(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"),
     ]
     rows.append(("capture", capture))
@@ -168,6 +169,17 @@ def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) 
     rows.extend(("correction", str(correction)) for correction in plan.corrections)
     rows.extend(("warning", warning) for warning in plan.warnings)
     return rows
+
+
+def _reserved_rows(plan: Plan) -> list[tuple[str, str]]:
+    if plan.reserved is None:
+        return []
+    return [("reserved", reserved_text(plan.reserved.reserved_bytes, plan.reserved.fragmented_bytes) + ", predicted")]
+
+
+def reserved_text(reserved_bytes: int, fragmented_bytes: int) -> str:
+    """Return what PyTorch's allocator reserves, and how much of it no tensor uses at the peak."""
+    return f"{human_bytes(reserved_bytes)} by the allocator, {human_bytes(fragmented_bytes)} unused at the peak"
 
 
 def text_table(rows: Sequence[tuple[str, str]]) -> str:

@@ -179,6 +179,7 @@ def _plan_table(document: dict[str, Any]) -> Table:
         "device, executor": f"{document['device']}, {document['executor']}",
         "statements": str(document["statements"]),
         "peak memory": human_bytes(document["peak_bytes"]),
+        **_reserved_rows(document),
         "saved for backward": f"{human_bytes(document['saved_bytes'])} in {document['saved_tensors']} tensors",
         "fusions": f"{fusions['count']}, {fusions['unique']} unique, the largest of {fusions['largest']} operations",
         **_overlap_rows(document),
@@ -186,6 +187,13 @@ def _plan_table(document: dict[str, Any]) -> Table:
         "planned in": f"{sum(stage['seconds'] for stage in document['stages']):.2f} s",
     }
     return rows_table("predicted", rows)
+
+
+def _reserved_rows(document: dict[str, Any]) -> dict[str, str]:
+    from workbench.summary import reserved_text
+
+    reserved = document.get("reserved")
+    return {"reserved": reserved_text(reserved["reserved_bytes"], reserved["fragmented_bytes"])} if reserved else {}
 
 
 def _overlap_rows(document: dict[str, Any]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from workbench.analysis.cost.roofline import Calibration
 from workbench.analysis.equivalence.prove import Proof
 from workbench.analysis.graphs.fusion_census import Census
 from workbench.analysis.memory.liveness import Timeline, alive_at
+from workbench.analysis.memory.reserved_memory import ReservedMemory, predict_reserved
 from workbench.compiler.fusion.fusion_source import FusionCode, code_of
 from workbench.compiler.interop.thunder_api import (
     TraceCtx,
@@ -145,6 +146,14 @@ class Plan:
     def baseline_bytes(self) -> int:
         """Bytes of parameters, buffers and inputs."""
         return int(self.timeline.baseline_bytes)
+
+    @cached_property
+    def reserved(self) -> ReservedMemory | None:
+        """Memory that PyTorch's allocator reserves on a GPU; None on a CPU.
+
+        `workbench.analysis.memory.reserved_memory.predict_reserved` predicts it for a limited device, too.
+        """
+        return None if self.device == "cpu" else predict_reserved(self.graph)
 
     @property
     def saved_bytes(self) -> int:
@@ -280,6 +289,7 @@ class Plan:
             "capture_reason": self.capture_reason,
             "statements": self.statements,
             "peak_bytes": self.peak_bytes,
+            **({"reserved": dataclasses.asdict(self.reserved)} if self.reserved is not None else {}),
             "saved_bytes": self.saved_bytes,
             "saved_tensors": self.saved_tensors,
             "fusions": {

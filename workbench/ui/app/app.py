@@ -492,7 +492,7 @@ class App:
             self.bench.plan, self._against(None), self._peak_run, same_choices=same, ids=self.graph.shown_ids()
         )
         measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
-        predicted = predicted_content(self.bench.plan, self.graph.shown_ids())
+        predicted = predicted_content(self.bench.plan, self.graph.shown_ids(), self.bench.plan.reserved)
         self.alive.content = {"predicted": predicted, "measured": measured}
 
     def _nodes_of(self, run: Run | None) -> dict[str, str]:

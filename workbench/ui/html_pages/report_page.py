@@ -141,7 +141,12 @@ def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
     return {
         "strip": {"content": {"figures": shown}},
         "graph": _graph(view["graph"]),
-        "alive": {"content": {"predicted": predicted_content(plan, ids), "measured": measured_content(run, named)}},
+        "alive": {
+            "content": {
+                "predicted": predicted_content(plan, ids, plan.reserved),
+                "measured": measured_content(run, named),
+            }
+        },
         "compile": {"content": waterfall.content()},
         "timeline": {
             "content": timeline_content(times, named, step_s=run.step_s if run is not None else None) | {"still": True}

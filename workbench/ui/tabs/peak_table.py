@@ -11,6 +11,7 @@ from workbench.ui.graph.node_names import short_name
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from workbench.analysis.memory.reserved_memory import ReservedMemory
     from workbench.bench import SavedPlan
     from workbench.compiler.api import Plan
     from workbench.runs.process.follow_run import Run
@@ -26,7 +27,9 @@ class Alive(Panel):
     _esm = esm("peak_table")
 
 
-def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, Any]:
+def predicted_content(
+    plan: Plan | SavedPlan, ids: Sequence[str], reserved: ReservedMemory | None = None
+) -> dict[str, Any]:
     """Return the contents of a plan's list.
 
     Parameters
@@ -34,6 +37,8 @@ def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, A
     plan : Plan or SavedPlan
     ids : sequence of str
         Node that shows each statement of the plan's graph, or an empty string.
+    reserved : ReservedMemory, optional
+        Memory of the allocator on a GPU.
     """
     peak = plan.timeline.peak_statement
     if peak < 0:
@@ -57,9 +62,10 @@ def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, A
     if transient:
         value = "copies of gradients" if after else "transient"
         rows.insert(0, _row(value, place["name"], "", transient, place["id"]))
+    kept = f", of {human_bytes(reserved.reserved_bytes)} that the allocator reserves" if reserved is not None else ""
     more = f"; the largest {_MOST} are listed" if len(alive) > _MOST else ""
     return {
-        "head": f"{len(alive)} storages, {human_bytes(plan.peak_bytes)} in all, predicted{more}",
+        "head": f"{len(alive)} storages, {human_bytes(plan.peak_bytes)} in all{kept}, predicted{more}",
         "peak": place,
         "rows": rows,
     }
