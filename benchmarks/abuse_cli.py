@@ -1,9 +1,9 @@
-"""Deliberately invalid config files and command lines; more than 600 lines, most of them kinds of errors.
+"""Try invalid config files and command lines. The file has more than 600 lines because there are many kinds of errors.
 
-No traceback, no hang, nothing executed, nothing destroyed.
+No case may print a traceback, hang, execute code of the config file, or destroy a file.
 
-``python benchmarks/abuse_cli.py [--configs 2000] [--lines 500] [--processes 40] [--seed 0]`` prints the counts; what is
-found wrong is printed with its seed, and ends it with status 1. The tests run a few hundred of these.
+``python benchmarks/abuse_cli.py [--configs 2000] [--lines 500] [--processes 40] [--seed 0]`` prints the counts,
+and each fault with its case. If there is a fault, it exits with status 1. The tests run a few hundred of these cases.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from workbench.core.config import Config, load, parse
 from workbench.errors import WorkbenchError
 
 MOST_S = 20.0
-"""Maximum processor time of one case; most take milliseconds, a plan a second, and importing PyTorch a few."""
+"""Maximum processor seconds of one case. Most take milliseconds, a plan takes 1 s, and importing PyTorch a few."""
 CANARY = "canary"
-"""File that any executed payload would write."""
+"""File that a config's code would write if it were executed."""
 EXECUTED = f"__import__('pathlib').Path({CANARY!r}).touch()"
 
 PROGRAM = """
@@ -263,17 +263,17 @@ MUTATIONS: list[Mutation] = [
 
 
 def config_bytes(seed: int) -> bytes:
-    """A config file with one to three things done to it."""
+    """Return a valid config file after one to three random mutations."""
     draw = random.Random(seed)
     data = BASE.text().encode()
     for mutate in draw.choices(MUTATIONS, k=draw.choice([1, 1, 2, 3])):
-        with contextlib.suppress(UnicodeDecodeError, ValueError, IndexError):  # no text any more: the next is for bytes
+        with contextlib.suppress(UnicodeDecodeError, ValueError, IndexError):  # mutations of text skip other data
             data = mutate(draw, data) or b" "
     return data
 
 
 def abuse_config(seed: int, folder: Path) -> str:
-    """Read one such file; gives what came of it, ``read`` or ``refused``, and raises what should not come."""
+    """Load a mutated config file; return ``read`` or ``refused``. Any fault is raised."""
     path = folder / "choices.py"
     path.write_bytes(config_bytes(seed))
     begun, usage = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -400,7 +400,7 @@ def _line(draw: random.Random) -> list[str]:
         for key in draw.sample(list(options), draw.randint(0, 4)):
             line += options[key]()
     elif command == "run":
-        # Nothing here can start: the program, or what it is run with, is wrong.
+        # No run starts: either the program or one of its options is invalid.
         wrong = draw.choice(
             [
                 ["p.py:raises"],
@@ -430,7 +430,7 @@ MODES = {"script.sh": 0o750, "mine.py": 0o640}
 
 
 def furnish(folder: Path) -> None:
-    """Put into a folder what command lines are to leave as it is."""
+    """Write into a folder the files that command lines must not change."""
     for name, text in PRECIOUS.items():
         (folder / name).write_text(text)
         (folder / name).chmod(MODES.get(name, 0o644))
@@ -442,11 +442,11 @@ def furnish(folder: Path) -> None:
 
 
 def _state(folder: Path) -> dict[str, tuple[int, int, str]]:
-    """Return the state that must not change: kinds and modes of all files, contents of protected ones; devices."""
+    """Return the state that must not change: file kinds and modes, contents of protected files, and two devices."""
     found = {}
     for name in (*PRECIOUS, "crash.py", "loop.py", "folder", "pipe.py"):
         if name == "trace.json":
-            continue  # a trace is written over a trace
+            continue  # a command may overwrite a trace
         there = (folder / name).lstat()
         text = hashlib.sha256((folder / name).read_bytes()).hexdigest() if name in PRECIOUS else ""
         found[name] = (there.st_mode, there.st_ino if name != "mine.py" else 0, text)
@@ -458,7 +458,7 @@ def _state(folder: Path) -> dict[str, tuple[int, int, str]]:
 
 @contextlib.contextmanager
 def _captured() -> Iterator[tuple[Path, Path]]:
-    """Both standard streams of the process, also what is written past Python, in files."""
+    """Redirect both standard streams to files, at the level of descriptors, so that C code is captured too."""
     with tempfile.TemporaryDirectory() as name:
         paths = Path(name) / "out", Path(name) / "err"
         kept = [os.dup(1), os.dup(2)]
@@ -505,7 +505,7 @@ def _check(line: list[str], status: int, out: str, err: str) -> None:
 
 
 def abuse_line(seed: int, folder: Path) -> int:
-    """Run one command line in this process; gives its exit status, and raises what should not come."""
+    """Run one command line in this process; return its exit status. Any fault is raised."""
     line = _line(random.Random(seed))
     before, begun = _state(folder), time.process_time()
     open_before = psutil.Process().num_fds()
@@ -554,11 +554,11 @@ PROCESSES: list[tuple[list[str], str, int]] = [
     (["plan", "p.py:good", "--device", "cpu", "--json"], "> /dev/full", 1),
     (["plan", "p.py:good", "--device", "cpu"], "<&- >&- 2>&-", 1),
 ]
-"""Command lines with the shell's redirections of their streams, and their exit status."""
+"""Each has a command line, the shell's redirections of its streams, and the expected exit status."""
 
 
 def abuse_process(at: int, seed: int, folder: Path) -> int:
-    """Run one command line as a process of its own; the first are those of `PROCESSES`, then drawn ones."""
+    """Run one command line in a process of its own: first each of `PROCESSES`, then random command lines."""
     line, streams, wanted = PROCESSES[at] if at < len(PROCESSES) else (_line(random.Random(seed)), "", None)
     before = _state(folder)
     script = f'exec "$0" -m workbench.cli "$@" {streams}'
@@ -581,9 +581,9 @@ def abuse_process(at: int, seed: int, folder: Path) -> int:
 
 
 def main() -> int:
-    """Run the abuse that the command line asks for."""
+    """Run the requested numbers of cases; return the exit status."""
     options = argparse.ArgumentParser(description=__doc__)
-    # If a case hangs, this ends the run, after twice the hours that all cases take on two busy cores.
+    # If a case hangs, the alarm ends the run. All cases take half of this time on two busy cores.
     signal.alarm(2 * 3600)
     for name, count in (("configs", 2000), ("lines", 500), ("processes", 40), ("seed", 0)):
         options.add_argument(f"--{name}", type=int, default=count)

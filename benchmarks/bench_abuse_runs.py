@@ -1,4 +1,4 @@
-"""Broken stores by the hundred, and a hundred hostile programs: too long for every test run."""
+"""Hundreds of broken stores and a hundred hostile programs; they take too long for `make test`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Share of the compile time that is attributed, and error of the predicted peak against the measured one, by program.
+"""For each program: the attributed share of compile time, and the difference of predicted and measured peak.
 
-`python -m pytest benchmarks/bench_attribution.py -s` prints `runs_attribution.csv`; `-k torch-` takes a minute or
-two, `-k torchcompile-` as long as Inductor takes for all of them.
+`python -m pytest benchmarks/bench_attribution.py -s` prints the rows of `runs_attribution.csv`. With `-k torch-` it
+takes one or two minutes; with `-k torchcompile-` Inductor compiles all programs, which takes much longer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from workbench.programs import describe, parallel_of
 
 UNSEEN = f"{Path(__file__).with_name('unseen.py')}:mixer"
-"""A model that no test was written with."""
+"""A model that no test uses."""
 
 SETTINGS = {"residual_chain": ["--set", "grad=true"]}
 

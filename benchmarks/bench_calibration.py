@@ -1,4 +1,4 @@
-"""Accuracy of a re-planned program's step time, predicted from one measured run, torch executor on the CPU."""
+"""Error of the predicted step time of a plan, if the statements were timed in a run of the stock plan (torch, CPU)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.runs.process import follow_run, request
 from workbench.runs.process.request import RunOptions
 
 SETTINGS = {"layers": 4, "width": 512, "hidden": 2048, "batch": 512}
-"""Statements of milliseconds: the measurement is of the program, not of Python."""
+"""With these sizes a statement takes milliseconds, so that Python's overhead hardly counts."""
 
 TOLERANCE = 0.10
 
@@ -26,7 +26,7 @@ def test_the_step_time_of_a_replanned_program(benchmark, tmp_path: Path) -> None
             planned.choose({site.id: "recompute"})
         except wb.ChoiceError:
             continue
-    # Interleaved with the stock plan's steps: the machine's speed is then the same for calibration and prediction.
+    # The steps of both plans are interleaved, so that the machine's speed is the same for both.
     folder = request.prepare(
         tmp_path / "run",
         stock.program,

@@ -1,8 +1,8 @@
-"""Cancel, pressed in the app of a real kernel, a hundred times in a row: how long until nothing of the run is left.
+"""Time from a press of Cancel in the app, in a real kernel, until nothing of the run is left; for a hundred runs.
 
-Covers ipykernel versions that route the messages of widgets differently, with the kernel's main shell idle and busy
-with a cell that computes. Measures from the press, as JupyterLab sends it, until the run's processes and temporary
-files are gone and its log has the reason. `WORKBENCH_CANCELS` sets the number of repetitions, for a quick look.
+The versions of ipykernel route the messages of widgets differently. The kernel's main shell is idle, or a cell keeps it
+busy. The time starts with the message that JupyterLab sends. It ends when the run's processes and temporary files are
+gone and its log contains the reason. `WORKBENCH_CANCELS` sets the number of runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CANCEL_S = {"idle": 0.5, "busy": 1.0}
 STAGES = ("starting", "building", "compiling", "compiling fusions", "running")
 
 LINGER_S = 0.5
-"""Each cancel comes up to so long after its stage began."""
+"""Longest random delay between the start of a stage and the cancel."""
 
 REACH_S = 240.0
 
@@ -69,7 +69,7 @@ print("told", run.state, apps[{bench!r}].controls.content["run"]["state"])
 
 
 def reach(run_dir: Path, stage: str) -> None:
-    """Wait until a run is at a stage."""
+    """Wait until a run has reached a stage."""
     tail = event_log.Tail(run_dir / event_log.LOG_FILE)
     seen: list[events.Event] = []
     give_up = time.monotonic() + REACH_S
@@ -101,7 +101,7 @@ def is_gone(run_dir: Path, pid: int) -> bool:
 
 
 def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str, index: int, busy: bool) -> float:
-    """Start a run, cancel it at a stage, and see that nothing is left of it: the seconds that took."""
+    """Start a run, cancel it at a stage, and return the seconds until nothing of it was left."""
     bench = "plain" if stage == "running" else "fused"
     run_dir, go_on = notebook.runs / str(index), notebook.runs.parent / f"go-on-{index}"
     cell = notebook.start(START.format(bench=bench, folder=str(run_dir), busy=busy, go_on=str(go_on)))

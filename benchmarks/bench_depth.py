@@ -1,7 +1,8 @@
 """Growth of compile time with depth: `residual_chain` with gradients, torch.compile on the CPU, cold processes.
 
-Four ways to cut and compile it. Prints a table, with the stages that take the most, and writes the points to a folder
-that a second call continues (``WORKBENCH_DEPTH``; by default a temporary one). Some 20 minutes on 2 idle cores.
+The chain is compiled with four sets of choices. The benchmark prints a table and the three slowest stages. It writes
+the measurements to the folder ``WORKBENCH_DEPTH`` (by default a temporary folder). A second call with the same folder
+makes only the missing measurements. All measurements take about 20 minutes on 2 idle cores.
 
 ``python -m pytest benchmarks/bench_depth.py -s``
 """
@@ -30,13 +31,13 @@ POLICIES: dict[str, dict[str, str]] = {
 
 
 def slowest(point: SweepOutcome, count: int = 3) -> str:
-    """The stages that took the most of a point's compile time."""
+    """Return the stages that took most of a measurement's compile time."""
     stages = sorted(point.stages, key=lambda stage: -stage["seconds"])[:count]
     return ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in stages)
 
 
 def table(results: dict[str, SweepResult]) -> str:
-    """The outcome as Markdown."""
+    """Return the results as a Markdown table."""
     lines = [
         "| layers | " + " | ".join(f"{name}: compile s (unique of all fusions)" for name in results) + " |",
         "|---" * (len(results) + 1) + "|",
@@ -54,7 +55,7 @@ def table(results: dict[str, SweepResult]) -> str:
 
 
 def told(progress: SweepProgress) -> None:
-    """Say what is done."""
+    """Print the latest measurement."""
     if progress.latest is not None:
         point = progress.latest
         print(f"{progress.done}/{progress.count} {point.settings} {point.choices} {point.figures} {point.error or ''}")

@@ -1,4 +1,4 @@
-"""Faults by the gigabyte and by the hundred: too long for every test run."""
+"""A full disk, a gigabyte of output, and hundreds of killed workers; they take too long for `make test`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make():
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a megabyte."""
+    """Mount a file system of one megabyte."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a file system")
     place = tmp_path / "disk"
@@ -54,5 +54,5 @@ def test_workers_killed_at_two_hundred_random_times(benchmark, tmp_path: Path) -
     phases = benchmark.pedantic(kill_at_random, args=(tmp_path, 200), kwargs={"together": 4}, rounds=1)
     benchmark.extra_info.update(phases)
     print(benchmark.extra_info)
-    # Some before they wrote anything that tells a phase, some in each that takes a while.
+    # Some workers were killed before their first phase, and some in each long phase.
     assert {"begin", "build", "compile", "time"} <= set(phases)

@@ -1,11 +1,17 @@
-"""Results of `fit` under many budgets, planned for a GPU: a Llama of 7B shapes, a GPT-2 and a ViT, nothing fused.
+"""Results of `fit` under many budgets, planned for a GPU: a Llama with 7B shapes, a GPT-2 and a ViT, without fusions.
 
-For each budget from the least peak to the stock one: the peak of the plan against the budget, what the step gains over
-the quickest of all budgets, the certified gap and CPU seconds: of the first plan within 1 % of the bound, of what is
-refined from it, and of `scipy.optimize.milp` given the whole program for a few of them. Then a table of all models.
-Exits with 1 where a promise is broken: a peak over its budget, a longer step under a larger budget, a point beaten by
-another in both, a peak further than 1 % below its budget where a plan that close to it is quicker, or everything
-recomputed where that peaks higher than a plan that is quicker.
+A budget is a limit on the peak; budgets range from the least peak to the stock peak. For each budget the benchmark
+records the peak of the plan, the time added to the step, the certified gap, and CPU seconds. The gap and the seconds
+are recorded for the first plan within 1 % of the bound and for the final plan. For a few budgets they are also recorded
+for `scipy.optimize.milp` with the whole program at once. In the end the benchmark prints one table for all models.
+
+It exits with status 1 if one of these promises is broken:
+
+- A peak is within its budget.
+- A larger budget does not make the step longer.
+- No plan has both a lower peak and a shorter step than the plan of another budget.
+- If a peak is over 1 % below its budget, no known plan between the two is faster.
+- Everything is recomputed only if no other plan has a lower peak.
 
 ``python -m benchmarks.bench_fit [--budgets 50] [--layers 4] [--only NAME] [--json FILE]``
 """
@@ -31,7 +37,7 @@ from workbench.bench import Workbench
 from workbench.bench.fit.fitter import Fitter
 
 CLOSE = 0.01
-"""Share of a budget that a peak may stay under it and still be close."""
+"""Largest distance of a peak below its budget that counts as close, as a share of the budget."""
 PLAIN_NODES = 10_000
 
 
@@ -67,13 +73,13 @@ MODELS: dict[str, Callable[[int], Workbench]] = {"llama": llama, "gpt2": gpt, "v
 
 
 def cpu_s() -> float:
-    """CPU seconds of this process and of the solver's that have ended."""
+    """Return the CPU seconds of this process and of solver processes that have ended."""
     took = os.times()
     return took.user + took.system + took.children_user + took.children_system
 
 
 def plainly(chooser: Chooser, limit_bytes: int) -> float:
-    """Seconds that `scipy.optimize.milp` proves of a limit, given the whole program at once and left to itself."""
+    """Return the bound in seconds that `scipy.optimize.milp` proves for a limit, with the whole program at once."""
     under = chooser._relaxation.under(limit_bytes)
     for place in under.over.tolist():
         under.add_place(place)
@@ -81,7 +87,7 @@ def plainly(chooser: Chooser, limit_bytes: int) -> float:
 
 
 def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
-    """All figures of one model; points from the least budget up, each by an independent search."""
+    """Return all figures of one model, budget by budget from the lowest up."""
     started = cpu_s()
     fitter = Fitter(bench, bench._captured, bench.machine)
     chooser = fitter.chooser
@@ -120,7 +126,7 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
     weighed = [known for known, _ in chooser._known.values()]
     for row, point in zip(rows, points, strict=True):
         limit = row["limit_bytes"]
-        # An equal time at a higher peak would be beaten; a quicker point there must have been found.
+        # Count known plans with a peak close to the budget that are faster than the returned plan.
         row["closer"] = sum(
             (1 - CLOSE) * limit <= known.peak_bytes <= limit and known.added_s < point.added_s * (1 - SOLVED_TO)
             for known in weighed
@@ -141,7 +147,7 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
 
 
 def broken(found: dict[str, Any]) -> list[str]:
-    """Promises that are not kept."""
+    """Return a message for each broken promise."""
     rows, said = found["rows"], []
     for row, larger in itertools.pairwise(rows):
         if larger["added_s"] > row["added_s"] * (1 + 1e-9) + 1e-12:
@@ -159,12 +165,12 @@ def broken(found: dict[str, Any]) -> list[str]:
 
 
 def most(rows: list[dict[str, Any]], key: str) -> float:
-    """The most of all rows that have it."""
+    """Return the maximum of a figure over the rows that have the figure."""
     return max((float(row[key]) for row in rows if key in row), default=0.0)
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """A row per model, in Markdown."""
+    """Return a Markdown table with a row for each model."""
     lines = [
         "| model | choices | stock to least peak, GiB | all recomputed, GiB | over budget | within 1 % | further "
         "below, a nearer plan quicker | first plan: gap, CPU s, at most | refined: gap at most | CPU s of a budget, "
@@ -188,7 +194,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Print a line per model; return the exit status."""
+    """Print a line for each model; return the exit status."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("--budgets", type=int, default=50)
     asked.add_argument("--layers", type=int, default=4)

@@ -1,9 +1,8 @@
-"""Every policy, buckets and 200 random legal placements by hand, trained on 2 and 4 gloo ranks in three ways to share.
+"""Training on 2 and 4 gloo ranks with every policy, with buckets, and with 200 random legal placements of collectives.
 
-It is the first test of `tests/waits/test_gloo.py`, in full.
+It is the first test of `tests/waits/test_gloo.py` with all examples. Each parallel mode is trained.
 
-`python -m pytest benchmarks/bench_gloo.py -s` prints what came of it; GLOO_POLICIES and GLOO_PLACEMENTS take other
-numbers.
+`python -m pytest benchmarks/bench_gloo.py -s` prints the results. GLOO_POLICIES and GLOO_PLACEMENTS set other numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The graph view at 10,000 statements: time to compute and send it, first paint, frames, and repaints in Chromium.
+"""The graph view with 10,000 statements: CPU time and size of its data; first paint, frames and clicks in Chromium.
 
-Folded, as it is opened, and with every layer shown one by one. ``python -m pytest benchmarks/bench_graph_view.py -s``
+Layers are folded, as when the graph is opened, or all unfolded. ``python -m pytest benchmarks/bench_graph_view.py -s``
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workbench.ui.graph.node_names import node_ids
 from workbench.ui.graph.payload import packed, payload
 
 LAYERS = 190
-"""About 10,000 statements."""
+"""These layers have about 10,000 statements."""
 ROUNDS = 20
 MOST_BYTES = 400_000
 FIRST_PAINT_MS = 500
@@ -64,8 +64,8 @@ async ([down, by]) => {{
   return {{ frames: between, "frames by the browser": begun, drawing }};
 }}
 """
-"""Milliseconds of each: between two frames by the page's clock, once its code runs; between the times at which they
-began, as the browser says; and of drawing one."""
+"""Three lists of milliseconds. ``frames`` are between two frames, by the page's clock when its code runs. ``frames by
+the browser`` are between the start times that the browser reports. ``drawing`` is the time to draw each frame."""
 
 _CLICK = f"""
 async (rounds) => {{
@@ -108,7 +108,7 @@ async (rounds) => {{
 
 
 def told(values: list[float]) -> str:
-    """Median and 95th percentile."""
+    """Return the median and the 95th percentile as text."""
     return f"{np.median(values):.1f} (p95 {np.percentile(values, 95):.1f})"
 
 
@@ -130,7 +130,7 @@ def test_ten_thousand_statements_are_laid_out_and_packed(benchmark: Any, fold: s
 
 
 def size_of(data: dict[str, Any]) -> int:
-    """Bytes that go to the page."""
+    """Return the number of bytes that are sent to the page."""
     if "packed" in data:
         return len(data["packed"])
     columns = sum(len(content) for table in data["tables"].values() for _, content in table.values())

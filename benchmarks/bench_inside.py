@@ -1,9 +1,8 @@
 """Predicted and measured memory by statement, over ops and the layouts of their operands.
 
-`python -m pytest benchmarks/bench_inside.py -s` prints every statement and every step whose prediction is off:
-see docs/explanation/memory.md; `-k NAME` takes one op. Each op runs forward and backward, with operands that lie row by
-row, column by column, with gaps, as one row for many, and in bfloat16. It takes half an hour on two cores shared with
-other work.
+`python -m pytest benchmarks/bench_inside.py -s` prints every statement and every step with a wrong prediction;
+docs/explanation/memory.md explains them. `-k NAME` runs one op. Each op runs forward and backward with operands in row
+order, in column order, with gaps, with a row of stride 0, and in bfloat16. All ops take half an hour on two busy cores.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from workbench.runs.measure import memory_meter
 from workbench.runs.measure.accuracy import Stepper
 
 FLOOR_BYTES = 512
-"""Smaller differences are bookkeeping of a kernel: some hold a few numbers."""
+"""A smaller difference is not an error: some kernels allocate a few numbers for their own use."""
 SHARE = 0.01
 
 
@@ -195,7 +194,7 @@ def _of_two(op: str) -> bool:
 
 
 def cases() -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
-    """Each op, with operands that all have one layout; of two operands also one by rows and one by columns."""
+    """Yield each op with operands of one layout; for two operands, also with one by rows and the other by columns."""
     pairs, singles = dict(PAIRS), dict(SINGLES)
     for each in OPS:
         name, function = f"{each} of random programs", of_random_programs(each)
@@ -220,7 +219,7 @@ def by_op() -> dict[str, list[tuple[str, Callable[..., Any], list[torch.Tensor]]
 
 
 def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off]]:
-    """Return how many statements were compared with a run of their own, and those that differed."""
+    """Run each statement alone; return the number of statements, and the statements with a wrong prediction."""
     count, off, before = 0, [], None
     for trace in filter(None, (plan.split.forward, plan.split.backward)):
         found = op_effects.facts(trace, before=before, arguments=None if before else captured.stage.arguments)
@@ -247,7 +246,7 @@ def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off
 
 
 def step_off(captured: api.Capture, plan: api.Plan) -> list[Off]:
-    """The whole step: its peak, beyond what was there before."""
+    """Compare the predicted and measured peak of the whole step, without the memory that existed before the step."""
     function, args, kwargs = captured.program.build()
     hooks = api.Hooks("torch", {})
     jitted = patch_context.jit(function, executors=hooks.executors(), transforms=hooks.transforms())

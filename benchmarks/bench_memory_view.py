@@ -24,7 +24,7 @@ EVENTS = 1_000_000
 MOST_BYTES = 400_000
 FIRST_PAINT_MS = 500
 
-# Frames by the time at which the browser says that each began.
+# Milliseconds between frames, by the start times that the browser reports.
 _MOVE = """
 async ([axis, from, span, by, zoom]) => {
   const range = [...Bokeh.index.roots][0].model.document.get_model_by_name(axis);

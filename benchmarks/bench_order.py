@@ -1,8 +1,9 @@
-"""Effect of statement order on the peak of a step: stock against least peak, predicted and measured on the CPU.
+"""Peak of a step in stock order and in the order with the least peak, predicted and measured on the CPU.
 
-Each model of ``tests/models/zoo.py`` asked for, and the built-in ``llama`` and ``torch_adam``, nothing fused. Twice for
-each: as it is, and with all recomputed that may be, which leaves more to be ordered. Exits with 1 where a plan peaks
-higher than in stock order, or a step in the new order differs in a bit.
+The models are those of ``tests/models/zoo.py`` that the command names, and the built-in ``llama`` and ``torch_adam``.
+Nothing is fused. Each model is planned twice: with the stock choices, and with every value recomputed that may be
+recomputed, which gives the order more freedom. The exit status is 1 if a plan has a higher peak than in stock order, or
+if the results of a step differ in a bit.
 
 ``python -m benchmarks.bench_order [NAME …] [--json FILE] | --planned | --adamw``
 """
@@ -123,7 +124,7 @@ def planned() -> None:
 
 
 def adamw(*, foreach: bool) -> None:
-    """Print the predicted peaks of the optimizer's part of a whole training step of three linear layers."""
+    """Print the predicted peaks of the optimizer's part, from a training step of three linear layers."""
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
     optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
 

@@ -1,7 +1,7 @@
-"""Check that simulation and measurement rank orders of collectives equally, on gloo ranks with an artificially slow
-link.
+"""Check that orders of collectives have the same ranking in simulation and measurement, on gloo ranks with a slow link.
 
-`python -m pytest benchmarks/bench_ranking.py -s` prints the table of `waits_ranking.csv`.
+The link is slowed by `slow_link.py`. `python -m pytest benchmarks/bench_ranking.py -s` prints the table of
+`waits_ranking.csv`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ ORDERS = {
 
 
 def step_s(graph: Graph, seconds: dict[str, float]) -> float:
-    """Return a simulated step, from measured times of statements and the link's own figures."""
+    """Simulate a step with the measured times of statements and the figures of the slow link; return its seconds."""
     link = dataclasses.replace(H100, link_bytes_per_s=BYTES_PER_S, latency_s=LATENCY_S)
     communication_s = costs(graph, link, RANKS).communication_s
     statements = graph.statements
-    # The host is the device: it waits for its own work, and the measurement includes launches.
+    # On a CPU the host is also the device, so launch times are 0: the measured times include them.
     computes = (statements.parent < 0) & ~np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT))
     names = ([graph.values.name[value] for value in outputs[:1]] for outputs in statements.outputs)
     took = [sum(seconds.get(name, 0.0) for name in first) for first in names]
@@ -66,7 +66,7 @@ def test_ranking(tmp_path: Path) -> None:
     }
     told = torchrun(tmp_path, RANKS, Path(slow_link.__file__), json.dumps(spec))
     simulated = {name: step_s(bench.plan_under(choices).graph, told[0]["seconds"]) for name, choices in ORDERS.items()}
-    # A step is over when the slower rank is.
+    # A step ends when the slower rank ends.
     measured = {
         name: interleaved_timing.estimate(np.max([rank["samples"][name] for rank in told], axis=0).tolist())
         for name in ORDERS
@@ -83,7 +83,7 @@ def test_ranking(tmp_path: Path) -> None:
             f"| {1e3 * found.median:.0f} ({1e3 * found.low:.0f} to {1e3 * found.high:.0f}) "
             f"| ({by_measurement.index(name) + 1}) |"
         )
-    # Orders that differ by more than 5 % in the simulation must be measured in the same order.
+    # If two simulated steps differ by more than 5 %, the faster one must also be faster when measured.
     for one, other in itertools.combinations(by_simulation, 2):
         if simulated[other] > 1.05 * simulated[one]:
             assert measured[one].median < measured[other].median, (one, other)
