@@ -45,7 +45,7 @@ def run(program: str, executor: str, folder: Path) -> dict[str, Any]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.rpartition(":")[2])
 @pytest.mark.parametrize("executor", MOST_OFF)
-def test_compile_time_is_told_apart_and_the_peak_is_predicted(
+def test_compile_time_is_attributed_and_the_peak_is_predicted(
     benchmark: Any, program: str, executor: str, tmp_path: Path
 ) -> None:
     found = benchmark.pedantic(run, args=(program, executor, tmp_path), rounds=1)

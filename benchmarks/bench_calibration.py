@@ -17,7 +17,7 @@ SETTINGS = {"layers": 4, "width": 512, "hidden": 2048, "batch": 512}
 TOLERANCE = 0.10
 
 
-def test_the_step_time_of_a_replanned_program(benchmark, tmp_path: Path) -> None:
+def test_the_predicted_step_time_of_another_plan_is_accurate(benchmark, tmp_path: Path) -> None:
     stock = wb.open("mlp", device="cpu", executor="torch", settings=SETTINGS)
     planned = wb.open("mlp", device="cpu", executor="torch", settings=SETTINGS)
     saved = [site for site in planned.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]

@@ -21,7 +21,7 @@ SEED = int(os.environ.get("GLOO_SEED", "1"))
 
 
 @pytest.mark.timeout(7200)
-def test_placements(tmp_path: Path) -> None:
+def test_training_is_right_under_random_placements(tmp_path: Path) -> None:
     drawn = (orders_on_ranks.KINDS, orders_on_ranks.KINDS, POLICIES, PLACEMENTS, SEED)
     told = forked.run(tmp_path, 4, Path(orders_on_ranks.__file__), *drawn, timeout_s=7000)
     orders = [order for rank in told for order in rank["orders"] if order["order"] != orders_on_ranks.ALONE]

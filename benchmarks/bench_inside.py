@@ -259,7 +259,7 @@ def step_off(captured: api.Capture, plan: api.Plan) -> list[Off]:
 
 
 @pytest.mark.parametrize("op", by_op())
-def test_predicted_is_measured(op: str) -> None:
+def test_predicted_memory_equals_measured_memory(op: str) -> None:
     total, wrong, refused = 0, [], set()
     for name, function, operands in by_op()[op]:
         arguments = [operand.detach().requires_grad_() for operand in operands]

@@ -48,7 +48,7 @@ def step_s(graph: Graph, seconds: dict[str, float]) -> float:
 
 
 @pytest.mark.timeout(1800)
-def test_ranking(tmp_path: Path) -> None:
+def test_simulation_and_measurement_rank_orders_equally(tmp_path: Path) -> None:
     bench = wb.open(
         "fsdp_llama",
         device="cpu",

@@ -1,7 +1,8 @@
 """Predictions of `fit`, measured on the CPU: a Llama, a GPT-2 and a ViT under stated peaks.
 
-For each budget from the least peak to the stock one: the peak stated, predicted and measured, the step, and whether
-outputs and gradients are right. Each plan is measured in a process that has run nothing before. PyTorch's own ops run.
+Budgets range from the least peak to the stock peak. For each budget the benchmark prints the stated, predicted and
+measured peak, the step time, and the largest error of outputs and gradients. Each plan is measured in a new process.
+PyTorch's own ops run, without fusions.
 
 ``python -m benchmarks.fit_measured [--budgets 17] [--only NAME] [--json FILE]``
 """
@@ -35,14 +36,16 @@ WITHIN = 0.02
 TOLERANCE = 1e-4
 """Largest relative error of an output or a gradient against eager PyTorch, by norm, in float32."""
 AS_EAGER = 2.0
-"""Times eager's distance from float64 up to which nothing is wrong: of a gradient of zero, rounding is all there is."""
+"""A result is right if its distance from float64 is at most this multiple of eager's distance from float64.
+
+Otherwise a gradient of zero, which consists of rounding errors, would count as wrong."""
 SAMPLES = 7
 LIMIT_S = 300.0
-"""Wall seconds that one measurement may take."""
+"""Time limit of one measurement, in wall seconds."""
 
 
 class Loss(nn.Module):
-    """A model of Hugging Face with only its loss as output."""
+    """A Hugging Face model that returns only its loss."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -90,13 +93,13 @@ MODELS: dict[str, Callable[[int], Built]] = {"llama": llama, "gpt2": gpt2, "vit"
 
 
 def built(name: str, scale: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """A model of MODELS with its inputs: the same each time."""
+    """Return a model of `MODELS` with its inputs; parameters and inputs are the same in each call."""
     torch.manual_seed(0)
     return MODELS[name](scale)
 
 
 def step_s(stepper: Stepper) -> float:
-    """CPU seconds of one step."""
+    """Return the CPU seconds of one step."""
     stepper.clear_grads()
     start = time.process_time()
     stepper.step()
@@ -104,20 +107,20 @@ def step_s(stepper: Stepper) -> float:
 
 
 def measure(name: str, config: str | None, budget: float, scale: int, connection: Any) -> None:
-    """One way to run a model, in a process of its own: sends its peak, step times and errors.
+    """Measure a model under a config or under torch.compile, and send its peak, step times and errors.
 
     Parameters
     ----------
     name : str
-        Of MODELS.
+        A name in `MODELS`.
     config : str or None
-        File of choices; without it PyTorch compiles the model.
+        Path of a config; if None, torch.compile compiles the model.
     budget : float
         PyTorch's `activation_memory_budget`, 0 to 1.
     scale : int
-        Times the width and the sequence; as many tokens.
+        Factor of the width and of the sequence length. The number of tokens does not change.
     connection
-        To send what was found.
+        Pipe that receives the results.
     """
     torch.set_num_threads(1)
     started = time.process_time()
@@ -134,7 +137,7 @@ def measure(name: str, config: str | None, budget: float, scale: int, connection
         functorch.activation_memory_budget = budget
         run = torch.compile(model, dynamic=False)
     stepper = Stepper(model, args, {}, run)
-    # A module that torch.compile compiled has the module inside of it, and so in its names.
+    # torch.compile wraps the module, so the wrapper's name is part of each parameter's name.
     found = {path.replace("_orig_mod.", ""): each for path, each in first_step(stepper, 0).items()}
     digest = hashlib.sha256()
     worst = 0.0
@@ -174,7 +177,7 @@ def measure(name: str, config: str | None, budget: float, scale: int, connection
 def measured(
     name: str, config: str | None, budget: float = 1.0, limit_s: float = LIMIT_S, scale: int = 1
 ) -> dict[str, Any]:
-    """Return the result of `measure` in a new process; only `error` if the process crashed or took too long."""
+    """Run `measure` in a new process; return its result, or only `error` if the process crashed or took too long."""
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=measure, args=(name, config, budget, scale, theirs))
@@ -194,7 +197,7 @@ def measured(
 
 
 def fitted(bench: Workbench, budgets: int, folder: Path) -> list[dict[str, Any]]:
-    """A plan for each budget from the least peak to the stock one, its choices in a file."""
+    """Make a plan for each budget from the least peak to the stock peak, and write its config to `folder`."""
     rows: list[dict[str, Any]] = []
     fitter = Fitter(bench, bench._captured, of_device(bench))
     least, stock = fitter.least()[1].peak_bytes, bench.plan.peak_bytes
@@ -217,7 +220,7 @@ def fitted(bench: Workbench, budgets: int, folder: Path) -> list[dict[str, Any]]
 
 
 def broken(rows: list[dict[str, Any]]) -> list[str]:
-    """Promises that are not kept."""
+    """Return a message for each broken promise."""
     said = []
     for row in rows:
         if not row["proven"]:
@@ -230,7 +233,7 @@ def broken(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def shown(name: str, rows: list[dict[str, Any]], stock_digest: str) -> None:
-    """Print a table."""
+    """Print a table with a row for each budget."""
     print(
         f"\n{name}\n| stated MB | predicted MB | measured MB | measured / stated | step ms | not saved | worst error |"
     )
@@ -248,7 +251,7 @@ def shown(name: str, rows: list[dict[str, Any]], stock_digest: str) -> None:
 
 
 def main() -> int:
-    """Print a table per model; return the exit status."""
+    """Print a table for each model; return the exit status."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("--budgets", type=int, default=17)
     asked.add_argument("--only", choices=list(MODELS))

@@ -1,14 +1,15 @@
-"""`fit` beside PyTorch's `activation_memory_budget`: peaks and CPU time of the same modules, both measured on the CPU.
+"""Compare `fit` with PyTorch's `activation_memory_budget`: measured peaks and CPU time of the same modules on the CPU.
 
-For each model of `fit_measured`: plans under budgets from the least peak to the stock one, fused by torch.compile, and
-the same module under torch.compile at budgets from 0 to 1. Nothing is offloaded: on a CPU that is memory which a
-measurement does not see. Each measurement runs in a process that has run nothing before, on one thread, and ends after
-``--limit`` seconds. Rounds go through all of them in turn, so that whatever else the machine does meets both; what is
-compared is the median of the CPU time of a step, over all rounds.
+For each model of `fit_measured`, `fit` makes plans with limits from the least peak to the stock peak; torch.compile
+compiles their fusions. PyTorch compiles the same module with budgets from 0 to 1. Plans do not offload, because the
+meter does not count offloaded memory on a CPU. Each measurement runs in a new process with one thread, and ends after
+``--limit`` seconds. A round measures every candidate of both sides once, in random order, so that other load of the
+machine affects both sides equally. The compared figure is the median CPU time of a step over all rounds.
 
-Each row is written as soon as it is measured, and what is written is not measured again: start it with the same folder.
+Each row is written as soon as it is measured. The same command with the same folder measures only missing rows.
 
-A folder is for one executor and one scale: ``--scale`` times the width and the sequence, with as many tokens.
+A folder is for one executor and one scale. ``--scale`` multiplies the width and the sequence length; the number of
+tokens does not change.
 
 ``python -m benchmarks.fit_pytorch FOLDER [--executor torchcompile_aten] [--scale 1] [--budgets 8] [--rounds 3]
 [--limit 300] [--only NAME] [--plan-s 600] [--json FILE] [--plot FILE.svg]``
@@ -42,16 +43,16 @@ PREPARED = ["thunder", "transformers", "torch._dynamo", "workbench.runs.measure.
 
 
 class PlanTimeUp(Exception):
-    """Planning has taken as long as it may."""
+    """Planning has reached its time limit."""
 
 
 class Rows:
-    """Rows of a file, one JSON object a line: those that are there, and those that are added.
+    """Rows of a JSON Lines file: the existing rows, and added rows.
 
     Parameters
     ----------
     path : Path
-        A last line that was cut off is left out.
+        The file. Lines that are not JSON, such as a last line that was cut off, are removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +66,7 @@ class Rows:
         path.write_text("".join(f"{json.dumps(row)}\n" for row in self.all))
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Keep a row; it is on disk before anything else is measured."""
+        """Add a row, and return after it has been written to disk."""
         self.all.append(dict(row))
         with self._path.open("a") as file:
             file.write(f"{json.dumps(row)}\n")
@@ -73,12 +74,12 @@ class Rows:
             os.fsync(file.fileno())
 
     def of(self, **wanted: Any) -> list[dict[str, Any]]:
-        """Return the rows with these entries."""
+        """Return the rows that have all of these entries."""
         return [row for row in self.all if all(row.get(key) == value for key, value in wanted.items())]
 
 
 def planned(name: str, budgets: int, folder: Path, limit_s: float, executor: str, scale: int) -> list[dict[str, Any]]:
-    """Plans of a model under so many budgets, their choices in files."""
+    """Make plans of a model under `budgets` limits, write their configs, and return their rows."""
     rows = Rows(folder / f"{name}.plans.jsonl")
     if rows.of(name="end"):
         return rows.of(name=name)
@@ -118,7 +119,7 @@ def _split(given: tuple[Any, tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def candidates(plans: Iterable[Mapping[str, Any]], budgets: int) -> Iterator[dict[str, Any]]:
-    """Yield the candidates to measure for one model."""
+    """Yield the candidates of both sides for one model."""
     for plan in plans:
         yield {"side": OURS, "number": plan["number"], "config": plan["config"], "budget": 1.0}
     for number in range(budgets):
@@ -126,7 +127,7 @@ def candidates(plans: Iterable[Mapping[str, Any]], budgets: int) -> Iterator[dic
 
 
 def summed(rows: Rows, name: str, plans: Iterable[Mapping[str, Any]], budgets: int) -> list[dict[str, Any]]:
-    """A point of each candidate that was measured: its peak, its median CPU time with its interval, its errors."""
+    """Return a point for each measured candidate: its peak, its median CPU time with an interval, and its error."""
     of_plan = {plan["number"]: plan for plan in plans}
     points = []
     for asked in candidates(of_plan.values(), budgets):
@@ -150,7 +151,7 @@ def summed(rows: Rows, name: str, plans: Iterable[Mapping[str, Any]], budgets: i
 
 
 def beaten(points: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Mapping[str, Any], bool]]:
-    """Pairs of PyTorch's point and one of ours that it is below and left of; whether by intervals, too."""
+    """Return pairs of points in which PyTorch's has a lower peak and a shorter step; and if the intervals agree."""
     points = list(points)
     return [
         (their, our, their["cpu_high_s"] < our["cpu_low_s"])
@@ -163,7 +164,7 @@ def beaten(points: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any],
 
 
 def table(name: str, points: Iterable[Mapping[str, Any]]) -> str:
-    """All points of a model, the lowest peak first."""
+    """Return a Markdown table of a model's points, the lowest peak first."""
     lines = [
         f"\n{name}",
         "| | stated | measured MB | CPU ms of a step | samples | worst error |",
@@ -184,7 +185,7 @@ def table(name: str, points: Iterable[Mapping[str, Any]]) -> str:
 
 
 def picture(results: Mapping[str, list[dict[str, Any]]]) -> str:
-    """CPU time of a step against the measured peak, a panel for each model, as SVG."""
+    """Return an SVG plot of CPU time of a step over measured peak, with a panel for each model."""
     panels = []
     for name, points in results.items():
         lines = {
@@ -203,7 +204,7 @@ def picture(results: Mapping[str, list[dict[str, Any]]]) -> str:
 
 
 def main() -> int:
-    """Measure missing rows, and print a table per model; return the exit status."""
+    """Measure missing rows, and print a table for each model; return the exit status."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("folder", type=Path)
     asked.add_argument("--budgets", type=int, default=8)

@@ -1,13 +1,13 @@
 """Step times of the candidates of `fit_pytorch`, interleaved in one process: other load affects all of them equally.
 
-Peaks are those that `fit_pytorch` measured, each in a process of its own; a process of its own for each step would
-measure a busy machine more than the step. Every plan and every budget of a model is compiled, and all take one step in
-turn, several times, in a new random order for each turn: one that always follows others of its kind may find their code
-in the processor's caches. The report of each candidate is the median CPU time of its step. The comparison with each
-other candidate is the median over the turns of the quotient of the two, with its quartiles.
+Peaks are those that `fit_pytorch` measured, each in a process of its own. Step times from separate processes would
+depend more on the machine's load than on the candidate. All candidates of a model are compiled in one process. In each
+turn every candidate takes one step, in a new random order, because a candidate that always follows similar ones may
+find their code in the processor's caches. The figure of each candidate is the median CPU time of its step. Two
+candidates are compared by the median over the turns of the quotient of their times, with its quartiles.
 
-``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--plot FILE.svg]``, with the folder that `fit_pytorch`
-filled. All steps are written to its ``turns.json``; the plot is of all models that are in there.
+``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--plot FILE.svg]``; FOLDER is the folder of `fit_pytorch`.
+All step times are written to ``turns.json`` in this folder. The plot has a panel for each model in ``turns.json``.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from benchmarks.fit_pytorch import OURS, Rows, candidates, picture
 from workbench.runs.measure.accuracy import Stepper
 
 WARM = 4
-"""Steps of each before any is measured: the first compile, the next find out what later ones may skip."""
+"""Number of unmeasured steps of each candidate. The first compiles; in the next ones, PyTorch still learns guards."""
 
 
 def stepper_of(name: str, one: dict[str, Any]) -> Stepper:
-    """A candidate, compiled at its first step."""
+    """Return a stepper of a candidate; its first step compiles."""
     model, args = built(name)
     if one["side"] == OURS:
         return Stepper(model, args, {}, workbench.load(one["config"]).jit(model))
 
-    # A function of its own for each: Dynamo would search the compiled code of all models in each call.
+    # Each candidate has a code object of its own. With a shared one, Dynamo would search the compiled code of all
+    # candidates in each call.
     def call(*args: Any) -> Any:
         return model(*args)
 
@@ -51,7 +52,7 @@ def stepper_of(name: str, one: dict[str, Any]) -> Stepper:
 
 
 def in_turn(steppers: list[Stepper], draw: random.Random) -> list[float]:
-    """CPU seconds of a step of each, taken in an order that is drawn."""
+    """Take one step of each stepper in random order; return the CPU seconds in the order of `steppers`."""
     order = list(range(len(steppers)))
     draw.shuffle(order)
     taken = {number: step_s(steppers[number]) for number in order}
@@ -59,7 +60,7 @@ def in_turn(steppers: list[Stepper], draw: random.Random) -> list[float]:
 
 
 def main() -> int:
-    """Print the table; return the exit status."""
+    """Measure all turns, and print the table; return the exit status."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("folder", type=Path)
     asked.add_argument("name", choices=list(MODELS))
@@ -77,7 +78,7 @@ def main() -> int:
         peaks = [row["measured_bytes"] for row in rows if "measured_bytes" in row]
         if not peaks:
             continue
-        # PyTorch reads it when it compiles, which is at the first step.
+        # PyTorch reads the budget when it compiles, in the first step.
         functorch.activation_memory_budget = one["budget"]
         stepper = stepper_of(options.name, one)
         for _ in range(WARM):

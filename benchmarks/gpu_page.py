@@ -1,6 +1,6 @@
 """Write docs/reference/gpu_check.md and the durations of parts from the checks in benchmarks/results.
 
-``python -m benchmarks.gpu_page``, after ``gpu-check.json`` of a machine was put into ``benchmarks/results/MACHINE/``.
+Copy a machine's ``gpu-check.json`` to ``benchmarks/results/MACHINE/``, then run ``python -m benchmarks.gpu_page``.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ NOT_YET = """\
 
 
 def kept() -> list[dict[str, Any]]:
-    """The checks that are kept, those on GPUs first, the latest before others."""
+    """Return the stored checks: checks on GPUs before rehearsals, and the latest first."""
     found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"*/{suite.RESULT_FILE}"))]
     return sorted(sorted(found, key=lambda each: str(each["date"]), reverse=True), key=lambda each: each["rehearsal"])
 
 
 def text() -> str:
-    """The page."""
+    """Return the text of the page."""
     results = kept()
     parts = "".join(f"| `{part.name}` | {part.does} | {part.limit_s / 60:g} min |\n" for part in PARTS)
     notice = "" if any(not result["rehearsal"] for result in results) else NOT_YET.format(how=page.HOW_TO_SEND) + "\n"
@@ -73,7 +73,7 @@ def text() -> str:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """One check: the state of each part, then the steps that are not right."""
+    """Return the section of one check: the state of each part, then its failed and wrong steps."""
     kind = "rehearsal, no GPU" if result["rehearsal"] else "GPU"
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     lines = [
@@ -96,7 +96,7 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def elsewhere() -> str:
-    """Return the duration of each part, as recorded in the package."""
+    """Return the durations of parts in all stored checks, as the JSON document that the package contains."""
     told = [
         {
             "machine": result["machine"],

@@ -1,4 +1,4 @@
-"""A real notebook kernel of a given ipykernel version, and its frontend's part: cells, subshells, clicks in the app."""
+"""A real notebook kernel with a given version of ipykernel; a client sends it cells and clicks like JupyterLab."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUDGE_S = 5.0
 
 
 def install(folder: Path, version: str) -> Path:
-    """Put one version of ipykernel into a folder of its own, beside what is installed and not in its place."""
+    """Install one version of ipykernel into a folder of its own, and leave the environment unchanged."""
     target = folder / f"ipykernel-{version}"
     wanted = ["--target", str(target), "--no-deps", f"ipykernel=={version}"]
     uv = shutil.which("uv")
@@ -38,14 +38,14 @@ def install(folder: Path, version: str) -> Path:
 
 
 class Kernel:
-    """A kernel, and a client that does what JupyterLab does.
+    """A kernel, and a client that sends the same messages as JupyterLab.
 
     Parameters
     ----------
     folder : Path
-        Made; the kernel's runs and its temporary files go there.
+        A new folder for the kernel's runs and temporary files.
     ipykernel : Path, optional
-        Folder of the version to use, from `install`; by default the one that is installed.
+        A folder with a version of ipykernel, from `install`. By default the environment's version is used.
     """
 
     def __init__(self, folder: Path, ipykernel: Path | None = None) -> None:
@@ -82,10 +82,10 @@ class Kernel:
         self._manager.shutdown_kernel(now=True)
 
     def start(self, code: str) -> str:
-        """Run a cell and wait until it has begun; the id to wait for its end with.
+        """Run a cell, wait until it has begun, and return its id, which `finish` takes.
 
-        Before 7.4 ipykernel can leave a request lying, all its threads at rest, until another client connects: its pull
-        request 1529. Then another does, as when a page is loaded again; `nudges` counts them.
+        Before version 7.4 ipykernel can leave a request unread until another client connects (its pull request 1529).
+        In this case another client connects, as when a page is loaded again. `nudges` counts these connections.
         """
         cell = self.client.execute(code, store_history=False)
         give_up = time.monotonic() + ANSWER_S
@@ -128,14 +128,14 @@ class Kernel:
         return self.finish(self.start(code))
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Yield the messages since the last call that a page would show."""
+        """Yield the output messages that arrived since the last call."""
         with contextlib.suppress(queue.Empty):
             while True:
                 yield self.client.get_iopub_msg(timeout=0)
 
     @staticmethod
     def told(printed: str) -> list[str]:
-        """Return the words after ``told`` in a cell's output, among other output of libraries."""
+        """Return the words after ``told`` in a cell's output, which may contain other lines."""
         return next(line.split()[1:] for line in printed.splitlines() if line.startswith("told "))
 
     def subshell(self) -> str:
@@ -148,7 +148,7 @@ class Kernel:
                 return reply["content"]["subshell_id"]
 
     def press(self, comm: str, subshell: str, message: dict[str, Any]) -> None:
-        """Send the message of a panel of the app for a user's click."""
+        """Send the message that a panel of the app sends when a user clicks."""
         content = {"comm_id": comm, "data": {"method": "custom", "content": message}}
         request = self.client.session.msg("comm_msg", content)
         request["header"]["subshell_id"] = subshell
@@ -157,7 +157,7 @@ class Kernel:
 
 @contextlib.contextmanager
 def kernel(folder: Path, ipykernel: Path | None = None) -> Iterator[Kernel]:
-    """A kernel that ends with the block."""
+    """Run a kernel during the `with` block."""
     made = Kernel(folder, ipykernel)
     try:
         yield made

@@ -1,7 +1,8 @@
-"""Time of each stage of opening for one more layer: the Llama of `size_point` at two depths, sampled.
+"""CPU time that one more layer adds to each stage of opening: the Llama of `size_point` with two numbers of layers.
 
-``python -m benchmarks.layer_cost [LAYERS MORE]`` (32 and 128) prints CPU seconds at both and CPU milliseconds for each
-layer, by stage, with what none of the stages is last. Each depth is opened in a process of its own.
+``python -m benchmarks.layer_cost [LAYERS MORE]`` (32 and 128 by default) prints, for each stage, the CPU seconds with
+both numbers of layers and the CPU milliseconds for each layer. The last row is the time outside of all stages. A timer
+samples the running stage. Each program is opened in a process of its own.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ STAGES = {
     ("compiler/memory/graph_builder.py", "read_execution"): "the graph",
     ("compiler/pipeline/compilation.py", "sites_under"): "sites",
 }
-"""By file and function; of several on the stack the innermost counts."""
+"""Stages by file and function. If several of these functions are on the stack, the innermost counts."""
 OTHER = "all else"
 
 
 def sampled(layers: int) -> dict[str, float]:
-    """CPU seconds of each stage of one opening, in this process."""
+    """Open the program in this process; return the CPU seconds of each stage."""
     import workbench
 
     importlib.import_module("workbench.compiler.api")
@@ -69,7 +70,7 @@ def sampled(layers: int) -> dict[str, float]:
 
 
 def main(few: int, many: int) -> None:
-    """Both depths, one after the other."""
+    """Measure both numbers of layers, and print the table."""
     both = [
         json.loads(subprocess.check_output([sys.executable, "-m", "benchmarks.layer_cost", "sample", str(layers)]))
         for layers in (few, many)

@@ -1,6 +1,7 @@
-"""One point of `test_opening.py`: a model of Hugging Face, two layers, random weights, opened in a process of its own.
+"""One measurement of `test_opening.py`: a process of its own opens a Hugging Face model with two layers.
 
-``python -m benchmarks.opening_point KIND WAY``; prints one JSON document. Times are CPU seconds.
+``python -m benchmarks.opening_point KIND WAY`` prints one JSON document. The model has random weights. Times are CPU
+seconds.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _TEXT: dict[str, Any] = {
 }
 _GROUPED: dict[str, Any] = {**_TEXT, "num_key_value_heads": 2, "use_cache": False}
 BUILT_IN = "llama"
-"""The built-in program: Thunder's interpreter cannot trace that of the present transformers."""
+"""The built-in Llama is used because Thunder's interpreter cannot trace the Llama of current transformers."""
 SHIPPED = "shipped"
-"""A way: through the interpreter, and Thunder without what the workbench makes quicker in it."""
+"""The way to open through Thunder's interpreter, without the workbench's patches that make Thunder faster."""
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "Llama": ("ForCausalLM", _GROUPED),
     "Qwen3": ("ForCausalLM", {**_GROUPED, "head_dim": 8}),
@@ -38,11 +39,11 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Mixtral": ("ForCausalLM", {**_GROUPED, "num_local_experts": 4, "experts_implementation": "batched_mm"}),
 }
-"""Suffix of a model's class name behind its kind, and the arguments of its configuration."""
+"""For each kind of model: the part of its class name that follows the kind, and the arguments of its configuration."""
 
 
 def model_of(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """The model, and a batch with labels."""
+    """Return the model, and a batch with labels."""
     import transformers
 
     task, given = KINDS[kind]
@@ -56,7 +57,7 @@ def model_of(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 
 
 def opened(kind: str, way: str) -> dict[str, Any]:
-    """Measure opening, after the imports that every process needs."""
+    """Open the model, and return the CPU seconds, without the imports that every process needs."""
     import workbench
     import workbench.bench
     import workbench.compiler.api
@@ -77,5 +78,5 @@ def opened(kind: str, way: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    os.environ["THUNDER_WORKBENCH_CACHE"] = "off"  # from nothing
+    os.environ["THUNDER_WORKBENCH_CACHE"] = "off"  # no captured program from an earlier process
     print(json.dumps(opened(*sys.argv[1:])))

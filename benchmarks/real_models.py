@@ -1,7 +1,7 @@
-"""Models of Hugging Face at the size that they have, on ``meta`` in bfloat16, planned for a GPU with nvFuser.
+"""Hugging Face models of real size, on ``meta`` in bfloat16, planned for a GPU with nvFuser.
 
-``python -m benchmarks.real_models [NAME ...]`` opens those of `MODELS`, each in a process of its own, and chooses three
-times; prints a row for each. Times are CPU seconds, of making the model too.
+``python -m benchmarks.real_models [NAME ...]`` opens each named model of `MODELS` in a process of its own, makes three
+choices, and prints a row. Times are CPU seconds; opening includes making the model.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
 
 
 def point(name: str) -> dict[str, Any]:
-    """One model, opened and chosen in, in this process."""
+    """Open one model in this process and make three choices; return the figures."""
     import torch
     import transformers
 
@@ -106,7 +106,7 @@ def point(name: str) -> dict[str, Any]:
 
 
 def main(names: list[str]) -> int:
-    """Measure each in a process of its own."""
+    """Measure each model in a process of its own, and print the table; return the exit status."""
     print("| model | parameters | statements | opened | one choice | peak, predicted | proven | the process |")
     print("|---|---|---|---|---|---|---|---|")
     for name in names or MODELS:

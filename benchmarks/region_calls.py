@@ -1,7 +1,7 @@
-"""CPU time of a step of fused regions, divided into regions, PyTorch's ops between them, and the rest.
+"""CPU time of a step with fused regions, divided into the regions, PyTorch's ops between them, and the rest.
 
-For a model of `fit_measured` under the stock plan of an executor with regions, on one thread: the step, PyTorch's own
-`torch.compile` in turn with it, and the statements of the step by their clocks.
+It measures a model of `fit_measured` on one thread, under the stock plan of an executor with regions. Steps of the plan
+alternate with steps of `torch.compile`. The times of regions and ops come from clocks at each statement.
 
 ``python -m benchmarks.region_calls [NAME] [--executor torchcompile_aten] [--scale 1] [--steps 60] [--json FILE]``
 """
@@ -24,7 +24,7 @@ from workbench.runs.measure.accuracy import Stepper
 
 
 def of_statements(stepper: Stepper, steps: int) -> dict[str, float]:
-    """CPU seconds of a step's statements by kind: the median of some steps."""
+    """Return the CPU seconds of a step's regions and of its other statements, as medians over `steps` steps."""
     clocks = StatementClocks(stepper.run, time.thread_time_ns)
     clocks.start()
     samples: dict[str, list[float]] = {"regions": [], "other statements": []}
@@ -44,7 +44,7 @@ def of_statements(stepper: Stepper, steps: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Print the table; return the exit status."""
+    """Measure the steps, and print the table; return the exit status."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("name", nargs="?", choices=list(MODELS), default="llama")
     asked.add_argument("--executor", choices=("torchcompile", "torchcompile_aten"), default="torchcompile")

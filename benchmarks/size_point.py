@@ -1,7 +1,7 @@
-"""One point of `test_size.py`: Llama with the shapes of a 7B model, planned for a GPU, in a process of its own.
+"""One measurement of `test_size.py`: a process of its own plans a large program for a GPU.
 
-``python -m benchmarks.size_point LAYERS WHAT`` with ``stock`` or one of `OPENERS`; prints one JSON document.
-Times are CPU seconds.
+``python -m benchmarks.size_point LAYERS WHAT`` prints one JSON document. WHAT is ``stock`` or a name in `OPENERS`.
+Llama has the shapes of a 7B model. Times are CPU seconds.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ RANKS = 64
 
 
 def peak_rss_bytes() -> int:
-    """The most memory that this process had so far."""
+    """Return the largest memory that this process has had so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def opened_and_chosen(open_it: Callable[[], Any]) -> dict[str, Any]:
-    """Opened with its stock plan, then three choices one after the other in layers that are apart."""
-    # With Thunder and nvFuser: seconds that every process takes once.
+    """Open a program with its stock plan, then make three choices in different layers; return the figures."""
+    # Importing Thunder and nvFuser takes seconds, once in each process. It is not measured.
     importlib.import_module("workbench.compiler.api")
     begun = time.process_time()
     bench = open_it()
@@ -61,14 +61,14 @@ def opened_and_chosen(open_it: Callable[[], Any]) -> dict[str, Any]:
 
 
 def of_workbench(layers: int) -> Callable[[], Any]:
-    """The built-in Llama."""
+    """Return a function that opens the built-in Llama."""
     import workbench
 
     return lambda: workbench.open("llama", layers=layers, device="planned", executor="nvfuser", **SHAPES)
 
 
 def of_ranks(layers: int) -> Callable[[], Any]:
-    """The built-in Llama, its parameters sharded over `RANKS`."""
+    """Return a function that opens the built-in Llama with its parameters sharded over `RANKS` ranks."""
     import workbench
 
     return lambda: workbench.open(
@@ -77,7 +77,7 @@ def of_ranks(layers: int) -> Callable[[], Any]:
 
 
 def of_huggingface(layers: int) -> Callable[[], Any]:
-    """Hugging Face's Llama with the shapes of Llama-2-7B, made on the ``meta`` device; making it is in the time."""
+    """Return a function that makes Hugging Face's Llama on ``meta``, with the shapes of Llama-2-7B, and opens it."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -101,11 +101,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "GPTNeoXForCausalLM": {},
     "FalconForCausalLM": {},
 }
-"""Models of Hugging Face, with their dropout, where they have it: in training mode, in bfloat16."""
+"""Hugging Face models in training mode, so that dropout is active, in bfloat16."""
 
 
 def of_model(kind: str, layers: int) -> Callable[[], Any]:
-    """One of `MODELS` on the ``meta`` device, with 512 tokens; making it is not in the time."""
+    """Make one of `MODELS` on the ``meta`` device with 512 tokens; return a function that opens it."""
     import torch
     import transformers
 
@@ -122,7 +122,7 @@ def of_model(kind: str, layers: int) -> Callable[[], Any]:
 
 
 def of_stock(layers: int) -> dict[str, Any]:
-    """Traced by ``thunder.jit`` as it is shipped, up to the traces that it would execute."""
+    """Trace the built-in Llama by unmodified ``thunder.jit``, up to the traces that it would execute."""
     from workbench.compiler.fastpath import install
     from workbench.compiler.interop import devices, thunder_api
     from workbench.programs import resolve
@@ -146,15 +146,15 @@ OPENERS: dict[str, Callable[[int], Callable[[], Any]]] = {
     "huggingface": of_huggingface,
 }
 OPENERS |= {kind: functools.partial(of_model, kind) for kind in MODELS}
-"""Functions that open a program, planned for a GPU with nvFuser, by name."""
+"""For each name, a function that takes the number of layers and returns a function that opens the program."""
 
 
 def point(layers: int, what: str) -> dict[str, Any]:
-    """Measure one point: a name in `OPENERS`, or ``stock``."""
+    """Measure `what`, a name in `OPENERS` or ``stock``."""
     return of_stock(layers) if what == "stock" else opened_and_chosen(OPENERS[what](layers))
 
 
 if __name__ == "__main__":
-    # From nothing, unless a folder is given.
+    # No captured program from an earlier process is read, unless a folder is named.
     os.environ.setdefault("THUNDER_WORKBENCH_CACHE", "off")
     print(json.dumps(point(int(sys.argv[1]), sys.argv[2])))

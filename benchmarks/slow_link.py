@@ -1,6 +1,6 @@
-"""A rank on a CPU with an artificially slow link: times a step of a program under several orders of its collectives.
+"""A rank on a CPU with an artificially slow link; it times a step of a program under several orders of its collectives.
 
-``torchrun … slow_link.py FOLDER SPEC``: the spec is JSON, see `main`. Each rank writes into the folder what it took.
+``torchrun … slow_link.py FOLDER SPEC``: `main` describes the JSON of SPEC. Each rank writes its times into FOLDER.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CLOCKED_STEPS = 9
 
 
 class SlowLink:
-    """Stands in front of PyTorch's collectives: each takes as long as a ring over such a link would.
+    """Wrappers of PyTorch's collectives. Each transfer takes as long as a ring over the slow link would.
 
-    Transfers come one after another; meanwhile the caller computes. Nothing is held up but a wait.
+    Transfers run one after another while the caller computes. Only a wait blocks the caller.
     """
 
     def __init__(self, bytes_per_s: float, latency_s: float) -> None:
@@ -51,13 +51,13 @@ class SlowLink:
 
 
 class Arriving:
-    """A handle with a wait that ends no earlier than the slow link is done."""
+    """A handle whose wait returns only after the slow link's transfer has ended."""
 
     def __init__(self, handle: Any, done_s: float) -> None:
         self._handle, self._done_s = handle, done_s
 
     def wait(self) -> None:
-        """Hold the caller up."""
+        """Block until the transfer has ended."""
         self._handle.wait()
         left_s = self._done_s - time.perf_counter()
         if left_s > 0:
@@ -65,7 +65,7 @@ class Arriving:
 
 
 def main() -> None:
-    """Measure: ``spec`` holds the program's, ``parallel``, ``orders`` (name to choices), the link's figures, turns."""
+    """Measure every order; the spec has ``program``, ``parallel``, ``orders`` (choices by name), ``turns``, a link."""
     folder, spec = Path(sys.argv[1]), json.loads(sys.argv[2])
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
@@ -74,7 +74,7 @@ def main() -> None:
     assert isinstance(module, torch.nn.Module)
     compiled = Reordered(fake_process_group.Ranks(count, spec["parallel"]), module, args)
     stepper = Stepper(module, args, kwargs, compiled.jitted)
-    # Clocked without the slow link: the time of a statement is that of its own work.
+    # Statements are timed without the slow link, so that the time of a statement is only its own work.
     clocks = StatementClocks(compiled.jitted)
     rows = []
     for _ in range(CLOCKED_STEPS):
@@ -85,7 +85,7 @@ def main() -> None:
         stepper.step()
         clocks.stop()
         rows.append([(b - a) / 1e9 for a, b in zip(clocks.times_ns, clocks.times_ns[1:], strict=False)])
-    # A tick that begins a trace ends nothing.
+    # The first tick begins the trace and ends no statement.
     ends = [tick.statement for tick in clocks.ticks][1:]
     seconds = {
         clocks.statements[statement].outputs[0]: statistics.median(column)

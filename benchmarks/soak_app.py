@@ -1,8 +1,8 @@
 """Hundreds of random toggles, undos and redos in one page: memory growth of kernel and page, and time of a click.
 
-``python -m benchmarks.soak_app --steps 500 --layers 4`` prints one JSON document. Growth is from a fifth of the way to
-the end, so that one-time costs (caches, compiled code) do not count. At the end the plan is compared with that of a
-newly opened program with the same choices.
+``python -m benchmarks.soak_app --steps 500 --layers 4`` prints one JSON document. Growth is measured after the first
+fifth of the steps, so that one-time costs (caches, compiled code) do not count. At the end the plan is compared with
+the plan of a newly opened program with the same choices.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PREPARE = """
 
 
 def soak(lab: Lab, cdp: CDPSession, steps: int, seed: int) -> dict[str, Any]:
-    """Do random actions of a user, `steps` times."""
+    """Do `steps` random actions of a user."""
     chance = random.Random(seed)
     kernel = psutil.Process(int(lab.kernel_eval("import os\nos.getpid()")))
     legal = "[s.id for s in bench.sites() if s.values and sum(o not in s.illegal for o in s.options) > 1]"
@@ -98,7 +98,7 @@ def soak(lab: Lab, cdp: CDPSession, steps: int, seed: int) -> dict[str, Any]:
 
 
 def memory(cdp: CDPSession, kernel: psutil.Process) -> dict[str, float]:
-    """Return the memory of kernel and page, when both are idle and garbage was collected."""
+    """Wait until kernel and page are idle, collect garbage, and return the memory of both."""
     time.sleep(2)
     cdp.send("HeapProfiler.collectGarbage")
     metrics = {one["name"]: one["value"] for one in cdp.send("Performance.getMetrics")["metrics"]}
@@ -106,7 +106,7 @@ def memory(cdp: CDPSession, kernel: psutil.Process) -> dict[str, float]:
 
 
 def quantiles(values: list[float]) -> dict[str, float]:
-    """Median and 95th percentile."""
+    """Return the median and the 95th percentile."""
     return {
         "median": round(statistics.median(values), 1),
         "p95": round(statistics.quantiles(values, n=20, method="inclusive")[-1], 1),
@@ -124,7 +124,7 @@ def same_as_fresh(lab: Lab, program: str) -> bool:
 
 
 def main() -> None:
-    """Run it and print what was found."""
+    """Run the actions, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--layers", type=int, default=4)

@@ -1,7 +1,7 @@
 """Collectives ordered before fusion on Llama-2-7B shapes: the number of fusions that this splits, and its gain.
 
-`python -m pytest benchmarks/test_before_fusion.py -s` prints `waits_before_fusion.csv`. WAITS_LAYERS takes another
-size.
+`python -m pytest benchmarks/test_before_fusion.py -s` prints the rows of `waits_before_fusion.csv`. WAITS_LAYERS sets
+the number of layers.
 """
 
 from __future__ import annotations

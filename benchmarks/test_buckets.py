@@ -1,6 +1,7 @@
-"""Buckets of collectives on Llama-2-7B: their gain, their copies, and the time to make them.
+"""Buckets of collectives on Llama-2-7B: their gain, their copied bytes, and the time to make them.
 
-`python -m pytest benchmarks/test_buckets.py -s` prints `waits_buckets.csv`. WAITS_LAYERS takes another size.
+`python -m pytest benchmarks/test_buckets.py -s` prints the rows of `waits_buckets.csv`. WAITS_LAYERS sets the number of
+layers.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def test_bucket_table(bench: wb.Workbench) -> None:
 
 @pytest.mark.timeout(3000)
 def test_making_buckets(bench: wb.Workbench, benchmark) -> None:
-    """Both traces, schedules included."""
+    """Time the bucketing of both traces, with their schedules."""
     split, stage = bench.stock_plan.split, bench._captured.stage
 
     def make() -> None:

@@ -1,7 +1,7 @@
-"""Time from a click to new figures, in the kernel: until the page gets the choice, and until it gets the plan.
+"""Time in the kernel from a click until the page gets the choice, and until it gets the plan.
 
-CPU seconds of the process, of clicks one after the other on sites that were not chosen yet, beside the same choices
-planned without caches of earlier plans. The assertions are on ratios, which a busy machine does not change.
+Times are CPU seconds of the process. Each click changes another site. The same choices are also planned without the
+caches of earlier plans. The assertions are on ratios, which do not depend on the machine's load.
 
 ``python -m pytest benchmarks/test_click.py -s``
 """
@@ -29,7 +29,7 @@ CLICKS = 20
 MOVES = 12
 SCRATCH = 5
 PLANNED: dict[str, Any] = {"device": "planned", "executor": "nvfuser", **SHAPES}
-"""For a GPU that is not there, with the shapes of a 7B model."""
+"""A planned GPU, and the shapes of a 7B model."""
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, 4 layers, torch": ("llama", {"layers": 4, "device": "cpu", "executor": "torch"}),
     "llama, 4 layers, torchcompile": ("llama", {"layers": 4, "device": "cpu", "executor": "torchcompile"}),
@@ -47,7 +47,7 @@ class Clicked:
     Attributes
     ----------
     drawing_s : float
-        Time of the last click that the app spent after the plan was ready.
+        Time that the app took after the plan of the last click was ready.
     """
 
     def __init__(self, bench: wb.Workbench) -> None:
@@ -62,7 +62,7 @@ class Clicked:
         self.drawing_s = time.thread_time() - begun
 
     def choose(self, id: str, option: str) -> tuple[float, float, float]:
-        """Return the seconds until the page gets the choice, for rendering the plan, and until all of that is sent."""
+        """Click; return the seconds until the page gets the choice, for drawing the plan, and until all is sent."""
         begun = time.process_time()
         self.app._on_message({"type": "choose", "id": id, "option": option})
         asked = time.process_time() - begun
@@ -73,12 +73,12 @@ class Clicked:
 
 
 def another(site: wb.Site) -> str:
-    """An option that is not in force."""
+    """Return a legal option that is not in force."""
     return next(one for one in site.options if one != site.choice and one not in site.illegal)
 
 
 def from_scratch_s(bench: wb.Workbench, choices: dict[str, str]) -> float:
-    """The same plan with nothing kept of others."""
+    """Return the CPU seconds to make a plan without caches of other plans."""
     captured: Any = bench._captured
     planned = dataclasses.replace(captured.planned, bases=OrderedDict(), prover=None)
     alone = dataclasses.replace(captured, kept=PlanMemo(), planned=planned)
@@ -89,7 +89,7 @@ def from_scratch_s(bench: wb.Workbench, choices: dict[str, str]) -> float:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_from_click_to_figures(benchmark: Any, name: str) -> None:
+def test_time_from_a_click_to_new_figures(benchmark: Any, name: str) -> None:
     program, settings = PROGRAMS[name]
     bench = wb.open(program, **settings)
     clicked = Clicked(bench)
@@ -116,7 +116,7 @@ def test_from_click_to_figures(benchmark: Any, name: str) -> None:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("layers", [2, 32])
-def test_from_moving_a_wait_to_figures(benchmark: Any, layers: int) -> None:
+def test_time_from_moving_a_wait_to_new_figures(benchmark: Any, layers: int) -> None:
     bench = wb.open("fsdp_llama", layers=layers, ranks=64, **PLANNED)
     clicked = Clicked(bench)
     schedule = bench._captured.planned.bases[()].made.value.communication["forward"]

@@ -1,11 +1,10 @@
 """Overhead of clocks in a step: `llama` at its default size, executor torch on the CPU.
 
-Steps with a clock at every statement of the forward, of the backward, and steps without any, as a run takes them, are
-interleaved in a new random order for each turn, by one process with one thread. Its CPU seconds are then those of a
-step, and a busy machine affects them only through resources shared within a core. These affect a tick, which is nearly
-all a read of the machine's counter, more than a step: where other processes keep both threads of a core busy, a tick
-takes twice as long, a step a fifth longer. The share is therefore the median over turns, and the time of a tick comes
-from the steps that were disturbed least.
+A turn takes one step with a clock at every statement of the forward, one with a clock at every statement of the
+backward, and one without clocks, in random order. One process with one thread takes all steps, so its CPU seconds are
+those of a step. Other load affects them only through resources that a core's two threads share. If both threads of a
+core are busy, a step takes a fifth longer, but a tick takes twice as long: it does little but read the machine's
+counter. Therefore the overhead is a median over turns, and the time of a tick comes from the fastest quarter of steps.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def cpu_seconds(step: Callable[[], Any]) -> float:
 
 
 def fastest(seconds: np.ndarray) -> np.ndarray:
-    """Mean of the fastest quarter of the steps of each way, which were disturbed least."""
+    """Return the mean of the fastest quarter of the steps, which other load affected least."""
     return np.sort(seconds)[..., : seconds.shape[-1] // 4].mean(axis=-1)
 
 
@@ -87,7 +86,7 @@ def test_clocks_add_less_than_two_percent_to_a_step(benchmark: Any) -> None:
     found = benchmark.pedantic(measure, rounds=1)
     bare = np.asarray(found["without"])
     clocked = np.asarray([found[way] for way in ways])
-    # By turn: a change of the machine's speed affects all variants of a turn equally.
+    # Steps are compared within a turn, because a change of the machine's speed affects all steps of a turn equally.
     shares = clocked / bare - 1
     overhead = interleaved_timing.estimate(shares.mean(axis=0).tolist())
     a_statement_s = float((fastest(clocked) - fastest(bare)).sum()) / len(clocks.statements)

@@ -1,6 +1,7 @@
-"""Time to open models of Hugging Face with two layers, Dynamo included, beside Thunder's interpreter.
+"""Time to open Hugging Face models with two layers through Dynamo, compared with Thunder's interpreter.
 
-CPU seconds, each point in a process of its own. The assertion is on a ratio, which a busy machine does not change.
+Times are CPU seconds. Each model is opened in a process of its own. The assertion is on a ratio, which does not depend
+on the machine's load.
 
 ``python -m pytest benchmarks/test_opening.py -s`` (with the extra ``[models]``)
 """
@@ -21,11 +22,11 @@ from benchmarks.opening_point import BUILT_IN, KINDS, SHIPPED
 ROOT = Path(__file__).parents[1]
 ROUNDS = 3
 AT_LEAST = {"interpreter": 1.0, SHIPPED: 6.0}
-"""Times as fast as through the interpreter: as the workbench makes it quicker, and as Thunder ships it."""
+"""Least speed of Dynamo as a multiple of the interpreter's speed, with the workbench's patches and without them."""
 
 
 def opened(kind: str, way: str) -> dict[str, Any]:
-    """A point, measured in a process of its own."""
+    """Open a model in a process of its own, and return the figures."""
     command = [sys.executable, "-m", "benchmarks.opening_point", kind, way]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -33,7 +34,7 @@ def opened(kind: str, way: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(900)
-def test_opening_beside_the_interpreter(benchmark: Any) -> None:
+def test_dynamo_opens_a_program_faster_than_the_interpreter(benchmark: Any) -> None:
     ways = ("dynamo", "interpreter", SHIPPED)
     points: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
 

@@ -1,4 +1,4 @@
-"""Time of a toggle: arithmetic against a new plan."""
+"""Time to predict the figures of a toggle by arithmetic, compared with making a new plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPEATS = 3
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """The middle of a few wall times."""
+    """Return the median wall time of a few calls."""
     times = []
     for _ in range(REPEATS):
         start = time.perf_counter()

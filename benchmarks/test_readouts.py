@@ -1,11 +1,10 @@
 """Cost of live readouts for a compilation: the app in a real kernel, memory sampled and shown 20 times a second.
 
-Runs that the app shows and runs without an observer or memory samples are interleaved, in a new random order for each
-turn. The figure is the CPU seconds of readouts, in the kernel and in the worker's threads beside the compiling one, per
-second of compilation: by this they slow a compilation that shares a core with them. It is a share of wall time and not
-of the compilation's own CPU seconds, because readouts continue while a busy machine lets a compilation wait. The
-compiling thread's own CPU seconds, and the wall time, vary from one compilation to the next by more than readouts could
-add; their ratios are reported as well.
+A turn has two runs in random order: the app shows one, and the other has no observer and no memory samples. The figure
+is the CPU seconds that readouts take, in the kernel and in the worker's threads except the compiling one, per second of
+compilation. Readouts slow a compilation on the same core by this share. The share is of wall time, because readouts
+continue while a compilation waits for a busy core. The benchmark also reports ratios of the compilation's CPU seconds
+and wall time, but these vary between compilations by more than the readouts could add.
 """
 
 from __future__ import annotations
@@ -46,22 +45,23 @@ SHOWN = "run = bench.run(folder={folder!r}, options=RunOptions(threads=1))"
 ALONE = (
     "run = follow_run.start(bench.prepare(folder={folder!r}, options=RunOptions(threads=1, memory_interval_s=3600.0)))"
 )
-"""A run that the bench, and so the app, does not know of."""
+"""A run that neither the bench nor the app observes."""
 
 WAIT_S = 240.0
 
 
 class Watched:
-    """A run's compilation, as a page sees it.
+    """The compilation of a run, followed to its end.
 
     Attributes
     ----------
     worker_cpu_s, beside_cpu_s, kernel_cpu_s : float
-        While it compiled: of the worker, of its threads but the one that compiles, of the kernel.
+        CPU seconds during the compilation: of the worker, of the worker's threads except the compiling one, of the
+        kernel.
     compile_s : float
-        Wall time.
+        Wall time of the compilation.
     readouts : int
-        Messages with memory samples that came meanwhile.
+        Number of messages with memory samples that the page received during the compilation.
     """
 
     def __init__(self, notebook: Kernel, run_dir: Path, controls: str) -> None:
@@ -102,7 +102,7 @@ def beside_seconds(process: psutil.Process) -> float:
 
 
 def readouts_share(shown: Watched, alone: Watched) -> float:
-    """CPU seconds that readouts take in each second of a compilation, in both processes."""
+    """Return the CPU seconds that readouts take in both processes, per second of compilation."""
     with_s, without_s = (each.beside_cpu_s + each.kernel_cpu_s for each in (shown, alone))
     return with_s / shown.compile_s - without_s / alone.compile_s
 

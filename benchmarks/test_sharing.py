@@ -1,9 +1,8 @@
 """Time saved by compiling identical fusions once: cold compilation of the residual chain with gradients, on the CPU.
 
-Every figure is a new process with empty caches. Inductor's one-time work per machine, probing the compiler and
-precompiling its headers (some 20 CPU seconds), is done with an unrelated function before the clock starts. CPU seconds
-include compilers, so that a busy machine gives the same result. `separate` is Thunder's own behavior with the same
-regions: each is compiled for itself.
+Every figure is measured in a new process with empty caches. An unrelated function is compiled before the clock starts,
+because Inductor first probes the compiler and precompiles headers, which takes about 20 CPU seconds once. The CPU
+seconds include compiler processes. `separate` compiles each region by itself, as Thunder does.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ print(json.dumps({"cpu_s": sum(now[:4]) - sum(cpu[:4]), "wall_s": time.perf_coun
 
 
 def cold_compile(layers: int, sharing: str, folder: Path) -> dict[str, float]:
-    """Seconds from the call of a jitted function to the end of its first backward."""
+    """Return the CPU and wall seconds from the call of a jitted function to the end of its first backward."""
     caches = {name: str(folder / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")}
     for path in caches.values():
         Path(path).mkdir(parents=True)
-    # One thread compiles in the process itself, to count its CPU seconds.
+    # One thread of this process compiles, without compile workers, so that the CPU seconds include the compilation.
     environment = {**os.environ, **caches, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, str(layers), sharing],
@@ -58,13 +57,13 @@ def cold_compile(layers: int, sharing: str, folder: Path) -> dict[str, float]:
 
 
 def slope(points: dict[int, float]) -> float:
-    """CPU seconds a layer, from the fewest to the most."""
+    """Return the CPU seconds that each layer adds, between the fewest and the most layers."""
     least, most = min(points), max(points)
     return (points[most] - points[least]) / (most - least)
 
 
 @pytest.mark.timeout(1800)
-def test_sharing_halves_the_cold_compilation_of_sixteen_layers_and_grows_a_quarter_as_fast(
+def test_sharing_halves_the_compile_time_of_sixteen_layers_and_quarters_its_growth(
     benchmark: Any, tmp_path: Path
 ) -> None:
     def measure() -> dict[str, dict[int, float]]:
@@ -79,5 +78,5 @@ def test_sharing_halves_the_cold_compilation_of_sixteen_layers_and_grows_a_quart
     print(benchmark.extra_info)
     assert stock[16] / shared[16] >= 2
     assert slope(shared) < slope(stock) / 4
-    # At most linear: the second half of the way costs no more a layer than the first, noise aside.
+    # Growth is at most linear: apart from noise, a layer adds no more above 16 layers than below.
     assert slope({n: shared[n] for n in (16, 32)}) <= 1.5 * max(slope({n: shared[n] for n in (4, 16)}), 0.02)

@@ -1,7 +1,7 @@
-"""Growth of planning time to real size: Llama with the shapes of a 7B model, planned for a GPU with nvFuser.
+"""Planning time of programs of real size: Llama with the shapes of a 7B model, planned for a GPU with nvFuser.
 
-CPU seconds, each point in a process of its own, beside what ``thunder.jit`` as shipped takes for the same program on
-the same machine. The assertions are on ratios, which a busy machine does not change.
+Times are CPU seconds. Each measurement runs in a process of its own. Unmodified ``thunder.jit`` traces the same
+program on the same machine. The assertions are on ratios, which do not depend on the machine's load.
 
 ``python -m pytest benchmarks/test_size.py -s``
 """
@@ -19,11 +19,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 AT_LEAST = {"open": 6.0, "choice": 40.0, "from disk": 60.0}
-"""Times as fast as ``thunder.jit``; less would be a step back."""
+"""Least speed as a multiple of the speed of ``thunder.jit``."""
 
 
 def measured(layers: int, what: str, kept: Path | None = None) -> dict[str, Any]:
-    """A point, measured in a process of its own; with captured programs kept in a folder, or from nothing."""
+    """Measure a program in a process of its own; captured programs are read from and written to the folder `kept`."""
     command = [sys.executable, "-m", "benchmarks.size_point", str(layers), what]
     environment = {**os.environ, "THUNDER_WORKBENCH_CACHE": str(kept or "off")}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
@@ -57,7 +57,7 @@ def test_opening_and_choosing_at_7b(benchmark: Any, layers: int, tmp_path: Path)
 @pytest.mark.parametrize(
     ("what", "layers"), [("huggingface", 32), ("ranks", 32), ("workbench", 64), ("workbench", 128)]
 )
-def test_other_programs_of_that_size(benchmark: Any, what: str, layers: int, tmp_path: Path) -> None:
+def test_opening_and_choosing_in_other_large_programs(benchmark: Any, what: str, layers: int, tmp_path: Path) -> None:
     ours = benchmark.pedantic(measured, args=(layers, what, tmp_path), rounds=1)
     again = measured(layers, what, tmp_path)
     assert (ours["on_disk"], again["on_disk"]) == ("kept on disk", "from disk")

@@ -1,6 +1,7 @@
-"""Orders of collectives: the table of policies on Llama-2-7B, and how long applying one takes.
+"""Orders of collectives: the table of policies on Llama-2-7B, and the time to apply a policy or to move a wait.
 
-`python -m pytest benchmarks/test_waits.py -s` prints `waits_orders.csv`. WAITS_LAYERS takes another size.
+`python -m pytest benchmarks/test_waits.py -s` prints the rows of `waits_orders.csv`. WAITS_LAYERS sets the number of
+layers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from workbench.analysis.order.collective_order_search import CLOSE
 LAYERS = int(os.environ.get("WAITS_LAYERS", "32"))
 RANKS = 8
 POLICY_S, MOVE_S, LONGEST_MOVE_S = 0.3, 0.05, 0.5
-"""CPU time that applying a policy and moving a wait may take, and the longest of many moves."""
+"""Limits in CPU seconds: for applying a policy, for the median move of a wait, and for the longest move."""
 SLOW = dataclasses.replace(H100, name="H100 with 50 GB/s between GPUs", link_bytes_per_s=50e9)
 
 POLICIES = {
@@ -88,11 +89,11 @@ def test_order_table(bench: wb.Workbench, machine: Machine) -> None:
         simulation[n] for n in ("stock", "waits late, not reordered", "consumer order, waits late")
     )
     assert table["stock"].order.inversions > 0
-    # No overlap: the compute stream waits for nearly all that the communication stream does.
+    # In stock order hardly anything overlaps: compute waits for most of the communication.
     sent_s = sum(bar.end_s - bar.start_s for bar in stock.bars if bar.stream == COMMUNICATION)
     assert stock.exposed_communication_s > 0.75 * sent_s
     assert late.stall_s[0] == pytest.approx(stock.stall_s[0], rel=0.02)
-    # At 50 GB/s the gathers take longer than the forward's compute: no order hides them all.
+    # At 50 GB/s the gathers take longer than the forward's compute, so no order can hide all gathers.
     assert consumer.stall_s[0] < (0.5 if machine is SLOW else 0.05) * stock.stall_s[0]
     assert simulation["4 in flight"].ahead_peak_bytes < 0.06 * consumer.ahead_peak_bytes
     presets = [one.step_s for name, one in simulation.items() if name != "found by search"]
@@ -104,12 +105,12 @@ def test_order_table(bench: wb.Workbench, machine: Machine) -> None:
 @pytest.mark.timeout(3000)
 @pytest.mark.benchmark(timer=time.process_time)
 def test_applying_a_policy(bench: wb.Workbench, benchmark) -> None:
-    """Both traces put in another order, statement by statement, against Thunder's own way to sort its waits."""
+    """Reorder both traces by a policy; it must take less time than Thunder's `sort_waits`."""
     sort_waits_s = thunder_sorts(bench)
     fresh = itertools.count(5)
 
     def apply() -> None:
-        # Another number each time: nothing is kept from the time before.
+        # The number is new in each call, so that no cached plan is used.
         split = bench.plan_under({**POLICIES["4 in flight"], "waits.issue": f"in_flight({next(fresh)})"}).split
         assert split.forward.bound_symbols
 
@@ -123,11 +124,11 @@ def test_applying_a_policy(bench: wb.Workbench, benchmark) -> None:
 @pytest.mark.benchmark(timer=time.process_time)
 @pytest.mark.parametrize("way", ["effect", "choose"])
 def test_moving_one_wait_and_simulating(bench: wb.Workbench, benchmark, way: str) -> None:
-    """One wait moved by hand, by a statement more each time: the plan, its memory and its step, simulated again."""
+    """Move one wait by hand, each time to a later statement; make the plan, and simulate its memory and its step."""
     sort_waits_s = thunder_sorts(bench)
     assert bench.plan.overlap is not None
     schedule = bench._captured.planned.bases[()].made.value.communication["forward"]
-    # Another one each way: a plan that is known is not made again.
+    # Each way moves another collective, because a known plan would not be made again.
     collective = schedule.collectives[LAYERS + (way == "choose")]
     places = itertools.count(schedule.low[collective.issue])
 
@@ -144,7 +145,7 @@ def test_moving_one_wait_and_simulating(bench: wb.Workbench, benchmark, way: str
 
 
 def told(what: str, benchmark, sort_waits_s: float) -> None:
-    """Print the figures, in CPU time: the machine may be shared."""
+    """Print the CPU times. Wall time would depend on the machine's load."""
     found = benchmark.stats.stats
     print(
         f"\n{what}: median {1e3 * found.median:.0f} ms, longest {1e3 * found.max:.0f} ms of CPU; "
@@ -153,7 +154,7 @@ def told(what: str, benchmark, sort_waits_s: float) -> None:
 
 
 def thunder_sorts(bench: wb.Workbench) -> float:
-    """Seconds of CPU that Thunder's `sort_waits` takes for both traces."""
+    """Return the CPU seconds that Thunder's `sort_waits` takes for both traces."""
     split = bench.stock_plan.split
     start = time.process_time()
     for trace in (split.forward, split.backward):

@@ -1,4 +1,4 @@
-"""A model that no test was written with: convolutions, attention over their positions, and a gated cell over time."""
+"""A model that no test uses: convolutions, attention over the positions of the image, and an unrolled gated cell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Mixer(nn.Module):
-    """Convolutions with group norm, one attention with a skip around it, then a cell unrolled over the positions."""
+    """Convolutions with group norm, attention with a residual connection, then a gated cell unrolled over positions."""
 
     def __init__(self, channels: int, heads: int, classes: int, steps: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Mixer(nn.Module):
         self.head = nn.Linear(channels, classes)
 
     def forward(self, image: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of the classes."""
+        """Return the cross entropy of the predicted classes."""
         found = functional.silu(self.norm(self.stem(image)))
         found = found + functional.relu(self.conv(found))
         tokens = found.flatten(2).transpose(1, 2)
@@ -43,6 +43,6 @@ class Mixer(nn.Module):
 def mixer(
     channels: int = 32, heads: int = 4, classes: int = 10, steps: int = 4, batch: int = 8, size: int = 32
 ) -> tuple[Mixer, tuple[Tensor, Tensor]]:
-    """The model with a batch of images."""
+    """Return the model, and a batch of images with labels."""
     model = Mixer(channels, heads, classes, steps)
     return model, (torch.randn(batch, 3, size, size), torch.randint(0, classes, (batch,)))
