@@ -1,4 +1,4 @@
-"""Stores of runs that are damaged in every way files can be: how the workbench reads them, and what it leaves alone."""
+"""Damage stores of runs in many ways, and check that the workbench reads intact runs and changes no other file."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def stuffed(path: Path, draw: random.Random) -> None:
 
 
 def _odd(value: Any, draw: random.Random) -> Any:
-    """Return a value with one place in it replaced, removed or added."""
+    """Return a JSON value in which one part was replaced, removed or added."""
     if isinstance(value, dict) and value and draw.random() < 0.9:
         key = draw.choice(list(value))
         rest = {k: v for k, v in value.items() if k != key}
@@ -193,7 +193,7 @@ def missing(path: Path, draw: random.Random) -> None:
 
 
 def special(path: Path, draw: random.Random) -> None:
-    """Put a special file in its place."""
+    """Replace a file by a folder, a link, a pipe or a socket."""
     path.unlink()
     kind = draw.randrange(7)
     if kind == 0:
@@ -210,7 +210,7 @@ def special(path: Path, draw: random.Random) -> None:
         path.symlink_to(draw.choice(["/etc/passwd", "/", "nowhere"]))
     else:
         here = os.getcwd()
-        os.chdir(path.parent)  # the name of a socket must be short
+        os.chdir(path.parent)  # the path of a socket must be short
         try:
             with socket.socket(socket.AF_UNIX) as server:
                 server.bind(path.name)
@@ -250,7 +250,7 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
     make_run(root, "whole-1")
     make_run(root, "whole-2")
     on_ranks = draw.random() < 0.2
-    # Limits that any process exceeds: a process mistaken for the run's would be killed.
+    # Any process exceeds these limits, so a process that is mistaken for the worker would be killed.
     limits = RunOptions(timeout_s=0.0, memory_limit_bytes=1)
     run_dir = make_run(root, "broken", log=not on_ranks, ranks=2 if on_ranks else 1, options=limits)
     executed = EXECUTES.format(path=str(root.parent / "executed"))
@@ -278,7 +278,7 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
             with contextlib.suppress(ValueError, RecursionError):
                 draw.choice(WAYS)(path, draw)
     for log in run_dir.glob(f"rank*/{event_log.LOG_FILE}"):
-        # Long ago, so that the ranks do not count as running externally and are not followed.
+        # Ranks with such an old log do not count as running, and are not followed.
         os.utime(log, (0, 0), follow_symlinks=False)
     if draw.random() < 0.1:
         run_dir.rename(root / draw.choice(["new\nline", "\x1b[31m", os.fsdecode(b"\xff\xfe"), "b" * 250]))
@@ -297,7 +297,7 @@ def state_of(folder: Path) -> dict[str, str]:
 
 
 def exercise_store(root: Path, target: Path) -> tuple[int, int]:
-    """Do with a store all that the workbench does; return the numbers of readable and unreadable runs."""
+    """Use a store in every way that the workbench does; return the numbers of readable and unreadable runs."""
     before = {name: state_of(root / name) for name in ("whole-1", "whole-2")}
     runs, unreadable = run_store.listing(root)
     names = {run.run_dir.name for run in runs}
@@ -369,7 +369,7 @@ def use(run: Run, other: Run, target: Path) -> None:
 
 
 def exercise_sweep(folder: Path, draw: random.Random) -> None:
-    """Run a sweep without points in a folder with broken notes."""
+    """Run a sweep without points in a folder with damaged files."""
     folder.mkdir()
     wanted = sweep.Sweep(program="residual_chain", settings={"layers": []})
     sweep.run(wanted, folder)
@@ -387,12 +387,12 @@ def exercise_sweep(folder: Path, draw: random.Random) -> None:
 
 
 class TooLong(BaseException):
-    """It hangs."""
+    """A block took too long."""
 
 
 @contextlib.contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Raise if the block takes longer; only in the main thread."""
+    """Raise `TooLong` if the block takes longer than `seconds`. It works only in the main thread."""
 
     def ring(*_: Any) -> None:
         raise TooLong
@@ -440,7 +440,7 @@ def break_stores(folder: Path, count: int, first_seed: int, set_root: Callable[[
                     with within(60), contextlib.redirect_stdout(printed):
                         readable, unreadable = exercise_store(root, place)
                         exercise_sweep(place / "sweep", draw)
-                except (Exception, TooLong):  # noqa: BLE001  # it is a finding, and told with the others
+                except (Exception, TooLong):  # noqa: BLE001  # the error is reported as a fault
                     found.faults.append(f"store {seed}: {traceback.format_exc()}")
                 else:
                     found.readable += readable

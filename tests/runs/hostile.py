@@ -1,4 +1,4 @@
-"""Misbehaving programs: each is run, and must leave nothing behind, hang nothing and lose nothing."""
+"""Run misbehaving programs. Each run must end, keep its events, and leave no process and no temporary file behind."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Hostile:
 
 
 def hostile(seed: int, folder: Path) -> Hostile:
-    """Return one of the programs, in turn, with other values each time."""
+    """Return the program for a seed: seeds take the programs in turn, with random values."""
     draw = random.Random(seed)
     name = list(BODIES)[seed % len(BODIES)]
     token = f"36{seed:05}.5"
@@ -141,7 +141,7 @@ def hostile(seed: int, folder: Path) -> Hostile:
 
 
 def left_of(token: str) -> list[int]:
-    """Return the processes that a program started, marked by a unique token."""
+    """Return the processes with a unique token in their command line: a program started them."""
     found = []
     for pid in os.listdir("/proc"):
         if pid.isdigit():

@@ -1,4 +1,4 @@
-"""A sample of the abuse in benchmarks/bench_abuse_runs.py."""
+"""A sample of the broken stores and hostile programs of `benchmarks/bench_abuse_runs.py`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
 
 
 def outcome(build: Callable[[], Parts], change: Callable[[Any], Any] = lambda callable_: callable_) -> Accuracy:
-    """Check the program that `change` makes of a built one, as if a compiler had made it."""
+    """Build a program, apply `change` to it, and check the result as if a compiler had produced it."""
     original, args, kwargs = build()
     recorded = accuracy.first_step(Stepper(original, args, kwargs, change(original)), 0)
     return accuracy.check(recorded, build)
@@ -59,7 +59,7 @@ class Doubled(torch.autograd.Function):
 
 
 def rows(*given: dict[int, float]) -> torch.Tensor:
-    """Return a sparse matrix of the sum of rows."""
+    """Return a sparse matrix with the given rows; a row that is given twice is the sum of both."""
     at = torch.tensor([[row for each in given for row in each]], dtype=torch.int64)
     held = torch.tensor([[value] * 2 for each in given for value in each.values()]).reshape(-1, 2)
     return torch.sparse_coo_tensor(at, held, (5, 2))
@@ -171,7 +171,7 @@ def test_a_step_without_the_backward_of_its_plan_fails() -> None:
 
 
 @pytest.mark.parametrize(("shift", "ok"), [(0.0, True), (8.0, False)])
-def test_a_deviation_as_large_as_eagers_own_is_not_an_error(shift: float, ok: bool) -> None:
+def test_a_deviation_no_larger_than_that_of_eager_from_float64_is_not_an_error(shift: float, ok: bool) -> None:
     def build() -> Parts:
         x = torch.randn(64, generator=torch.Generator().manual_seed(1))
         return (lambda x: ((x + 1e4) - 1e4) * 1e3), (x,), {}
@@ -183,10 +183,10 @@ def test_a_deviation_as_large_as_eagers_own_is_not_an_error(shift: float, ok: bo
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_bits_equal_to_the_reference_pass_where_single_precision_is_unstable(
+def test_if_single_precision_is_unstable_only_the_bits_of_the_reference_are_right(
     monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
-    """Beside double precision no result is close here, as in a deep model with random weights."""
+    """Here no float32 result is close to the float64 result, as in a deep model with random weights."""
     w, x = torch.randn(8, 8), torch.randn(8, 8)
     function = lambda x, w: torch.tanh(x @ w)  # noqa: E731
     build = lambda: (function, (x, w), {})  # noqa: E731
@@ -256,18 +256,18 @@ def cubed() -> Parts:
     return (lambda z: (z * z * z).abs().sum()), (z,), {}
 
 
-def test_eager_is_the_reference_where_unmodified_thunder_is_wrong_with_the_reason() -> None:
+def test_if_unmodified_thunder_is_wrong_eager_is_the_reference_and_the_reason_is_given() -> None:
     checked = planned(cubed)
     assert (checked.ok, checked.against, checked.bitwise) == (True, "PyTorch eager", None)
     assert "thunderfx is wrong here: grad(args[0]) is off by" in checked.why
     assert checked.words == f"compared with PyTorch eager, as {checked.why}"
-    # A step with Thunder's error does not exclude Thunder as reference, and fails against eager.
+    # If the checked step has the same error as Thunder, Thunder stays a reference, and the step fails against eager.
     wrong = outcome(cubed, thunder.jit)
     assert (wrong.ok, wrong.against, wrong.bitwise) == (False, "thunder.jit and eager", True)
 
 
 @pytest.mark.slow
-def test_random_numbers_that_thunder_repeats_for_a_gradient_are_compared_with_eager() -> None:
+def test_if_thunder_draws_new_numbers_for_a_gradient_eager_is_the_reference() -> None:
     checked = planned(module(lambda: nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.5))))
     assert (checked.ok, checked.against) == (True, "PyTorch eager")
     assert "thunder.jit is wrong here" in checked.why
@@ -301,7 +301,7 @@ def test_a_program_that_thunder_refuses_is_compared_with_eager(monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_the_stock_plan_is_the_reference_where_unmodified_thunder_repeats_draws() -> None:
+def test_if_unmodified_thunder_draws_again_in_the_backward_the_stock_plan_is_the_reference() -> None:
     class Checkpointed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -321,7 +321,7 @@ def test_the_stock_plan_is_the_reference_where_unmodified_thunder_repeats_draws(
 
 
 @pytest.mark.slow
-def test_dropout_repeated_for_the_backward_is_caught() -> None:
+def test_dropout_drawn_again_in_the_backward_is_caught() -> None:
     class DrawsAgain(nn.Module):
         def __init__(self, inner: nn.Module) -> None:
             super().__init__()
@@ -332,7 +332,7 @@ def test_dropout_repeated_for_the_backward_is_caught() -> None:
 
     build = module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4)))
     original, args, kwargs = build()
-    compiled = thunder.jit(DrawsAgain(original))  # which ignores that checkpoints keep the random state
+    compiled = thunder.jit(DrawsAgain(original))  # Thunder does not restore the random state in a checkpoint
     wrong = accuracy.first_step(Stepper(original, args, kwargs, lambda x: compiled(x)), 0)
     checked = accuracy.check(wrong, build)
     assert not checked.ok
@@ -386,7 +386,7 @@ def test_parameters_that_a_function_closes_over_are_compared() -> None:
     assert set(Stepper(original, args, kwargs).parameters) == {"layer.weight", "layer.bias"}
 
 
-def test_a_program_that_starts_differently_each_time_cannot_be_compared() -> None:
+def test_a_program_with_other_inputs_in_each_build_cannot_be_compared() -> None:
     count = iter(range(100))
 
     def build() -> Parts:
@@ -473,7 +473,7 @@ def test_a_step_draws_equal_cotangents_each_time_and_keeps_the_random_state() ->
         (rows({1: 0.0}), rows({1: 0.0}).to_dense(), False),
     ],
 )
-def test_bits_are_compared_by_value_and_sign(
+def test_same_bits_needs_equal_form_and_equal_bits_also_of_signed_zeros(
     ours: torch.Tensor | None, theirs: torch.Tensor | None, same: bool
 ) -> None:
     assert tensor_diff.same_bits(ours, theirs) is same
@@ -496,7 +496,7 @@ def stepped(run: Callable[..., Any], build: Callable[[], Parts]) -> tuple[dict[s
 
 
 @pytest.mark.slow
-def test_the_torch_executors_levers_keep_the_bits_of_unmodified_thunder() -> None:
+def test_offload_and_recompute_under_the_torch_executor_keep_the_bits_of_unmodified_thunder() -> None:
     build = module(lambda: nn.Sequential(nn.Linear(4, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3)))
     original, args, _ = build()
     bench = workbench.open(original, *args, executor="torch", capture="interpreter")
@@ -511,7 +511,7 @@ def test_the_torch_executors_levers_keep_the_bits_of_unmodified_thunder() -> Non
     assert checked.words == "bit for bit unmodified Thunder's"
 
 
-def test_a_region_is_a_changed_kernel_with_a_stated_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_counts_as_a_changed_kernel_and_its_tolerance_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *args: [a * (1 + 1e-6) for a in function(*args)])
     config = Config(program="product", executor="torchcompile", device="cpu")
     recorded, kernels = stepped(config.jit, product)
@@ -531,7 +531,7 @@ def one_bit_off(step: dict[str, Any]) -> dict[str, Any]:
     return {**step, "output": dataclasses.replace(entry, value=value)}
 
 
-def test_a_different_bit_of_unchanged_kernels_is_wrong() -> None:
+def test_if_kernels_are_unchanged_a_different_bit_is_an_error() -> None:
     recorded, kernels = stepped(accuracy.unmodified, product)
     assert accuracy.check(recorded, product, kernels=kernels).bitwise
     checked = accuracy.check(one_bit_off(recorded), product, kernels=kernels)
@@ -540,7 +540,7 @@ def test_a_different_bit_of_unchanged_kernels_is_wrong() -> None:
     assert [tensor.name for tensor in checked.tensors if not tensor.ok] == ["output"]
 
 
-def test_bits_that_unmodified_thunder_does_not_repeat_are_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_that_differ_between_steps_of_unmodified_thunder_are_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, kernels = stepped(accuracy.unmodified, product)
     steps = itertools.cycle((lambda step: step, one_bit_off))
     first_step = accuracy.first_step

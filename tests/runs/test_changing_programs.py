@@ -68,8 +68,8 @@ def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(prog
         clocking.measure(stepper, clocks, 1.0, [], time.monotonic)
 
 
-def test_the_reported_change_is_the_programs_own_and_the_last() -> None:
-    """Calls of another program, which Dynamo takes for the same code, differ before and after."""
+def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
+    """Dynamo takes another program for the same code. Calls of that program come before and after."""
     x = torch.randn(2, 4)
     module, other = Counts(), Grows()
     counting, growing = (
@@ -78,13 +78,13 @@ def test_the_reported_change_is_the_programs_own_and_the_last() -> None:
     for jitted in (growing, counting, growing):
         for _ in range(4):
             jitted(x)
-    # The last captured call differs from the previous one, which differs in the count of the one before it.
+    # The last call was captured because the count had changed since the call before it.
     change = counting._last_change()
     assert change.endswith(f"(self.calls += 1), where program.calls == {module.calls - 2} holds no more")
     assert "len(program.before)" in growing._last_change()
 
 
-def test_a_program_that_is_compiled_again_once_is_timed() -> None:
+def test_a_program_that_recompiles_only_once_is_timed() -> None:
     x = torch.randn(2, 4)
     module = torch.nn.Linear(4, 4)
     bench = workbench.open(module, x, device="cpu", executor="torch")

@@ -56,7 +56,7 @@ def of(run: Run, base: Run, figure: str) -> Difference:
 
 
 @pytest.mark.parametrize(("center", "verdict"), [(1.0, "noise"), (1.2, "slower"), (0.8, "faster")])
-def test_step_times_differ_or_are_noise(tmp_path: Path, center: float, verdict: str) -> None:
+def test_a_run_is_slower_or_faster_or_the_difference_is_noise(tmp_path: Path, center: float, verdict: str) -> None:
     found = of(recorded(tmp_path / "b", around(center)), recorded(tmp_path / "a", around(1.005)), "step_s")
     assert found.verdict == verdict
     assert found.low is not None
@@ -83,7 +83,7 @@ def test_a_difference_within_the_runs_own_intervals_is_noise(tmp_path: Path) -> 
     assert of(recorded(tmp_path / "b", [*wide, 1.49], noise=0.0), base, "step_s").verdict == "noise"
 
 
-def test_older_runs_without_a_drift_have_no_winner_and_a_note(tmp_path: Path) -> None:
+def test_comparing_runs_from_before_drift_was_recorded_gives_no_verdict_but_a_warning(tmp_path: Path) -> None:
     base = recorded(tmp_path / "a", around(1.0), yardstick_s=0.0)
     found = compare(base, recorded(tmp_path / "b", around(2.0)))
     assert next(d for d in found.differences if d.figure == "step_s").verdict == "unknown"
@@ -96,7 +96,7 @@ def test_a_comparison_states_that_it_was_not_interleaved(tmp_path: Path) -> None
     assert "drifted by 2.0%" in found.words
 
 
-def test_bytes_are_counted_and_not_sampled(tmp_path: Path) -> None:
+def test_bytes_are_compared_exactly(tmp_path: Path) -> None:
     base = recorded(tmp_path / "a", around(1.0))
     less = recorded(tmp_path / "b", around(1.0), peak_bytes=999)
     assert of(less, base, "measured_peak_bytes").verdict == "less"

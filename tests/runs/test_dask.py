@@ -61,12 +61,12 @@ with dask_runs.folder() as made:
 
 
 def points_of(pid: int) -> list[psutil.Process]:
-    """Return the processes of cold points that a worker waits for."""
+    """Return the child processes in which a worker runs points."""
     return [child for child in psutil.Process(pid).children() if "workbench.runs.sweep.sweep_point" in child.cmdline()]
 
 
 def kill_a_busy_worker(client: Client, killed: list[psutil.Process]) -> None:
-    """Kill a worker once each of both waits for a point; `killed` receives the dead worker's process of a point."""
+    """Wait until both workers run a point, then kill one; `killed` receives the process of its point."""
     pids = list(client.run(os.getpid).values())
     while not all(points_of(pid) for pid in pids):
         time.sleep(0.1)
@@ -88,7 +88,7 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capf
             cli.main(["sweep", *given, "--dask", cluster.scheduler_address, "--json"])
         killer.join()
     assert killed
-    # No process still works for a dead worker.
+    # The process that ran a point for the dead worker has ended, too.
     assert not any(point.is_running() for point in killed)
     document = json.loads(capfd.readouterr().out)
     assert not ended.value.code, document

@@ -25,7 +25,7 @@ def test_written_events_are_read_back_in_order(tmp_path: Path) -> None:
     assert event_log.read(tmp_path) == written
 
 
-def test_a_torn_last_line_is_skipped_and_read_once_complete(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_read_only_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / event_log.LOG_FILE
     whole, torn = event_log.encode(Phase(t_s=0.0, phase="build")), event_log.encode(Finished(t_s=1.0))
     path.write_bytes(whole + torn[:9])
@@ -115,7 +115,7 @@ NO_FILES = (fifo, folder, loop, device)
 @pytest.mark.parametrize("make", NO_FILES)
 def test_a_log_that_is_not_a_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / event_log.LOG_FILE)
-    with pytest.raises(OSError):  # noqa: PT011  # each says in its own words what it is
+    with pytest.raises(OSError):  # noqa: PT011  # each kind of file gives another message
         event_log.read(tmp_path)
     with pytest.raises(OSError):  # noqa: PT011
         event_log.append(tmp_path / event_log.LOG_FILE, Finished(t_s=1.0))
@@ -136,7 +136,7 @@ def test_a_text_that_cannot_be_encoded_is_written_with_replacements(tmp_path: Pa
     assert event_log.read(tmp_path) == [Phase(t_s=1.0, phase="größer ?")]
 
 
-def test_a_log_with_a_closed_descriptor_continues_without_touching_the_programs_files(tmp_path: Path) -> None:
+def test_a_log_whose_descriptor_was_closed_continues_and_writes_to_no_file_of_the_program(tmp_path: Path) -> None:
     log = EventLog(tmp_path / event_log.LOG_FILE)
     os.close(log._file)
     log.write(Phase(t_s=0.0, phase="build"))
@@ -147,7 +147,7 @@ def test_a_log_with_a_closed_descriptor_continues_without_touching_the_programs_
     assert (tmp_path / "own").read_bytes() == b""
 
 
-def test_reading_a_log_takes_little_more_than_reading_its_json(tmp_path: Path) -> None:
+def test_reading_a_log_takes_little_longer_than_parsing_its_json(tmp_path: Path) -> None:
     sample, step = events.MemorySample(t_s=1.0, rss_bytes=1 << 30), events.Step(t_s=1.0, seconds=0.01, warmup=False)
     lines = [event_log.encode(event) for event in (sample, step)] * 5_000
     (tmp_path / event_log.LOG_FILE).write_bytes(b"".join(lines))
@@ -224,7 +224,7 @@ def test_an_empty_window_has_no_shares() -> None:
     assert compile_stages.attribute([], 1.0, 1.0) == ([], 0.0)
 
 
-def test_the_rest_of_a_stretch_is_the_uncovered_time(tmp_path: Path) -> None:
+def test_the_rest_of_an_interval_is_the_time_that_no_other_interval_covers(tmp_path: Path) -> None:
     recorder = compile_stages.Recorder(EventLog(tmp_path / event_log.LOG_FILE))
     recorder.intervals = [Interval("a", 1.0, 2.0), Interval("b", 3.0, 9.0)]
     recorder.rest_of("rest", 0.0, 4.0)

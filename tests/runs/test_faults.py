@@ -1,4 +1,4 @@
-"""Faults at any time: each gives one failed run with its reason and all events so far, and leaves nothing behind."""
+"""A fault at any time gives one failed run with a reason and all earlier events, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def test_a_program_that_never_releases_the_interpreter_lock_is_ended_in_time(tmp
 
 
 def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
-    """Kill workers at random moments of their lives, several at once; return how many were in each phase.
+    """Kill workers at random moments, several workers at once; return the number of killed workers for each phase.
 
-    The first ones live until their steps are timed, to learn how long a life takes here. They compile for at least 2 s,
-    so that some are killed meanwhile.
+    The first workers live until their steps are timed, so that the duration of a life on this machine is known. Each
+    worker compiles for at least 2 s, so that some are killed during compilation.
     """
     draw = random.Random(0)
     phases: Counter[str] = Counter()
@@ -109,8 +109,7 @@ def kill(run: Run) -> None:
     assert run.state == "failed"
     assert run.error is not None
     assert run.error.startswith("the worker was killed by SIGKILL")
-    # Whatever line the kill cut off, all complete lines are read, in the order of each of the two threads that wrote
-    # them.
+    # All complete lines are read, even if the kill cut off the last line. Two threads wrote the lines, each in order.
     *lived, end = run_store.open(run.run_dir).events
     assert isinstance(end, events.Failed)
     for wrote in (True, False):

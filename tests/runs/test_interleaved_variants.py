@@ -61,7 +61,7 @@ def test_each_variant_is_timed_interleaved_with_the_run(run: Run) -> None:
 
 
 class Seen:
-    """Records in which phases of a run fusions are cached and shared."""
+    """A record of the phases of a run, and of whether fusions are cached or shared in each phase."""
 
     def __init__(self) -> None:
         self.phases: dict[str, str] = {}
@@ -105,12 +105,12 @@ def test_compilations_of_a_run_are_reused_for_references_and_variants(
     monkeypatch.setattr(worker, "_phase", seen.phase)
     monkeypatch.setattr(worker, "fusions_of", lambda device: seen)
     worker.run_program(run.run_dir, event_log.EventLog(tmp_path / "events.jsonl"))
-    # Compilation is measured with nothing shared, and nothing is timed inside.
+    # No fusions are shared while compilation is measured. Steps are timed without caching and sharing.
     assert seen.phases == {"build": "", "compile": "kept", "warmup": "", "time": "", "accuracy": ""}
     assert compiled_for == ["shared", "shared"]
 
 
-def test_a_difference_is_noise_if_its_interval_contains_one() -> None:
+def test_a_difference_is_noise_if_its_interval_contains_a_ratio_of_one() -> None:
     def verdict(ratio: float, low: float, high: float) -> str:
         return events.VariantTimes(
             t_s=0.0, name="", samples_s=[], step_s=1.0, ratio=ratio, ratio_low=low, ratio_high=high
@@ -158,7 +158,7 @@ def test_live_values_are_reported_for_prediction_and_measurement(run: Run) -> No
     assert sum(each["bytes"] for each in predicted) <= memory["predicted_peak_bytes"]
     in_all = memory["baseline_bytes"] + sum(each["bytes"] for each in measured)
     assert in_all == memory["measured_peak_bytes"]
-    # The largest value named by both has the same size. A storage with several values may have another of their names.
+    # A value in both lists has the same size. Names differ if a storage has several values.
     sizes = {each["value"]: each["bytes"] for each in predicted}
     both = [each for each in measured if each["value"] in sizes]
     assert len(both) > len(measured) / 2
@@ -179,11 +179,11 @@ def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, 
     held = [segment for segment in snap["segments"] if segment["blocks"][0]["frames"][0]["name"].startswith("blocks.")]
     assert len(held) == 4  # two linear layers with biases
     assert any(frame["filename"] == "mlp.py" for entry in snap["device_traces"][0] for frame in entry["frames"])
-    # PyTorch's own tool renders it.
+    # PyTorch's own tool renders the snapshot.
     assert "<script" in _memory_viz.trace_plot(snap)
 
 
-def test_a_snapshot_frees_freed_memory_and_keeps_the_rest() -> None:
+def test_a_snapshot_records_frees_and_lists_memory_that_was_not_freed() -> None:
     changes = [MemoryEvent(1000, 64, 0xA), MemoryEvent(2000, 32, 0xB), MemoryEvent(3000, -64, 0xA)]
     allocated = [(Allocation(0xA, 64, 0, 0, 2, True), []), (Allocation(0xB, 32, 0, 1, 3, True), [])]
     snap = memory_snapshot.of_events(changes, allocated, [(0xC, 16, "weight")])
@@ -204,7 +204,7 @@ def test_a_step_on_the_cpu_cannot_be_a_cuda_graph() -> None:
 
 
 def test_a_failed_capture_reports_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the capture ended with an error of its own, and nothing reported the cause."""
+    """The end of a capture raises an error of its own. On a GPU that error once hid the cause."""
     captured: dict[str, Any] = {}
 
     class Ending:

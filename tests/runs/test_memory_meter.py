@@ -40,14 +40,14 @@ def test_the_peak_of_an_mlp_equals_the_count_by_hand() -> None:
     assert peak.baseline_bytes == (weights + batch * narrow) * FLOAT_BYTES
     # Each block saves the result of tanh and its own result.
     kept = blocks * (batch * wide + batch * narrow)
-    # The last matrix has its gradient. The backward of tanh reads the gradient of its output and writes that of its
-    # input.
+    # The gradient of the last matrix exists. The backward of tanh reads the gradient of tanh's output and writes the
+    # gradient of its input.
     backward = narrow * wide + 2 * batch * wide
-    # The stand-in for a loss already exists.
+    # The gradient of the output does not count, because the first step made it.
     counted = peak.baseline_bytes + (kept + backward) * FLOAT_BYTES
     assert peak.measured_peak_bytes == counted
     assert max(peak.live_bytes) == counted
-    # At the end the gradients of all weights are left, and the output.
+    # At the end the gradients of all weights and the output are left.
     assert peak.live_bytes[-1] == peak.baseline_bytes + (weights + batch * narrow) * FLOAT_BYTES
 
 
@@ -85,7 +85,7 @@ def test_memory_is_sampled_at_least_twenty_times_a_second(tmp_path: Path) -> Non
 def test_memory_is_sampled_while_a_call_holds_the_interpreter_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """nvFuser holds it while it compiles a fusion: no other thread runs meanwhile."""
+    """nvFuser holds the lock while it compiles a fusion, so that no other thread runs."""
     stats = {"allocated_bytes.all": 3, "reserved_bytes.all": 5, "inactive_split_bytes.all": 2}
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {f"{key}.current": value for key, value in stats.items()})
@@ -105,13 +105,13 @@ def test_memory_is_sampled_while_a_call_holds_the_interpreter_lock(
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
     told = within[-1]
     assert (told.allocated_bytes, told.reserved_bytes, told.fragmented_bytes) == (3, 5, 2)
-    # It has ended, and no event follows the terminal event.
+    # The sampler has ended, so that no sample follows the terminal event.
     count = len(samples)
     time.sleep(0.2)
     assert len(event_log.read(tmp_path)) == count
 
 
-def test_memory_sampling_resumes_where_the_meter_ended(tmp_path: Path) -> None:
+def test_if_the_meter_process_ends_memory_sampling_continues(tmp_path: Path) -> None:
     sampler = memory_meter.MemorySampler(EventLog(tmp_path / event_log.LOG_FILE), 0.025, apart=True)
     assert sampler._meter is not None
     sampler._meter.kill()
@@ -123,7 +123,7 @@ def test_memory_sampling_resumes_where_the_meter_ended(tmp_path: Path) -> None:
 
 
 def test_allocations_are_attributed_to_statements() -> None:
-    """Two statements, each with a deletion tick after it; the second allocates 40 transiently."""
+    """Two statements, each with a deletion tick after it; the second statement allocates 40 bytes transiently."""
     ticks = [(-1, False), (0, False), (0, True), (1, False), (1, True)]
     moments = [(5, 1), (12, 100), (25, -30), (31, 40), (33, -40), (34, 7), (45, -7)]
     changes = [MemoryEvent(at_ns, nbytes, 0) for at_ns, nbytes in moments]
@@ -142,7 +142,7 @@ def test_live_values_at_the_peak_name_their_allocating_statement() -> None:
 
 
 def test_a_transient_allocation_of_a_statement_is_not_its_value() -> None:
-    """One address is reused within the statement, by a value. Another is freed after the statement."""
+    """A value reuses the address of a transient allocation. Another value is freed after the statement."""
     ticks = [(-1, False), (0, False), (0, True)]
     moments = [(12, 10, 0xA), (13, -10, 0xA), (14, 20, 0xA), (15, 30, 0xB), (25, -30, 0xB)]
     found = memory_meter.allocations([MemoryEvent(*moment) for moment in moments], ticks, [10, 20, 30])
@@ -157,7 +157,7 @@ def test_without_allocations_nothing_is_alive_at_the_peak() -> None:
 
 @pytest.mark.slow
 def test_memory_of_statements_is_measured_with_and_without_timing(tmp_path: Path) -> None:
-    """The check on a GPU skips timing to be fast. Without this, its peaks could not be assigned to statements."""
+    """The GPU check does not time statements, to be fast, but it assigns peaks to statements."""
     options = RunOptions(samples=3, clocks=False, check_accuracy=False, threads=2)
     run = workbench.open("mlp", layers=1).run(wait=True, folder=tmp_path / "run", options=options)
     assert run.state == "done", run.error

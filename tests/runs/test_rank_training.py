@@ -1,4 +1,4 @@
-"""The reference for training on ranks: Thunder as installed, or the one that `against` and `why` name."""
+"""The reference for training on ranks is unmodified Thunder, or another one that `against` and `why` name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def alone(tmp_path: Path) -> Iterator[None]:
 
 
 class Watching(Transform):
-    """Records whether our patches are installed while Thunder compiles."""
+    """A transform that records whether our patches are installed while Thunder compiles."""
 
     def __init__(self) -> None:
         self.hastened: list[bool] = []
@@ -82,7 +82,7 @@ def refused(module: nn.Module) -> Callable[..., Any]:
 
 
 def wrong(module: nn.Module) -> Callable[..., Any]:
-    """Return a Thunder function that computes something else."""
+    """Compile a module with another factor, so that Thunder's results are wrong."""
     assert isinstance(module, Twice)
     module.by = 3.0
     return unmodified(module)
@@ -100,28 +100,28 @@ def test_the_reference_is_compiled_without_our_patches() -> None:
     assert watching.hastened == [False, True]
 
 
-def test_training_is_held_to_unmodified_thunder_and_eager() -> None:
+def test_training_is_compared_with_unmodified_thunder_and_eager() -> None:
     found = checked(unmodified)
     assert (found.ok, found.against, found.why, found.bitwise) == (True, "thunder.jit and eager", "", True)
 
 
-def test_where_thunder_refuses_the_program_the_reference_is_eager() -> None:
+def test_if_thunder_refuses_the_program_eager_is_the_reference() -> None:
     found = checked(refused)
     assert (found.ok, found.against, found.bitwise, found.changed_kernels) == (True, "PyTorch eager", None, None)
     assert found.why == "thunder.jit refuses it (NotImplementedError: no such operator)"
 
 
-def test_where_thunder_is_wrong_the_reference_is_eager() -> None:
+def test_if_thunder_is_wrong_eager_is_the_reference() -> None:
     found = checked(wrong)
     assert (found.ok, found.against, found.bitwise) == (True, "PyTorch eager", None)
     assert found.why.startswith("thunder.jit is wrong here: ")
-    # An equally wrong plan is not a reason to drop Thunder as a reference.
+    # If the plan has the same error, Thunder stays a reference, and the plan fails against eager.
     both = rank_training.check(wrong, wrong, stock, parts(Twice))
     assert (both.ok, both.against) == (False, "thunder.jit and eager")
 
 
 @pytest.mark.parametrize("told", [(), ("it draws again",)])
-def test_where_thunder_draws_otherwise_the_reference_is_a_plan_without_choices_and_said_to_be(
+def test_if_thunder_draws_other_random_numbers_the_stock_plan_is_the_reference_and_is_named(
     told: tuple[str, ...],
 ) -> None:
     found = checked(refused if not told else unmodified, Dropped, draws_differ=told)
@@ -130,6 +130,6 @@ def test_where_thunder_draws_otherwise_the_reference_is_a_plan_without_choices_a
     assert found.why == f"{reason}; {accuracy.STOCK_IS}"
 
 
-def test_draws_that_are_thunders_are_held_to_thunder() -> None:
+def test_if_thunder_draws_the_same_random_numbers_thunder_is_the_reference() -> None:
     found = checked(unmodified, Dropped)
     assert (found.ok, found.against, found.why) == (True, "thunder.jit", "")

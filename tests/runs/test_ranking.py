@@ -1,4 +1,4 @@
-"""Rankings: a benchmark without syncs is misled, and the workbench reports it."""
+"""A ranking reports whether timing without syncs favours the slower variant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def deception() -> Iterator[Deception]:
     made.close()
 
 
-def test_both_variants_compute_the_same(deception: Deception) -> None:
+def test_both_variants_compute_equal_results(deception: Deception) -> None:
     deception.whole()
     whole = deception.output.clone()
     deception.output.zero_()
@@ -36,7 +36,7 @@ def test_a_ranking_reports_that_timing_without_syncs_favours_the_slower_variant(
     assert "issuing was timed, not the work" in found.words
 
 
-def test_a_flip_within_the_noise_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_ranking_within_the_noise_is_reported_as_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"a": [(1.0, s) for s in (1.0, 1.2, 1.05, 1.1)], "b": [(0.1, s) for s in (1.2, 1.0, 1.12, 1.1)]}
     monkeypatch.setattr("workbench.runs.measure.interleaved_timing.interleaved", lambda *_, **__: rows)
     found = rank({"a": lambda: None, "b": lambda: None}, lambda: None)

@@ -1,4 +1,4 @@
-"""Logs of ranks, merged into one run: the figures that represent all, and the rank to blame."""
+"""The logs of ranks are merged into one run, with the figures of all ranks and the rank that caused a failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tell(run_dir: Path, rank: int, *told: Event, begun_s: float = 100.0) -> None
 
 
 def gathered(run_dir: Path, count: int, statuses: dict[int, int] | None = None) -> list[Event]:
-    """Return the run's log, on a clock that began at 90 s."""
+    """Merge the logs of ranks; return the run's events, with times since 90 s."""
     found: list[Event] = []
     end = rank_launcher.RankLogMerger(run_dir, count, found.append, 90.0).finish(60.0, statuses)
     return [*found, end]
@@ -75,7 +75,7 @@ def tensor(name: str) -> events.TensorChecked:
     )
 
 
-def test_figures_come_from_the_largest_rank_and_accuracy_from_all(tmp_path: Path) -> None:
+def test_the_peak_is_the_largest_of_all_ranks_and_accuracy_covers_all_ranks(tmp_path: Path) -> None:
     done = events.Finished(t_s=4.0)
     tell(tmp_path, 0, events.Phase(t_s=1.0, phase="build"), peak(5), checked(True, 0.5), done)
     tell(tmp_path, 1, events.Phase(t_s=1.0, phase="build"), peak(7), checked(False, 0.25), done, begun_s=110.0)
@@ -89,7 +89,7 @@ def test_figures_come_from_the_largest_rank_and_accuracy_from_all(tmp_path: Path
     assert isinstance(last, events.Finished)
 
 
-def test_tensors_follow_the_order_of_ranks_whichever_reported_first(tmp_path: Path) -> None:
+def test_tensors_are_in_the_order_of_ranks_and_not_of_reports(tmp_path: Path) -> None:
     found: list[Event] = []
     for rank in range(3):
         tell(tmp_path, rank)
@@ -116,7 +116,7 @@ def test_tensors_of_a_rank_with_an_interrupted_check_are_kept(tmp_path: Path) ->
     assert isinstance(last, events.Failed)
 
 
-def test_the_rank_that_failed_first_is_to_blame(tmp_path: Path) -> None:
+def test_a_rank_that_lost_its_connection_is_not_blamed_for_the_failure(tmp_path: Path) -> None:
     tell(tmp_path, 0, events.Failed(t_s=1.0, reason=LOST))
     tell(tmp_path, 1, events.Failed(t_s=2.0, reason="ValueError: no", detail="the traceback"))
     tell(tmp_path, 2)
@@ -125,7 +125,7 @@ def test_the_rank_that_failed_first_is_to_blame(tmp_path: Path) -> None:
     assert (last.reason, last.detail) == ("rank 1: ValueError: no", "the traceback")
 
 
-def test_a_killed_rank_is_to_blame_before_ranks_that_lost_it(tmp_path: Path) -> None:
+def test_a_killed_rank_is_blamed_and_not_a_rank_that_lost_its_connection(tmp_path: Path) -> None:
     tell(tmp_path, 0, events.Failed(t_s=1.0, reason=LOST))
     tell(tmp_path, 1)
     (rank_launcher.folder_of(tmp_path, 1) / "output.log").write_text("its last line\n")
@@ -139,7 +139,7 @@ def test_a_killed_rank_is_to_blame_before_ranks_that_lost_it(tmp_path: Path) -> 
     assert last.detail == "its last line\n"
 
 
-def test_externally_cancelled_ranks_are_cancelled(tmp_path: Path) -> None:
+def test_if_external_ranks_are_cancelled_the_run_is_cancelled(tmp_path: Path) -> None:
     for rank in range(2):
         tell(tmp_path, rank, events.Cancelled(t_s=1.0))
     log = rank_launcher.ExternallyLaunched(tmp_path, 2)
@@ -150,7 +150,7 @@ def test_externally_cancelled_ranks_are_cancelled(tmp_path: Path) -> None:
     assert log.read() == []
 
 
-def test_external_ranks_silent_for_an_hour_are_not_waited_for(tmp_path: Path) -> None:
+def test_a_run_whose_external_ranks_are_silent_for_an_hour_is_not_followed(tmp_path: Path) -> None:
     program = SimpleNamespace(dump=lambda folder: {"kind": "builtin", "name": "mlp", "device": "cpu", "seed": 0})
     run_dir = request.prepare(tmp_path / "run", program, ranks=2, parallel="ddp")
     for rank in range(2):
@@ -175,7 +175,7 @@ def test_an_external_rank_that_falls_silent_is_named(tmp_path: Path, monkeypatch
     sample = events.MemorySample(t_s=2.0, rss_bytes=1)
     tell(tmp_path, 0, sample)
     tell(tmp_path, 1, sample)
-    tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # imports, or waits for the others, and has no samples yet
+    tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # it imports or waits for other ranks: no samples yet
     tell(tmp_path, 3, sample, events.Finished(t_s=3.0))
     log = rank_launcher.ExternallyLaunched(tmp_path, 4)
     assert not any(isinstance(event, events.Warned) for event in log.read())
@@ -232,7 +232,7 @@ def test_other_ranks_get_rows_of_the_same_data() -> None:
     assert kwargs["flag"] is True
 
 
-def test_ranks_divide_among_machines(tmp_path: Path) -> None:
+def test_ranks_are_divided_equally_among_machines(tmp_path: Path) -> None:
     assert rank_launcher.torchrun_arguments(tmp_path, 8, machines=2, host="one")[:4] == [
         "--nnodes", "2", "--nproc-per-node", "4"
     ]  # fmt: skip

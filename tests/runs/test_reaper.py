@@ -1,4 +1,4 @@
-"""Cleanup of a run's processes and temporary files, by a separate program or, where that cannot start, without it."""
+"""A separate program cleans up a run's processes and temporary files. If it cannot start, this process does it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("interpreter", [sys.executable, "/bin/false", "/no/such/program", ""])
-def test_every_process_with_the_mark_ends_and_no_other(
+def test_reaping_ends_every_process_with_the_mark_and_no_other(
     interpreter: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", interpreter)
@@ -54,7 +54,7 @@ def test_every_process_with_the_mark_ends_and_no_other(
     assert not scratch.exists()
 
 
-def test_a_process_group_ends_without_a_mark(start: Start, tmp_path: Path) -> None:
+def test_reaping_ends_a_process_group_even_if_no_process_has_the_mark(start: Start, tmp_path: Path) -> None:
     alone = start()
     reaper.reap(alone.pid, uuid.uuid4().hex, tmp_path / "scratch", 10.0)
     assert alone.wait(120) == -9

@@ -1,4 +1,4 @@
-"""A run is followed to its end whatever happens meanwhile, and harms nothing; without a real worker process."""
+"""A run is followed to its end, and harms nothing, whatever happens. The worker is simulated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Nothing:
 
 
 class Acted:
-    """A worker that ends when the test ends it."""
+    """A simulated worker, which ends when the test ends it."""
 
     pid = os.getpid()
     is_child = True
@@ -146,7 +146,7 @@ def test_damaged_lines_are_skipped_and_reported(tmp_path: Path) -> None:
     [(0, "done"), (3, "failed"), (-11, "failed"), (None, "done")],
     ids=["0", "3", "SEGV", "unknown"],
 )
-def test_a_worker_that_reports_success_must_exit_with_it(tmp_path: Path, status: int | None, state: str) -> None:
+def test_a_worker_that_reports_success_must_exit_with_success(tmp_path: Path, status: int | None, state: str) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="time"), Finished(t_s=1.0))
     run, worker = live(run_dir, status)
     worker.ended.set()
@@ -191,7 +191,7 @@ def test_an_observer_that_waits_for_the_run_does_not_block_it(tmp_path: Path) ->
 
 
 def test_observers_are_called_without_a_lock_of_the_run(tmp_path: Path) -> None:
-    """An app holds its own lock while it starts to observe, and takes it again in the callback."""
+    """An app holds its own lock while it starts to observe. Its callback takes the same lock."""
     run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
     apps, called = threading.RLock(), threading.Event()
 
@@ -203,7 +203,7 @@ def test_observers_are_called_without_a_lock_of_the_run(tmp_path: Path) -> None:
     def refresh() -> None:
         with apps:
             run.observe(on_event)
-            # By now another thread has the first event for it and needs the lock.
+            # Meanwhile another thread calls the callback with the first event, and needs the lock.
             tell(run, Phase(t_s=0.5, phase="compile"))
             called.wait(120)
             run.observe(lambda event: None)
@@ -243,7 +243,7 @@ def test_a_followed_run_knows_its_new_name(tmp_path: Path) -> None:
 
 
 def test_a_passive_follower_gets_the_reason_written_by_the_starter(tmp_path: Path) -> None:
-    """The runs panel is another process than the kernel, and may notice first that the worker is gone."""
+    """The runs panel is another process than the kernel. It may notice the worker's end before the kernel does."""
     run_dir = prepared(tmp_path)
     run, worker = Run(run_dir), Acted(None)
     worker.is_child = False
@@ -284,7 +284,7 @@ def gone() -> int:
     return child.pid
 
 
-def test_a_process_without_the_mark_is_not_taken_for_the_runs(tmp_path: Path, start: Start) -> None:
+def test_a_process_without_the_mark_of_the_run_is_not_ended(tmp_path: Path, start: Start) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"), options=GREEDY)
     unrelated = start(**{reaper.MARK: worker_process.new_mark(run_dir)})
     until(lambda: reaper.MARK.encode() in Path(f"/proc/{unrelated.pid}/environ").read_bytes())
@@ -309,7 +309,7 @@ def test_only_the_starter_of_a_run_enforces_limits(tmp_path: Path, start: Start)
     assert run.state == "cancelled"
 
 
-def test_processes_that_left_their_session_end_when_a_killed_kernels_run_is_opened(
+def test_opening_the_run_of_a_killed_kernel_ends_processes_that_left_their_session(
     tmp_path: Path, start: Start
 ) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
@@ -348,7 +348,7 @@ def test_an_invalid_worker_note_ends_no_process(tmp_path: Path, text: str) -> No
     assert (run_dir / request.SCRATCH).exists()
 
 
-def test_a_process_of_another_machine_is_not_looked_for_here(tmp_path: Path, start: Start) -> None:
+def test_a_worker_of_another_machine_is_not_searched_for_on_this_machine(tmp_path: Path, start: Start) -> None:
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     mark = worker_process.new_mark(run_dir)
     worker = start(**{reaper.MARK: mark})

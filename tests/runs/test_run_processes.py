@@ -1,4 +1,4 @@
-"""Runs in separate processes: their reports, and that every end gives one reason and leaves nothing."""
+"""Runs in separate processes report measurements. Each end gives one reason, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK = RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=F
 
 @dataclasses.dataclass
 class File:
-    """A program in a file of its own, as source."""
+    """A program whose source is written to a file of its own."""
 
     source: str
 
@@ -132,7 +132,7 @@ def test_the_statements_of_a_step_are_timed(finished: Run) -> None:
     forward = [name for name, side in zip(clocked.names, clocked.sides, strict=True) if side == 0]
     of_model = [next(at for at, name in enumerate(forward) if part in name) for part in ("linear", "tanh", "rsqrt")]
     assert of_model == sorted(of_model)
-    for side in (0, 1):  # each side is timed in steps of its own
+    for side in (0, 1):  # separate steps time the forward and the backward
         starts = [start_s for start_s, of in zip(clocked.start_s, clocked.sides, strict=True) if of == side]
         assert starts == sorted(starts)
     assert clocked.launch_bound is None
@@ -163,9 +163,9 @@ def test_the_measured_peak_is_at_one_statement(finished: Run) -> None:
     assert finished.statements.names[peak.peak_statement["statement"]] == peak.peak_statement["name"]
     for each in alive:
         assert each["value"] in ("", *each["outputs"])
-    # A value that the forward computed and the backward needs is named.
+    # At least one value that the forward computed is alive at the peak, and has a name.
     assert any(each["value"] and finished.statements.sides[each["statement"]] == 0 for each in alive)
-    # Between the traces autograd allocates too, for example the gradients of the outputs.
+    # Autograd also allocates between the two traces, for example the gradients of the outputs.
     assert peak.baseline_bytes < max(peak.statement_peak_bytes) <= peak.measured_peak_bytes
 
 
@@ -201,7 +201,7 @@ def test_a_run_is_rebuilt_from_its_folder_alone(finished: Run) -> None:
     assert again.timeline == finished.timeline
 
 
-def test_a_folder_is_run_once(finished: Run) -> None:
+def test_a_folder_cannot_be_run_twice(finished: Run) -> None:
     with pytest.raises(RunError, match="was run before"):
         follow_run.start(finished.run_dir)
 
@@ -211,7 +211,7 @@ def test_cancelling_a_finished_run_changes_nothing(finished: Run) -> None:
     assert finished.state == "done"
 
 
-def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
+def test_a_run_compiles_under_its_config(tmp_path: Path) -> None:
     config = Config(program="mlp", executor="torch", device="cpu")
     program = programs.resolve("mlp", device="cpu", settings={"layers": 2})
     options = dataclasses.replace(QUICK, check_accuracy=True)
@@ -262,7 +262,7 @@ class Slow(torch.nn.Module):
 def make():
     return Slow(), (torch.ones(4),)
 """
-"""It sleeps during tracing, and not in steps."""
+"""The program sleeps while it is traced, but not in its steps."""
 
 SLOW_TRACE = TRACED_FOR.format(seconds=60)
 
@@ -316,7 +316,7 @@ def test_threads_request_the_interpreter_lock_sooner_while_a_run_is_followed(tmp
         time.sleep(0.005)
 
 
-def test_a_switch_interval_set_by_others_while_a_run_is_followed_stays() -> None:
+def test_a_switch_interval_that_others_set_during_a_run_is_not_reset() -> None:
     before_s = sys.getswitchinterval()
     try:
         with follow_run._PROMPT, follow_run._PROMPT:
@@ -438,7 +438,7 @@ def test_a_program_above_its_memory_limit_fails(tmp_path: Path) -> None:
     assert_nothing_left(run)
 
 
-def test_endless_output_keeps_only_its_end(tmp_path: Path) -> None:
+def test_only_the_end_of_a_long_output_is_stored(tmp_path: Path) -> None:
     source = "def make():\n    for i in range(3000):\n        print(f'{i:9}' * 1000)\n    raise ValueError('printed')"
     run = begin(tmp_path, source).wait(120)
     assert run.error is not None
@@ -474,7 +474,7 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     assert "without a terminal event" in (run_store.open(folder).error or "")
 
 
-def test_another_process_can_cancel(tmp_path: Path) -> None:
+def test_another_process_can_cancel_a_run(tmp_path: Path) -> None:
     run = begin(tmp_path, SLOW_BUILD)
     until(run, lambda: "building" in run.output)
     script = "import sys; from workbench.runs.process import run_store; run_store.open(sys.argv[1]).cancel()"

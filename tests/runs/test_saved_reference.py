@@ -1,4 +1,4 @@
-"""Unmodified Thunder's step is made once for a program; each run is compared with it."""
+"""The reference of a program, a step of unmodified Thunder, is made once; each run is compared with it."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_the_second_run_is_compared_with_the_reference_that_the_first_one_made(r
     assert first.against == "thunder.jit and eager"
 
 
-def test_a_wrong_step_is_wrong_beside_a_saved_reference(run_dir: Path) -> None:
+def test_a_wrong_step_differs_from_a_saved_reference(run_dir: Path) -> None:
     check(run_dir, build())
     wrong = check(run_dir, build(), off=1e-2)
     assert (wrong.is_saved, wrong.ok, wrong.bitwise) == (True, False, False)
     assert {error.against for error in wrong.tensors if not error.ok} >= {"thunder.jit", "eager"}
 
 
-def test_another_program_seed_or_source_makes_a_reference_of_its_own(
+def test_another_program_capture_or_source_needs_another_reference(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(run_dir, build())
@@ -94,7 +94,7 @@ def test_a_damaged_reference_is_made_again(run_dir: Path) -> None:
     assert check(run_dir, build()).is_saved
 
 
-def test_no_reference_is_kept_where_it_is_off_too_large_or_the_disk_is_full(
+def test_no_reference_is_saved_if_saving_is_off_or_it_is_too_large_or_the_disk_is_full(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -113,7 +113,7 @@ def test_no_reference_is_kept_where_it_is_off_too_large_or_the_disk_is_full(
     assert not check(run_dir, build()).is_saved
 
 
-def test_random_programs_keep_their_reference_too(run_dir: Path) -> None:
+def test_the_reference_of_a_random_program_is_saved_too(run_dir: Path) -> None:
     def dropout() -> Any:
         return (lambda x: torch.nn.functional.dropout(x, 0.5)), (torch.ones(64, requires_grad=True),), {}
 

@@ -58,7 +58,7 @@ def test_runs_are_listed_pinned_first_then_latest_first() -> None:
     assert [run.name for run in run_store.runs()] == ["c", "b", "a"]
 
 
-def test_folders_with_one_name_and_second_differ() -> None:
+def test_folders_for_the_same_name_in_the_same_second_differ() -> None:
     assert len({run_store.new_folder("a/b c") for _ in range(3)}) == 3
 
 
@@ -77,7 +77,7 @@ def test_a_run_can_be_renamed() -> None:
         run_store.rename("better", " ")
 
 
-def test_a_note_is_stored_beside_a_run() -> None:
+def test_a_note_is_stored_with_a_run() -> None:
     folder = make("a", DONE)
     assert run_store.note_of(folder) == ""
     run_store.annotate("a", "  the one with\nevery second layer ")
@@ -100,14 +100,14 @@ def test_an_unreadable_note_is_empty() -> None:
         run_store.annotate("a", "two")
 
 
-def test_a_name_of_two_runs_is_refused() -> None:
+def test_a_name_that_two_runs_have_is_refused() -> None:
     make("a", DONE)
     make("a", DONE)
     with pytest.raises(RunError, match="2 runs are called 'a'"):
         run_store.open("a")
 
 
-def test_an_unknown_run_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_run_is_refused_and_known_runs_are_listed() -> None:
     folder = make("a", DONE)
     with pytest.raises(RunError, match=f"no run 'z'.*{folder.name}"):
         run_store.open("z")
@@ -201,7 +201,7 @@ def test_a_run_of_another_user_is_marked_and_hides_no_other() -> None:
     good, bad = make("a", DONE), make("b", DONE)
     child = os.fork()
     if child == 0:
-        # The folder is closed to this user.
+        # This user may not read the folder.
         bad.chmod(0o700)
         for folder in (good, *good.parents):
             if folder.is_relative_to(Path("/tmp")) and folder != Path("/tmp"):
@@ -218,7 +218,7 @@ def test_a_run_of_another_user_is_marked_and_hides_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nosuchuser", "\udcff", "", ".."])
-def test_a_name_of_any_kind_gives_a_one_line_answer(name: str) -> None:
+def test_an_impossible_name_is_refused_like_an_unknown_name(name: str) -> None:
     with pytest.raises(RunError, match="there is no run"):
         run_store.open(name)
 
@@ -248,7 +248,7 @@ def test_the_target_of_a_link_is_not_written(tmp_path: Path) -> None:
     assert (tmp_path / "request").read_text() == before
 
 
-def test_a_link_to_a_folder_is_not_deleted_through(tmp_path: Path) -> None:
+def test_deleting_a_link_to_a_run_is_refused(tmp_path: Path) -> None:
     folder = make("a", DONE)
     link = folder.parent / "link"
     link.symlink_to(folder)
@@ -264,7 +264,7 @@ def test_a_name_with_terminal_control_characters_is_refused(name: str) -> None:
         run_store.rename(folder, name)
 
 
-def test_a_folder_in_use_is_not_taken(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     with pytest.raises(RunError, match="is not empty"):

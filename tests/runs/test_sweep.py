@@ -1,4 +1,4 @@
-"""Sweeps: cold points one at a time, resumed where they stopped, with exponents."""
+"""A sweep runs its points one at a time in cold processes, resumes where it stopped, and fits exponents."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_sweep_runs_a_cold_point_and_resumes(tmp_path: Path) -> None:
     assert first.points[0].figures["compile_s"] > 0
     assert [(p.done, p.count) for p in told] == [(0, 1), (1, 1)]
     with (tmp_path / sweep.POINTS_FILE).open("a") as file:
-        file.write('{"settings": {"lay')  # a killed sweep leaves this
+        file.write('{"settings": {"lay')  # as a killed sweep leaves it
     again = sweep.run(one, tmp_path)
     assert again.points == first.points
     with pytest.raises(RunError, match="another sweep"):
@@ -133,7 +133,7 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path) -> N
     assert again.given == 1
 
 
-def test_a_folder_with_a_torn_note_starts_again_or_is_refused_with_a_reason(tmp_path: Path) -> None:
+def test_if_the_note_of_a_sweep_is_damaged_only_a_folder_without_points_is_accepted(tmp_path: Path) -> None:
     none = Sweep(program="residual_chain", settings={"layers": []})
     for text in ('{"program": "resid', "[]", "[" * 100_000, '{"program": 1}'):
         (tmp_path / sweep.NOTE_FILE).write_text(text)
@@ -145,7 +145,7 @@ def test_a_folder_with_a_torn_note_starts_again_or_is_refused_with_a_reason(tmp_
         (tmp_path / sweep.POINTS_FILE).unlink()
 
 
-def test_damaged_points_are_run_again_and_others_are_kept(tmp_path: Path) -> None:
+def test_damaged_points_are_skipped_and_others_are_read(tmp_path: Path) -> None:
     good = outcome({"layers": "1"}, {}, 0.5)
     sweep._append(tmp_path, good)
     with (tmp_path / sweep.POINTS_FILE).open("ab") as file:

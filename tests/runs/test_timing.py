@@ -57,13 +57,13 @@ def test_at_least_three_turns_are_taken_in_any_budget() -> None:
     assert interleaved_timing.interleaved({"a": lambda: 1}, 10, 0.0) == {"a": [1] * interleaved_timing.LEAST_SAMPLES}
 
 
-def test_a_step_on_the_cpu_has_three_numbers_of_which_two_are_equal() -> None:
+def test_on_a_cpu_the_device_time_of_a_step_is_its_wall_time() -> None:
     found = interleaved_timing.time_step(Stepper(torch.tanh, (torch.ones(4),), {}))
     assert 0 < found.host_s <= found.wall_s == found.device_s
     assert found.yardstick_s > 0
 
 
-def test_noise_is_a_share_of_the_machines_own_time() -> None:
+def test_noise_is_the_relative_spread_of_the_yardstick_times() -> None:
     assert interleaved_timing.noise([1.0] * 10) == 0.0
     assert interleaved_timing.noise([0.9, 1.0, 1.1] * 10) == pytest.approx(0.1)
 
@@ -90,7 +90,7 @@ def test_a_step_is_launch_bound_if_the_host_takes_as_long_as_the_device() -> Non
 
 
 def test_all_ranks_time_the_same_number_of_steps() -> None:
-    """A rank with more steps than another waited for it forever."""
+    """If one rank took more steps than another, it would wait forever in a collective."""
     assert {turns_of(step_s, float("inf")) for step_s in (1e-4, 2e-3, 3e-3, 1.0)} == {CLOCKED_STEPS}
     assert turns_of(2e-3, 5.0) > turns_of(3e-3, 5.0) > turns_of(1.0, 5.0) == CLOCKED_STEPS
 
@@ -98,7 +98,7 @@ def test_all_ranks_time_the_same_number_of_steps() -> None:
 @pytest.mark.slow
 def test_cpu_time_of_other_processes_is_detected_and_own_time_is_not() -> None:
     def watched(work: Callable[[], object]) -> float:
-        # The minimum of a few samples: this machine may have other load, too.
+        # The minimum of a few samples counts, because this machine may have other load, too.
         found = []
         for _ in range(3):
             watch = interleaved_timing.LoadWatch()
@@ -123,7 +123,7 @@ def test_cpu_time_of_other_processes_is_detected_and_own_time_is_not() -> None:
     ("other_cores", "free_cores", "marked"),
     [(None, None, False), (0.1, -0.1, False), (6.0, 2.0, False), (0.5, -0.5, True), (1.5, -1.5, True)],
 )
-def test_step_times_beside_other_load_are_marked(
+def test_step_times_under_other_load_are_marked(
     tmp_path: Path, other_cores: float | None, free_cores: float | None, marked: bool
 ) -> None:
     folder = prepare(tmp_path / "run", resolve("mlp", device="cpu"))
