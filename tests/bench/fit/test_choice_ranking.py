@@ -1,4 +1,4 @@
-"""`bench.worth`: gains equal those of the plan, estimates are marked, and an unmoved peak is explained."""
+"""`bench.worth` gives the gains that a plan would have, marks estimates, and explains why a peak does not change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def choices_of(bench: Workbench) -> list[dict[str, str]]:
     return [choice for site in bench.sites() for choice in options_of([site])]
 
 
-def test_gains_without_an_estimate_mark_equal_the_plans(bench):
+def test_gains_that_are_not_marked_as_estimates_equal_those_of_the_plan(bench):
     worth = bench.worth()
     found = {tuple(choice.items()): worth.quick(choice) for choice in choices_of(bench)}
     exact = {key: gain for key, gain in found.items() if gain is not None and not gain.estimated}
@@ -50,7 +50,7 @@ def test_gains_without_an_estimate_mark_equal_the_plans(bench):
     assert all(gain.estimated for key, gain in found.items() if gain is not None and key[0][1] == "offload")
 
 
-def test_a_choice_that_leaves_the_peak_names_what_holds_it(bench):
+def test_a_choice_that_does_not_lower_the_peak_gives_the_reason(bench):
     worth = bench.worth()
     gains = [gain for choice in choices_of(bench) if (gain := worth.quick(choice)) is not None]
     assert {bool(gain.why) for gain in gains} == {True, False}
@@ -81,7 +81,7 @@ def test_a_ranking_plans_only_what_arithmetic_cannot_predict(bench, monkeypatch)
     ]
 
 
-def test_a_newer_choice_ends_the_ranking_and_keeps_its_plans_out_of_undo(bench, monkeypatch):
+def test_a_ranking_keeps_no_plans_and_a_newer_choice_ends_it(bench, monkeypatch):
     worth = bench.worth()
     kept = len(bench._planner._plans)
     choice = next(c for c in choices_of(bench) if "offload" in c.values())

@@ -1,4 +1,4 @@
-"""Cuts between fusions against compilations: exact figures, no dominated rows, and limits that a fit keeps."""
+"""A table of cuts between fusions has exact figures and no dominated rows. A fit with cuts keeps its limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def table(made: Workbench) -> Cuts:
 
 
 def weighed(bench: Workbench, choices: dict[str, str]) -> Cut:
-    """Return the cut that a plan of these choices gives."""
+    """Make a plan with these choices, and return its figures as a cut."""
     plan = bench.plan_under({**choices, **SHARED})
     return Cut(
         compilations=plan.census.unique,
@@ -89,7 +89,7 @@ def test_no_cut_is_dominated_by_another_or_by_a_single_choice(made: Workbench, t
         pytest.param("dropout_mlp", {"layers": 2}, marks=pytest.mark.slow),
     ],
 )
-def test_no_combination_of_a_small_program_beats_the_table(name: str, settings: dict[str, object]) -> None:
+def test_no_combination_of_cuts_in_a_small_program_beats_the_table(name: str, settings: dict[str, object]) -> None:
     small = opened(name, **settings)
     table = small.cuts()
     kinds = _kinds(small.plan.sites, {})
@@ -109,13 +109,13 @@ def test_no_combination_of_a_small_program_beats_the_table(name: str, settings: 
     assert tried > 9
 
 
-def test_the_patch_that_makes_all_fusions_differ_is_dominated(chain: Workbench) -> None:
+def test_remat_weight_0_needs_more_compilations_and_is_dominated(chain: Workbench) -> None:
     patch, stock = weighed(chain, {"remat.weight": "0.0"}), weighed(chain, {})
     assert patch.compilations > stock.compilations
     assert any(beaten(patch, cut) and cut.compilations <= stock.compilations for cut in chain.cuts())
 
 
-def test_only_further_cuts_are_weighed_beside_choices_by_hand(bench: Workbench) -> None:
+def test_cuts_chosen_by_hand_stay_and_only_other_cuts_are_weighed(bench: Workbench) -> None:
     id = "remat:layers.0/add"
     bench.choose({"remat.weight": "1.0", id: "save"})
     table = bench.cuts()
@@ -170,7 +170,9 @@ def test_a_fit_keeps_limits_on_peak_and_compilations() -> None:
     assert bench.plan.proof.proven
 
 
-def test_a_limit_below_the_fewest_compilations_is_refused_with_the_fewest(bench: Workbench, table: Cuts) -> None:
+def test_a_limit_below_the_fewest_compilations_is_refused_and_the_fewest_are_named(
+    bench: Workbench, table: Cuts
+) -> None:
     fewest = min(cut.compilations for cut in table)
     words = f"no plan of llama with {fewest - 1} compilations or less was found; the fewest are {fewest}$"
     with pytest.raises(PlanError, match=words):
@@ -240,7 +242,7 @@ def test_the_fusions_tab_weighs_cuts_and_applies_one(bench: Workbench, table: Cu
     assert bench.choices == dict(table.every[1].choices)
     assert bench.pinned == {}
     assert [row["chosen"] for row in tab.cuts["rows"]] == [at == 1 for at in range(len(table.every))]
-    # Cuts made by hand become the choices that others are weighed beside.
+    # A choice by hand makes the table outdated, so the table is removed.
     bench.choose({"remat.weight": "1.0"})
     tab.show_plan([""] * len(bench.plan.graph.statements), {})
     assert tab.cuts["rows"] == []
@@ -283,7 +285,7 @@ def test_a_weighing_of_a_program_without_fusions_fails_with_the_reason() -> None
     assert (weighing.state, weighing.table, weighing.done) == ("failed", None, 0)
 
 
-def test_the_tab_cancels_a_weighing_and_a_newer_one_ends_an_older_one(bench: Workbench, table: Cuts) -> None:
+def test_the_tab_cancels_a_weighing_and_a_newer_weighing_ends_an_older_weighing(bench: Workbench, table: Cuts) -> None:
     tab, said = tab_of(bench)
     tab._handle_custom_msg({"type": "cuts"}, [])
     until(lambda: tab.cuts["done"] > 2)
@@ -309,7 +311,7 @@ def test_the_tab_cancels_a_weighing_and_a_newer_one_ends_an_older_one(bench: Wor
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="interrupts by a timer")
-def test_an_interrupted_cut_search_leaves_nothing_broken(chain: Workbench) -> None:
+def test_an_interrupted_cut_search_leaves_the_bench_unchanged(chain: Workbench) -> None:
     began = time.perf_counter()
     whole = chain.cuts()
     took_s, interrupted = time.perf_counter() - began, 0
@@ -334,7 +336,7 @@ def test_an_interrupted_cut_search_leaves_nothing_broken(chain: Workbench) -> No
     assert chain.cuts() == whole
 
 
-def test_cuts_that_cannot_win_take_few_plans(bench: Workbench) -> None:
+def test_a_search_that_cannot_win_makes_few_plans(bench: Workbench) -> None:
     limit = round(0.92 * bench.plan.peak_bytes)
     hopeless, whole = (Fitter(bench, bench._captured, bench.machine) for _ in range(2))
     # The first plans of each guide show that no choice saves that much time.
@@ -359,7 +361,7 @@ def test_a_curve_has_a_line_for_cuts() -> None:
     assert curve.explained(moved.choices).choices == moved.choices
 
 
-def test_cuts_beside_outdated_choices_are_not_shown(bench: Workbench) -> None:
+def test_cuts_weighed_under_outdated_choices_are_not_shown(bench: Workbench) -> None:
     tab, said = tab_of(bench)
     tab._handle_custom_msg({"type": "cuts"}, [])
     weighing = tab._weighing

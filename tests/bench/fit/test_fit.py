@@ -72,7 +72,7 @@ def opened() -> Workbench:
 
 @pytest.fixture
 def tall(opened: Workbench) -> Workbench:
-    """A program with much memory to free, with nothing chosen."""
+    """Return a bench without choices, of a program with much memory to free."""
     while opened.can_undo:
         opened.undo()
     return opened
@@ -138,7 +138,7 @@ def test_the_plan_is_within_the_limit_and_tighter_limits_cost_more(bench: Workbe
 
 
 @pytest.mark.slow
-def test_fusions_are_planned_until_they_are_within_the_limit() -> None:
+def test_a_fit_of_fusions_makes_plans_until_one_is_within_the_limit() -> None:
     bench = workbench.open(deep, *arguments(), device="cpu", executor="torchcompile", capture="interpreter")
     stock = bench.plan
     found = bench.fit(stock.peak_bytes - 1)
@@ -148,7 +148,7 @@ def test_fusions_are_planned_until_they_are_within_the_limit() -> None:
 
 
 @pytest.mark.slow
-def test_a_fit_of_fusions_meets_a_peak_that_recomputing_everything_does_not() -> None:
+def test_a_fit_of_fusions_meets_a_peak_that_recomputing_everything_exceeds() -> None:
     arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
     bench = workbench.open(blocks, *arguments, device="cpu", executor="torchcompile", capture="interpreter")
     fitter = Fitter(bench, bench._captured, H100, using=("recompute",))
@@ -176,7 +176,7 @@ def test_each_of_many_budgets_keeps_the_promises_of_fit(tall: Workbench, using: 
     limits = np.linspace(lowest, stock, 12).astype(int).tolist()
     found = []
     for limit in limits:
-        # Each budget is answered as if it were the first.
+        # A new fitter, so that the answer does not depend on earlier limits.
         alone = Fitter(tall, tall._captured, H100, using=using)
         found.append(alone.within(limit))
     points = [(plan.peak_bytes, point.added_s) for point, plan in found]
@@ -188,7 +188,7 @@ def test_each_of_many_budgets_keeps_the_promises_of_fit(tall: Workbench, using: 
     for limit in limits:
         fitter.within(limit)
     for limit, (peak_bytes, added_s) in zip(limits, points, strict=True):
-        # A plan is over 1 % below the limit only if no plan weighed for any budget is faster.
+        # A plan may be over 1 % below the limit only if none of the weighed plans within the limit is faster.
         best = fitter.chooser.known(limit)
         assert best is not None
         assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + SOLVED_TO)
@@ -332,10 +332,10 @@ def test_no_point_of_a_curve_is_dominated(tall: Workbench) -> None:
         (("offload", "order"), "recompute"),
     ],
 )
-def test_disallowed_choices_are_weighed_and_never_found(using: tuple[str, ...], asked: str) -> None:
+def test_choices_of_unused_kinds_are_explained_but_never_found(using: tuple[str, ...], asked: str) -> None:
     given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
     bench = workbench.open(blocks, *given, device="planned", executor="torch", capture="interpreter")
-    fast = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})  # transfers cost nothing beside it
+    fast = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})  # slow compute hides transfers
     stock = bench.plan.peak_bytes
     fitter = Fitter(bench, bench._captured, fast if asked != "recompute" else H100, using=using)
     free = [s for s in bench.sites("saved") if s.values and asked in s.options and asked not in s.illegal]
@@ -351,14 +351,14 @@ def test_disallowed_choices_are_weighed_and_never_found(using: tuple[str, ...], 
     assert set(least.options.values()) <= legal
 
 
-def test_a_curve_for_each_kind_continues_beside_a_plan_with_more_kinds() -> None:
+def test_a_curve_for_each_kind_is_completed_under_a_plan_with_another_kind() -> None:
     given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
     bench = workbench.open(blocks, *given, device="planned", executor="torch", capture="interpreter")
     slow = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})
     bench.fit("70%", using=("offload",), machine=slow)
     assert set(bench.choices.values()) == {"offload"}
     curve = bench.curve(using=("recompute", "offload", "order"), each=True, points=4, machine=slow)
-    curve.observe(lambda: curve.step_s(bench.choices) and None)  # as the Fit tab does
+    curve.observe(lambda: curve.step_s(bench.choices) and None)  # the Fit tab does the same
     assert curve.wait().state == "done"
     for line in curve.lines:
         for point in line.points:
@@ -384,7 +384,7 @@ def test_a_cancel_does_not_wait_for_a_solver() -> None:
 
 
 def market_split() -> dict[str, Any]:
-    """Return a program that is hard for branch and bound at every size that matters."""
+    """Return a market split program, which branch and bound cannot solve in reasonable time."""
     draw = np.random.default_rng(0).integers(0, 100, (5, 40)).astype(float)
     split = LinearConstraint(draw, draw.sum(axis=1) // 2, draw.sum(axis=1) // 2)
     return {"constraints": [split], "integrality": np.ones(40), "bounds": (0, 1)}
@@ -561,7 +561,9 @@ def test_an_unreachable_limit_is_refused_with_the_least_peak(bench: Workbench) -
 
 
 @pytest.mark.parametrize("using", [("recompute",), ("offload",), ("recompute", "order")])
-def test_a_refusal_names_the_kinds_used_and_those_that_may_go_lower(tall: Workbench, using: tuple[str, ...]) -> None:
+def test_a_refusal_names_the_used_kinds_and_kinds_that_may_reach_a_lower_peak(
+    tall: Workbench, using: tuple[str, ...]
+) -> None:
     with pytest.raises(PlanError) as refused:
         tall.fit(tall.plan.baseline_bytes, using=using)
     assert f"was found using {', '.join(using)}; the least is " in str(refused.value)
@@ -575,7 +577,7 @@ def test_a_refusal_names_the_kinds_used_and_those_that_may_go_lower(tall: Workbe
         assert tall.fit(int(named[1]), using=more).peak_bytes <= int(named[1])
 
 
-def test_the_named_least_can_be_met_and_one_byte_less_is_refused(tall: Workbench) -> None:
+def test_the_least_peak_that_a_refusal_names_is_met_and_one_byte_less_is_refused(tall: Workbench) -> None:
     with pytest.raises(PlanError) as refused:
         tall.fit(1)
     named = re.search(r"the least is \S+ KiB \((\d+) bytes\)", str(refused.value))
@@ -642,7 +644,7 @@ def test_an_invalid_size_is_refused(given: object) -> None:
 
 @pytest.fixture
 def invoke(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Run a command; return its exit status and all its output."""
+    """Return a function that runs a command and returns its exit status and its output."""
 
     def run(*arguments: str) -> tuple[int, str]:
         capfd.readouterr()
@@ -688,7 +690,7 @@ def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., t
         (("--curve", "4", "--export", "x.py"), "a curve is of many plans: --export goes with --peak or --step"),
     ],
 )
-def test_the_command_refuses_goals_it_cannot_aim_at(
+def test_the_command_refuses_missing_conflicting_and_invalid_goals(
     invoke: Callable[..., tuple[int, str]], arguments: tuple[str, ...], said: str
 ) -> None:
     status, out = invoke("fit", "mlp", *arguments)
@@ -770,7 +772,7 @@ def test_recomputing_and_offloading_a_llama_is_faster_than_either_alone() -> Non
     alone = [Fitter(bench, bench._captured, bench.machine, using=(option,)) for option in (RECOMPUTE, OFFLOAD)]
     both = Fitter(bench, bench._captured, bench.machine)
     lowest, stock = max(fitter.least()[1].peak_bytes for fitter in alone), bench.plan.peak_bytes
-    # A fit stops within 1 % of the step of the best. If few plans fit, that is all there is to gain.
+    # A fit may stop at a step up to 1 % longer than the best. Near the least peak, both kinds together gain no more.
     least = min(fitter.within(lowest)[0].added_s for fitter in alone)
     assert both.within(lowest)[0].added_s <= least + 0.01 * both.step_s
     for share in (0.1, 0.3, 0.6):

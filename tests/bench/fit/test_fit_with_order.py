@@ -1,4 +1,4 @@
-"""A fit that may also move statements and collectives: never above its limit, never slower than a fit that may not."""
+"""A fit that may also move statements and collectives keeps its limit, and is never slower than without moves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORAGES, ORDERED = ("recompute", "offload"), ("recompute", "offload", "order")
 
 
 def early_and_wide(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Compute two wide values that are alive together in program order, and need not be."""
+    """Compute two wide values that are alive together in program order, but not in another legal order."""
     a, b = (x @ w).repeat(1, 3), (x * 2).repeat(1, 3)
     return a.sin().sum(1).tanh().sum() + b.cos().sum(1).exp().tanh().sum()
 
@@ -69,7 +69,7 @@ def test_more_kinds_of_choices_never_make_a_step_longer_or_the_least_peak_higher
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_fit_with_orders_finds_the_lowest_and_most_faster_plans(wide: Workbench) -> None:
+def test_a_fit_with_orders_finds_the_least_peak_and_most_faster_plans(wide: Workbench) -> None:
     fitter = fitter_of(wide, *ORDERED)
     legal: dict[int, list[str]] = {}
     for storage, option in fitter.chooser._variables:
@@ -130,7 +130,7 @@ def test_an_order_chosen_by_hand_stays(wide: Workbench) -> None:
         wide.undo()
 
 
-def test_a_limit_on_time_may_use_orders(bench: Workbench) -> None:
+def test_a_fit_to_a_step_time_may_use_orders(bench: Workbench) -> None:
     without = fitter_of(bench, *STORAGES)
     step_s = 1.2 * (without.step_s + without.before_waiting_s)
     alone = without.within_time(step_s)

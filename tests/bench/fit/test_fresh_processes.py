@@ -31,7 +31,7 @@ print(json.dumps(found))
 
 
 def asked(shares: tuple[float, ...], seed: str) -> dict[str, list[Any]]:
-    """Return the answers of a fresh process, with a fresh bench for each share of the stock peak."""
+    """Fit in a fresh process, with a fresh bench for each share of the stock peak; return the answers."""
     command = [sys.executable, "-c", ASK, json.dumps(shares)]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True, timeout=300
@@ -43,7 +43,7 @@ def asked(shares: tuple[float, ...], seed: str) -> dict[str, list[Any]]:
 @pytest.mark.slow
 @pytest.mark.long
 def test_fresh_benches_agree_and_a_higher_limit_never_makes_a_longer_step() -> None:
-    # In another order, and with another hash seed.
+    # The second process fits in another order, with another hash seed.
     once, again = asked(SHARES, "1"), asked(SHARES[::-1], "2")
     assert once == again
     steps = [once[str(share)][1] for share in SHARES]
@@ -52,6 +52,6 @@ def test_fresh_benches_agree_and_a_higher_limit_never_makes_a_longer_step() -> N
 
 
 @pytest.mark.slow
-def test_a_solver_program_ends_by_its_search_and_not_by_the_clock() -> None:
+def test_a_solver_is_limited_by_nodes_and_not_by_time() -> None:
     found = solve_whole(lambda: None, [1.0] * 40, **market_split(), nodes=40)
     assert "Solution limit reached" in found.message

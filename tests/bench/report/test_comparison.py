@@ -71,7 +71,7 @@ def test_equal_statements_share_a_row_and_new_or_moved_ones_are_marked(found: Si
     new = [each for each in found.statements if each.values[0] is None]
     assert len(new) == found.columns[2].predicted["statements"] - found.columns[0].predicted["statements"]  # type: ignore[operator]
     assert all(each.differs == (False, False, True, False) for each in new)
-    # Only the order differs in the second plan: each statement is there, and some have moved.
+    # The second plan differs only in its order: it has every statement of the baseline, and some have moved.
     moved = [each for each in found.statements if each.differs[1]]
     assert moved
     assert all(each.values[1] is not None for each in moved)
@@ -151,7 +151,7 @@ def test_refusals_name_the_legal_values(mlp_bench: Workbench, saved_mlp: Path) -
         workbench.compare(mlp_bench, saved_mlp, names=("a",))
 
 
-def test_a_config_is_planned(mlp_bench: Workbench, saved_mlp: Path) -> None:
+def test_a_compared_config_is_planned(mlp_bench: Workbench, saved_mlp: Path) -> None:
     config = Config(**{name: getattr(mlp_bench.config, name) for name in ("program", "settings", "executor", "device")})
     same = workbench.compare(saved_mlp, config)
     assert not same.differing

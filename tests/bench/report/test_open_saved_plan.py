@@ -1,4 +1,4 @@
-"""A saved plan opened by a colleague: shown, toggled as far as arithmetic predicts, compared, exported, replayed."""
+"""A colleague opens a saved plan, compares it, exports its choices, and gets predictions of other choices."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_prediction_of_saved_tensors_equals_the_owners_plan(mlp_bench: Workb
     assert saved.saved_bytes == mlp_bench.plan.saved_bytes
 
 
-def test_predictions_without_statements_report_what_statements_need(saved_mlp: Path) -> None:
+def test_a_prediction_without_statements_reports_that_statements_need_thunder(saved_mlp: Path) -> None:
     saved = workbench.open(saved_mlp)
     site = next(s for s in saved.sites("saved") if "offload" in s.options and "offload" not in s.illegal)
     chosen = saved.choose({site.id: "offload"})
@@ -67,7 +67,7 @@ def test_predictions_without_statements_report_what_statements_need(saved_mlp: P
 def test_unpredictable_choices_report_what_to_do_and_are_exported(
     mlp_bench: Workbench, saved_mlp: Path, tmp_path: Path
 ) -> None:
-    # Older documents and those of fused plans have no joint graph.
+    # Older documents, and documents of fused plans, have no joint graph.
     document = json.loads(saved_mlp.read_text())
     del document["joint"]
     without = tmp_path / "without.plan.json"

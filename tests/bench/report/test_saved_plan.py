@@ -1,4 +1,4 @@
-"""A saved plan: one document with all that a colleague views and nothing else, written completely or not at all."""
+"""A saved plan is one document with only what a colleague needs to view it, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_only_saved_plans_and_empty_files_are_replaced(bench: wb.Workbench, tmp_
     assert bench.save(tmp_path / "empty.plan.json").read_text() == whole
 
 
-def test_only_regular_files_are_written_completely_or_not_at_all(
+def test_a_save_is_atomic_and_refuses_anything_but_a_regular_file(
     bench: wb.Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "pipe")

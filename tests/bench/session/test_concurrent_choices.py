@@ -38,7 +38,7 @@ def sites(bench: Workbench) -> list[str]:
 
 
 class Planning:
-    """A record of plans that start and end. The plan of the choices `held` waits in the middle for an event."""
+    """A record of plans that begin and end. The first plan of the choices `held` waits until a condition is true."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, held: dict[str, str], until: Callable[[], bool]) -> None:
         self.begun: list[dict[str, str]] = []
@@ -187,7 +187,7 @@ def test_all_calls_that_make_choices_refuse_with_the_same_words(
     assert bench.choices == {}
 
 
-def test_an_option_that_other_choices_make_legal_is_not_refused(bench: Workbench, sites: list[str]) -> None:
+def test_illegal_options_are_refused_and_legal_options_are_planned(bench: Workbench, sites: list[str]) -> None:
     for site in bench.sites():
         for option in site.options:
             if option in site.illegal:

@@ -1,4 +1,4 @@
-"""Writing a config destroys nothing: it writes only configs and new files, completely or not at all."""
+"""Writing a config destroys nothing: it creates a file or replaces a config, completely or not at all."""
 
 import os
 import resource

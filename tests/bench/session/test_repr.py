@@ -48,7 +48,7 @@ def test_a_graph_and_passes_are_shown_by_their_contents(bench: wb.Workbench) -> 
     forward, backward, saved = re.match(
         r"execution graph: (\d+) forward and (\d+) backward statements, \d+ values on \d+ storages, (\d+) saved$",
         repr(graph),
-    ).groups()  # type: ignore[union-attr]  # the shape of the text is what is tested
+    ).groups()  # type: ignore[union-attr]  # the test checks the form of the text
     assert (int(forward) + int(backward), int(saved)) == (len(graph.statements), bench.plan.saved_tensors)
     for step in bench.plan.passes:
         assert repr(step).startswith(f"{step.name}: {step.statements} statements")
