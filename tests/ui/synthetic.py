@@ -113,7 +113,7 @@ _PRIMS = {"linear": ["linear"], "scaled_dot_product_attention": ["mul", "permute
 def llama(
     layers: int = 4, *, fused: bool = True, recompute: frozenset[str] = frozenset()
 ) -> tuple[Graph, tuple[Site, ...]]:
-    """Return a forward and a backward of `layers` layers, with a saved site per origin; `recompute` names sites."""
+    """Return a graph with `layers` layers and a saved site for each origin; sites in `recompute` are recomputed."""
     made = Builder()
     x = made.value((2, 128), ValueFlag.ARGUMENT, "tokens")
     made.add("unpack_trivial", FORWARD, -1, [], [x], kind=Kind.ARGUMENT)

@@ -25,7 +25,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def panels(dark: bool) -> dict[str, str]:
-    """Return the variables of ``style.css``. JupyterLab's own variables behind them have the same lightness."""
+    """Return the colours in ``style.css``. The colours of JupyterLab that replace some of them are equally light."""
     css = (UI / "style.css").read_text()
     light_block, dark_block = re.findall(r"\{([^{}]*--wb-ink:[^{}]*)\}", css)
     pairs = re.findall(r"--wb-([\w-]+):[^;]*?(#[0-9a-f]{6})", light_block + (dark_block if dark else ""))

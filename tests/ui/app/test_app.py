@@ -1,4 +1,4 @@
-"""The app without a page: requests of its parts reach the bench, and its parts show the bench's state."""
+"""The app without a page: requests from its panels reach the bench, and the panels show the bench's state."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_refused_choice_changes_nothing_and_gives_one_line(app, bench):
     assert app.controls.content["message"] is None
 
 
-def test_a_failed_export_is_reported_and_a_good_one_written(app, tmp_path):
+def test_a_failed_export_is_reported_and_a_possible_export_is_written(app, tmp_path):
     app._on_message({"type": "export", "path": str(tmp_path / "none" / "x.py")})
     assert app.controls.content["message"]["bad"]
     (tmp_path / "notes.txt").write_text("mine")
@@ -120,7 +120,7 @@ def unplanned():
 
 
 class Slow:
-    """Holds each plan of a bench until it is released."""
+    """Make each plan of a bench wait until `let` is set."""
 
     def __init__(self, bench, monkeypatch) -> None:
         self.let, plan = threading.Event(), api.plan
@@ -153,7 +153,7 @@ def test_a_click_is_shown_before_it_is_planned(unplanned, monkeypatch):
     assert not any(shown.get("older") for shown in app.strip.content["figures"])
 
 
-def test_a_choice_applies_to_all_layers_or_to_the_one_shown_alone():
+def test_a_choice_applies_to_all_identical_layers_or_to_one_layer_alone():
     app = App(wb.open("mlp", device="cpu", layers=5))
     bench = app.bench
     able = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
@@ -165,7 +165,7 @@ def test_a_choice_applies_to_all_layers_or_to_the_one_shown_alone():
     app._on_inspector({"type": "choose", "id": site.id, "option": "recompute"})
     settled(app)
     assert bench.choices == {site.id: "recompute"}
-    # The message and the graph show that it is no longer one of three.
+    # The message and the graph show that the layer is no longer one of three identical layers.
     assert "It differs from the other 2 layers now, and is shown apart." in app.controls.content["message"]["text"]
     assert len(app.graph.peers(site.id)) == 1
     assert app.inspector.content["scope"] is None
@@ -211,16 +211,16 @@ def test_a_click_among_fused_statements_draws_its_arc_at_once_and_greys_the_figu
     app.close()
 
 
-def test_an_app_starts_no_thread_that_works_beside_notebook_cells(bench):
+def test_an_app_starts_no_thread_that_works_while_cells_run(bench):
     before = set(threading.enumerate())
     app = App(bench)
     started = {thread.name for thread in set(threading.enumerate()) - before}
     app.close()
-    # This one waits for a selected site.
+    # The thread `workbench-effects` waits until a site is selected.
     assert started == {"workbench-effects"}
 
 
-def test_a_choice_refused_by_its_plan_leaves_nothing_pending(unplanned, monkeypatch):
+def test_if_planning_refuses_a_choice_nothing_stays_pending(unplanned, monkeypatch):
     app, bench = unplanned, unplanned.bench
 
     def refused(captured, choices, newer=None):
@@ -273,7 +273,7 @@ def test_hidden_tabs_do_no_work_and_are_right_when_opened(app, bench, monkeypatc
     assert looked_at == ["Trace", "Sites", "Trace"]
 
 
-def test_a_click_names_the_nodes_once(app, bench, monkeypatch):
+def test_a_click_computes_the_names_of_nodes_once(app, bench, monkeypatch):
     named = []
     monkeypatch.setattr(graph_view, "node_ids", lambda *of: named.append(of) or node_ids(*of))
     for title in app.tabs.titles:
@@ -305,7 +305,7 @@ def test_no_full_garbage_collection_runs_while_a_click_is_planned_and_drawn(app,
     assert found == [gc_pause.THRESHOLDS] * 3
 
 
-def test_an_offloaded_value_passes_the_cpu_to_its_reload(app, bench):
+def test_the_arc_of_an_offloaded_value_ends_at_its_reload(app, bench):
     site = next(s for s in bench.sites("saved") if s.values and "offload" not in s.illegal)
     bench.choose({site.id: "offload"})
     arcs = app.graph.layout_shown.arcs
@@ -389,7 +389,7 @@ def test_live_values_at_the_peak_add_up_to_it(app, bench):
 
 
 class Channel:
-    """What ipykernel reads messages of the shell channel in: notes the subshell that each is sent to."""
+    """A stand-in for the thread in which ipykernel reads the shell channel; it records the subshell of each message."""
 
     def __init__(self) -> None:
         self.asyncio_lock, self.manager, self.sent = asyncio.Lock(), self, []
@@ -405,7 +405,7 @@ class Channel:
 
 
 def subshells(to) -> list[str | None]:
-    """Where the kernel that is installed sends a message of the page to a comm, which names the subshell `page`."""
+    """Return the subshells to which the installed kernel sends a message to a comm that names the subshell `page`."""
     message = {"header": {"subshell_id": "page", "msg_type": "comm_msg"}, "content": {"comm_id": "", "data": {}}}
     session = SimpleNamespace(
         feed_identities=lambda msg, copy: ([], msg), deserialize=lambda msg, **_: msg, unpack=lambda content: content
@@ -418,7 +418,7 @@ def subshells(to) -> list[str | None]:
     return channel.sent
 
 
-def test_messages_go_to_the_shell_that_the_page_names_and_not_to_a_busy_one(monkeypatch):
+def test_messages_go_to_the_subshell_that_the_page_names_and_not_to_a_busy_subshell(monkeypatch):
     monkeypatch.setattr(comm, "create_comm", lambda **how: BaseComm(**how))
     monkeypatch.setattr(BaseComm, "publish_msg", lambda *args, **kwargs: None)
     graph = GraphView(on_turn=lambda sites: None, on_undo=lambda: None, on_redo=lambda: None)
@@ -428,7 +428,7 @@ def test_messages_go_to_the_shell_that_the_page_names_and_not_to_a_busy_one(monk
 
 
 @pytest.mark.skipif(not hasattr(BaseComm, "_reply_subshell_for"), reason="this ipykernel routes as the page says")
-def test_without_it_the_kernel_sends_them_to_the_busy_one(monkeypatch):
+def test_the_kernel_sends_messages_of_a_plain_comm_to_the_busy_subshell(monkeypatch):
     monkeypatch.setattr(BaseComm, "publish_msg", lambda *args, **kwargs: None)
     plain = BaseComm(target_name="plain", primary=False)
     plain._reply_subshell_id = "busy"
@@ -487,7 +487,7 @@ def test_a_selected_statement_shows_the_sites_of_its_outputs_and_inputs(app, ben
     assert site.id in [one["id"] for one in app.inspector.content["here"] if one["what"] == "made"]
 
 
-def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unmoved_peak(app, bench):
+def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unchanged_peak(app, bench):
     moved = PlanDiff(
         peak_bytes=0, saved_bytes=0, saved_tensors=0, flops=0, fusions=0, counts={}, changed=(), unique_fusions=2
     )

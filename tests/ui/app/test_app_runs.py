@@ -1,4 +1,4 @@
-"""The app and runs, without a page: measurements, experiments and timeline, each shown for its own choices."""
+"""The app and runs, without a page: measurements, experiments and timeline are shown with the choices of their run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def app(bench):
     app.close()
 
 
-def test_a_planned_program_names_where_it_can_run_instead_of_the_button(tmp_path, monkeypatch):
+def test_a_planned_program_shows_a_command_for_another_machine_and_no_button(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     app = App(wb.open("mlp", device="planned", executor="torch", layers=1))
     command = "thunder-workbench run mlp --device cuda --config choices.py"
@@ -67,12 +67,12 @@ def test_a_planned_program_names_where_it_can_run_instead_of_the_button(tmp_path
     app.close()
 
 
-def test_a_users_planned_program_is_to_be_opened_where_the_gpu_is():
+def test_the_hint_for_a_users_planned_program_opens_it_on_a_machine_with_a_gpu():
     bench = wb.open(torch.nn.Linear(4, 4), torch.ones(2, 4), device="planned", executor="torch")
     assert "workbench.open(model, *inputs, device='cuda', config='choices.py').run()" in why_not_run(bench.program)
 
 
-def test_a_runnable_program_shows_what_to_press(app):
+def test_a_runnable_program_names_the_button_to_press(app):
     assert app.controls.content["cannot_run"] == app.compile.content["cannot_run"] == ""
     look(app, "Timeline")
     assert "Compile & run" in app.timeline.content["head"]
@@ -112,7 +112,7 @@ def test_live_values_at_the_measured_peak_are_listed_separately(app, bench, tmp_
 
 
 def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
-    """Run, choose, then open the app: the figures are those of the earlier choices."""
+    """If a choice is made between the run and the opening of the app, the run's figures are of other choices."""
     run_dir = bench.prepare(folder=tmp_path / "run")
     by = {"statement": 3, "name": "torch_tanh_prim_impl", "outputs": ["t7"], "source": "mlp.py:19"}
     peak = {"measured_peak_bytes": 7172, "baseline_bytes": 4096, "timeline_s": [0.0], "live_bytes": [4096]}
@@ -195,7 +195,7 @@ def test_a_run_renamed_while_its_row_is_read_is_shown_with_its_new_name(bench, t
 
 
 @pytest.mark.slow
-def test_runs_time_variants_and_take_a_snapshot_if_the_settings_ask(tmp_path, monkeypatch):
+def test_if_the_settings_ask_a_run_times_variants_and_takes_a_snapshot(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     bench = wb.open("mlp", layers=1, device="cpu")
     app = App(bench)
@@ -231,7 +231,7 @@ def test_ranks_take_no_snapshot_and_the_settings_give_the_reason():
     assert runs_content(RunsAsked(), 1)["no_snapshot"] == ""
 
 
-def test_the_waterfall_shows_the_current_compilation_and_the_times_of_others():
+def test_the_waterfall_shows_the_open_fusion_and_the_times_of_ended_stages():
     waterfall = Waterfall()
     assert waterfall.content()["state"] == "none"
     waterfall.take(events.Phase(t_s=2.0, phase="compile"))
@@ -263,7 +263,7 @@ def statement_times(**others) -> events.StatementTimes:
     )  # fmt: skip
 
 
-def test_the_timeline_separates_one_real_step_from_its_medians():
+def test_the_timeline_separates_one_real_step_from_medians_over_steps():
     content = timeline_content(statement_times(), {"t1": "t:t1", "nvFusion0": "f:nvFusion0"}, step_s=0.25)
     assert [lane["name"] for lane in content["lanes"]] == ["host, forward", "host, backward", "stream 7, profiled"]
     assert [lane["bars"][0]["id"] for lane in content["lanes"]] == ["t:t1", "f:nvFusion0", ""]
@@ -304,7 +304,7 @@ def test_the_census_names_every_fusion_once(tmp_path, monkeypatch):
     app.close()
 
 
-def test_an_observer_that_raises_breaks_no_choice_and_starves_no_other(bench, caplog):
+def test_an_observer_that_raises_affects_neither_choices_nor_other_observers(bench, caplog):
     def broken():
         raise SystemExit("broken view")
 
@@ -319,7 +319,7 @@ def test_an_observer_that_raises_breaks_no_choice_and_starves_no_other(bench, ca
     assert "broken view" in caplog.text
 
 
-def test_an_unreadable_run_is_reported_and_hides_no_other(bench, tmp_path, monkeypatch):
+def test_an_unreadable_run_is_reported_and_hides_no_other_run(bench, tmp_path, monkeypatch):
     monkeypatch.setenv(run_store.ROOT_VARIABLE, str(tmp_path))
     for name in ("good", "torn", "folder", "no-log"):
         run_dir = request.prepare(tmp_path / name, bench.program)
@@ -341,7 +341,7 @@ def test_an_unreadable_run_is_reported_and_hides_no_other(bench, tmp_path, monke
     assert all(request.REQUEST_FILE in error for error in unreadable.values())
 
 
-def test_a_row_is_read_again_after_its_run_has_written(bench, tmp_path, monkeypatch):
+def test_the_row_of_a_run_is_updated_after_the_run_has_written(bench, tmp_path, monkeypatch):
     monkeypatch.setenv(run_store.ROOT_VARIABLE, str(tmp_path))
     run_dir = request.prepare(tmp_path / "run", bench.program)
     experiments = Experiments(bench.program, on_pinned=lambda: None, act=lambda act: act())
@@ -352,8 +352,8 @@ def test_a_row_is_read_again_after_its_run_has_written(bench, tmp_path, monkeypa
     assert [row["state"] for row in experiments.content["rows"]] == ["done"]
 
 
-def test_a_run_with_news_while_the_app_is_rendered_blocks_nothing(app, bench, tmp_path):
-    """Rendering holds the app's lock and starts to observe; news of the run needs the app's lock."""
+def test_an_event_of_a_run_during_rendering_does_not_block_the_app(app, bench, tmp_path):
+    """Rendering starts to observe the run while it holds the app's lock. An event of the run needs the same lock."""
     run_dir = request.prepare(tmp_path / "run", bench.program)
     event_log.append(run_dir / event_log.LOG_FILE, events.Phase(t_s=0.0, phase="compile"))
     run, worker = live(run_dir)
@@ -378,7 +378,7 @@ def test_a_run_with_news_while_the_app_is_rendered_blocks_nothing(app, bench, tm
     run.wait(120)
 
 
-def test_runs_are_compared_with_the_pinned_one_in_the_app(bench, tmp_path, monkeypatch):
+def test_runs_are_compared_with_the_pinned_run_in_the_app(bench, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     for name, center in (("a", 1.0), ("b", 1.5)):
         recorded(tmp_path / name, around(center))
@@ -398,7 +398,7 @@ def test_runs_are_compared_with_the_pinned_one_in_the_app(bench, tmp_path, monke
     app.close()
 
 
-def test_a_run_is_put_beside_the_plan_with_the_statements_of_its_own_choices(bench, tmp_path, monkeypatch):
+def test_a_run_is_compared_with_plans_by_the_statements_of_its_own_choices(bench, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     recorded(tmp_path / "a", around(1.0))
     app = App(bench)

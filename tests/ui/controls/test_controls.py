@@ -13,7 +13,7 @@ from workbench.ui.controls import controls
 
 
 class Told:
-    """A run that is compiling, with events delivered by a test."""
+    """A compiling run; the test delivers its events."""
 
     state, phase, stages, error = "compiling", "compile", (), ""
 
@@ -21,7 +21,7 @@ class Told:
         self.deliver = callback
 
 
-def test_a_fusion_that_begins_right_after_the_last_one_is_named_with_the_next_sample(
+def test_a_fusion_that_begins_right_after_another_is_named_with_the_next_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = SimpleNamespace(monotonic=lambda: clock[0])

@@ -1,4 +1,4 @@
-"""The strip's times: a verdict if there is one, grey if not, and always the baseline's name."""
+"""The times in the strip have a color if there is a verdict, are grey otherwise, and always name the baseline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def step(bench: wb.Workbench, run: Run, against: Baseline) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("center", "text", "tone"), [(1.0, "within noise", "even"), (1.5, "slower", "bad"), (0.5, "faster", "good")]
 )
-def test_a_step_of_another_time_is_red_or_green_only_beyond_noise(bench, tmp_path: Path, center, text, tone) -> None:
+def test_a_different_step_time_is_red_or_green_only_beyond_noise(bench, tmp_path: Path, center, text, tone) -> None:
     pinned = recorded(tmp_path / "before", around(1.0), yardstick_s=50e-6)
     run = recorded(tmp_path / "now", around(center), yardstick_s=51e-6)
     value = step(bench, run, Baseline("pinned: before", None, pinned))
@@ -41,7 +41,9 @@ def test_a_step_of_another_time_is_red_or_green_only_beyond_noise(bench, tmp_pat
     ("ratio", "text", "tone"),
     [(1.25, "−20.0 %, faster", "good"), (0.8, "+25.0 %, slower", "bad"), (1.01, "within", "even")],
 )
-def test_a_step_against_stock_has_the_verdict_of_the_interleaved_runs(bench, tmp_path: Path, ratio, text, tone) -> None:
+def test_a_step_compared_with_stock_has_the_verdict_of_interleaved_timing(
+    bench, tmp_path: Path, ratio, text, tone
+) -> None:
     interval = {"ratio_low": ratio - 0.1, "ratio_high": ratio + 0.1}
     beside = events.VariantTimes(t_s=1.5, name="stock", step_s=ratio, samples_s=[ratio], ratio=ratio, **interval)
     run = recorded(tmp_path / "now", around(1.0), beside)
@@ -50,13 +52,13 @@ def test_a_step_against_stock_has_the_verdict_of_the_interleaved_runs(bench, tmp
     assert (value["delta_vs"], value["delta_tone"]) == ("vs stock", tone)
 
 
-def test_a_run_is_not_compared_with_itself_read_again(bench, tmp_path: Path) -> None:
+def test_a_run_is_not_compared_with_a_second_reading_of_itself(bench, tmp_path: Path) -> None:
     run = recorded(tmp_path / "now", around(1.0), events.Compiled(t_s=1.5, compile_s=2.0, attributed=1.0, stages=[]))
     shown = figures(bench.plan, run, Baseline("pinned: now", None, run_store.open(run.run_dir)), same_choices=True)
     assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
 
 
-def test_compile_times_have_one_sample_and_no_colour(bench, tmp_path: Path) -> None:
+def test_a_difference_of_compile_times_has_no_verdict_and_no_colour(bench, tmp_path: Path) -> None:
     runs = [
         recorded(tmp_path / name, around(1.0), events.Compiled(t_s=1.5, compile_s=s, attributed=1.0, stages=[]))
         for name, s in (("before", 2.0), ("now", 3.65))
@@ -67,7 +69,7 @@ def test_compile_times_have_one_sample_and_no_colour(bench, tmp_path: Path) -> N
     assert "no verdict" in value["delta_tip"]
 
 
-def test_a_pin_for_another_variant_of_the_program_is_not_a_baseline_of_plans(bench, tmp_path: Path) -> None:
+def test_a_pinned_run_of_another_variant_of_the_program_is_no_baseline_for_plans(bench, tmp_path: Path) -> None:
     pinned = recorded(tmp_path / "other", around(1.0))
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})

@@ -22,7 +22,7 @@ def app():
 
 @pytest.fixture
 def no_plans(monkeypatch):
-    """Make every planning fail the test."""
+    """Fail the test if anything makes a plan."""
 
     def refused(*_args, **_named):
         raise AssertionError("a preview planned")
@@ -35,7 +35,7 @@ def legal(app: App) -> wb.Site:
 
 
 def shown(app: App, before: dict) -> dict:
-    """Return the preview line once it has changed."""
+    """Wait until the preview line has changed, and return it."""
     give_up = time.monotonic() + 30
     while app.preview.content is before or "how" not in app.preview.content:
         assert time.monotonic() < give_up, app.preview.content
@@ -49,7 +49,7 @@ def point(app: App, message: dict) -> dict:
     return shown(app, before)
 
 
-def test_a_pointed_arc_shows_what_a_click_would_change(app, no_plans):
+def test_pointing_at_an_arc_shows_what_a_click_would_change(app, no_plans):
     site, plan = legal(app), app.bench.plan
     gain = app.bench.worth().quick({site.id: "recompute"})
     content = point(app, {"id": site.id})
@@ -89,7 +89,7 @@ def test_options_rows_and_parts_have_previews_of_the_same_kind(app, no_plans):
     assert app.preview.content == {}
 
 
-def test_the_option_in_force_and_a_refused_option_are_previewed_as_such(app, no_plans):
+def test_the_preview_says_that_an_option_is_in_force_or_refused(app, no_plans):
     site = legal(app)
     app.preview.point({"id": site.id, "option": site.choice})
     assert app.preview.content["how"] == "nothing would change"
@@ -100,7 +100,7 @@ def test_the_option_in_force_and_a_refused_option_are_previewed_as_such(app, no_
     assert app.preview.content["bad"]
 
 
-def test_a_preview_is_shown_on_top_of_the_next_plan(app):
+def test_a_preview_is_updated_when_the_next_plan_is_ready(app):
     site = legal(app)
     point(app, {"id": site.id, "option": "recompute"})
     app.bench.choose({site.id: "recompute"})
@@ -111,14 +111,14 @@ def test_a_preview_is_shown_on_top_of_the_next_plan(app):
 
 
 @pytest.mark.slow
-def test_replanned_fusions_have_no_estimate_until_the_inspector_computed_it():
+def test_a_choice_that_changes_fusions_has_no_estimate_until_the_inspector_computed_one():
     app = App(wb.open("mlp", device="cpu", layers=1, executor="torchcompile"))
     site = legal(app)
     content = point(app, {"id": site.id, "option": "recompute"})
     assert "no estimate: fusions are made anew" in content["how"]
     assert "figures" not in content
     app.graph.selected = site.id
-    # Without another move of the pointer.
+    # The preview changes although the pointer does not move.
     until(lambda: app.preview.content["how"] == "exact; see the inspector")
     assert app.preview.content["figures"]
     app.close()

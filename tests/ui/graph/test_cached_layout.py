@@ -1,4 +1,4 @@
-"""A layout that reuses results of the last one equals a layout from scratch, under all choices."""
+"""A layout that reuses results of the last layout equals a layout from scratch, under all choices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def able(bench: wb.Workbench) -> list[tuple[Site, list[str]]]:
-    """Return sites with their options that are not in force, including places by hand."""
+    """Return sites with the legal options that are not in force."""
     found = []
     for site in bench.plan.sites:
         options = [option for option in site.options if option != site.choice and option not in site.illegal]
@@ -37,7 +37,7 @@ def able(bench: wb.Workbench) -> list[tuple[Site, list[str]]]:
 
 
 def places(bench: wb.Workbench, site: Site) -> list[str]:
-    """Return the places by hand of a wait."""
+    """Return the options that move a wait by hand to the first or the last legal statement."""
     if site.lever != "waits" or not site.values:
         return []
     low, _, high = site.range.removeprefix("at(STATEMENT) from ").partition(" to ")
@@ -76,7 +76,7 @@ def test_a_layout_does_not_depend_on_earlier_layouts(name: str, seed: int) -> No
         kept |= {block_key(graph, origin): height for origin, height in heights}
 
 
-def test_only_differences_are_computed_again() -> None:
+def test_only_changed_results_are_computed_again() -> None:
     asked: list[Any] = []
 
     def of(*parts: Any) -> int:
@@ -85,7 +85,7 @@ def test_only_differences_are_computed_again() -> None:
 
     remembered, one, other = Remembered(), object(), object()
     assert [remembered.of(of, [one, other], "a", np.arange(3)) for _ in range(2)] == [1, 1]
-    # The same objects in another list, and equal numbers, count as the same.
+    # The same objects in another list, or equal arrays, count as unchanged.
     assert remembered.of(of, [one, other], "a", np.arange(3)) == 1
     for parts in (([other, one], "a", np.arange(3)), ([other, one], "b", np.arange(3)), ([other], "b", np.arange(4))):
         assert remembered.of(of, *parts) == len(asked)
@@ -103,6 +103,6 @@ def test_only_new_items_are_computed() -> None:
     assert remembered.each(of, items[:3], factor) == [(item, factor) for item in items[:3]]
     assert remembered.each(of, [items[2], items[3], items[0]], factor) == [(items[n], factor) for n in (2, 3, 0)]
     assert asked == [*items[:3], items[3]]
-    # Their common argument has changed, so all are computed again.
+    # The common argument has changed, so all items are computed again.
     assert remembered.each(of, items, other) == [(item, other) for item in items]
     assert len(asked) == 8

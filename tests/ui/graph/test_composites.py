@@ -1,4 +1,4 @@
-"""Composites: the statements that one program statement becomes are one row, and single rows on demand."""
+"""If one program statement becomes several statements, the graph shows one row, a composite, which can be opened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ("mul", "matmul", "softmax", "matmul")
 
 
 def program(*, parts: tuple[str, ...] = PARTS, collective: bool = False) -> tuple[Graph, list[Site]]:
-    """Return a program with one statement that becomes several with saved results, and one that stays single."""
+    """Return a graph: one program statement becomes several statements with saved results, another stays single."""
     builder = Builder()
     first = builder.origin("", "relu", 1, "x = relu(x)")
     attention = builder.origin("", "scaled_dot_product_attention", 2, "y = scaled_dot_product_attention(x, x, x)")
@@ -63,7 +63,7 @@ def test_a_composite_is_one_row_in_each_column_with_an_arc_per_saved_value() -> 
     assert any("softmax" in text and "another click, or Enter" in text for text in strings)
 
 
-def test_two_statements_from_one_stay_two_rows() -> None:
+def test_two_statements_from_one_program_statement_stay_two_rows() -> None:
     graph, sites = program(parts=PARTS[:2])
     assert not compute(graph, sites, composites=True).nodes.parts.any()
 

@@ -1,4 +1,4 @@
-"""The graph view in a browser without JupyterLab: places of elements, and messages that clicks and keys send."""
+"""The graph view in a browser without JupyterLab: positions of elements, and messages that clicks and keys send."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_large_graph_is_sent_packed_and_is_the_same_on_the_page(blank: Page, t
         found.append(shown(blank))
     assert found[0] == found[1]
 
-    # Selections, reveals and graphs sent meanwhile are drawn with the last graph only.
+    # While a packed graph is unpacked, another graph, a selection or a reveal may arrive. Only the last graph is drawn.
     other = payload(*(drawn := llama(2))[:1], compute(*drawn), drawn[1])
     blank.evaluate(
         f"""(data) => {{
@@ -137,7 +137,7 @@ def test_a_browser_without_decompression_requests_the_graph_plain(blank: Page, t
 
 
 def point(page: Page, id: str) -> dict[str, float]:
-    """Return the position of `id`, which the view's own hit test confirms."""
+    """Return the position of `id`, and assert that the view's hit test finds `id` there."""
     at: dict[str, float] = page.evaluate(f"id => {VIEW}.position(id)", id)
     assert page.evaluate(f"({{x, y}}) => {VIEW}.hit(x, y)", at) == id
     return at
@@ -161,7 +161,7 @@ def test_a_click_on_a_statement_selects_it_and_chooses_nothing(mount):
     assert page.evaluate("model.get('selected')") == "t:t1"
 
 
-def test_zoomed_out_modules_are_shown_and_a_click_on_one_zooms_in(mount):
+def test_a_zoomed_out_graph_shows_modules_and_a_click_on_a_module_zooms_in(mount):
     page = mount(4, unfolded=("layers",), near=False)
     shown = page.evaluate(f"{VIEW}.state().modules")
     assert {one["scope"].rpartition(".")[2] for one in shown} >= {"attn", "mlp"}
@@ -205,7 +205,7 @@ def test_only_an_arc_that_is_pointed_at_for_a_moment_requests_a_preview(mount):
     assert page.evaluate("window.previews") == [{"type": "preview", "id": SITE}, {"type": "preview"}]
 
 
-def test_columns_are_where_python_puts_them(mount):
+def test_the_page_and_python_compute_equal_columns(mount):
     page = mount()
     for width in (360, 520, 860):
         page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
@@ -245,7 +245,7 @@ def test_a_folded_layer_unfolds_by_a_click_and_represents_all_its_sites(mount):
         assert page.evaluate(f"id => {VIEW}.position(id)", f"saved:layers.{layer}.attn/linear#0") is not None
 
 
-def test_a_view_of_another_size_is_never_empty(mount):
+def test_a_resized_view_is_never_empty(mount):
     page = mount()
     pixel = page.evaluate(f"""async () => {{
       const el = document.getElementById("view"), {{ canvas, pen: {{ context }} }} = {VIEW}.view;
@@ -261,7 +261,7 @@ def test_a_view_of_another_size_is_never_empty(mount):
     assert pixel == [255, 255, 255, 255]
 
 
-def test_search_finds_and_goes_to_its_matches(mount):
+def test_search_counts_its_matches_and_selects_one(mount):
     page = mount()
     page.locator("canvas").first.focus()
     page.keyboard.press("/")
@@ -271,7 +271,7 @@ def test_search_finds_and_goes_to_its_matches(mount):
     assert page.evaluate("model.get('selected')") == "t:t11"
 
 
-def test_fit_shows_all_and_wheel_and_drag_move(mount):
+def test_wheel_and_drag_move_the_graph_and_fit_shows_all_of_it(mount):
     page = mount(30, unfolded=("layers",))
     page.locator("canvas").first.focus()
     page.mouse.move(400, 400)
@@ -291,7 +291,7 @@ def test_the_graph_opens_at_fit_and_zooms_in_where_the_pointer_is(mount):
     page = mount(30, unfolded=("layers",), near=False)
     state = page.evaluate(f"{VIEW}.state()")
     assert state["zoom"] < 0.05
-    # While nobody has zoomed in, also in a window of another size.
+    # The graph also stays at Fit if the window changes its size before anyone has zoomed.
     page.evaluate("document.getElementById('view').style.height = '300px'")
     page.wait_for_function(f"{VIEW}.state().zoom < {state['zoom'] / 2}")
     point(page, SITE)

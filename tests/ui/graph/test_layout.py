@@ -1,4 +1,4 @@
-"""Properties of every U layout."""
+"""Properties that every layout of a graph has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWN = settings(max_examples=amount(15, 40, 400))
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
-    """Draw random forwards and backwards: any origin order, fusions anywhere, some statements without origin."""
+    """Draw a random forward and backward: origins in any order, fusions anywhere, some statements without an origin."""
     made = Builder()
     layers = draw(st.integers(0, 3))
     scopes = ["", "head", *(f"layers.{layer}.mlp" for layer in range(layers))]
@@ -54,7 +54,7 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
 
 
 def overlaps(layout: GraphLayout) -> int:
-    """Count neighbours in a column of which the lower begins before the upper ends."""
+    """Count the neighbours in a column that overlap."""
     count = 0
     for side in (FORWARD, BACKWARD):
         rows = np.flatnonzero(layout.nodes.side == side)
@@ -67,7 +67,7 @@ def overlaps(layout: GraphLayout) -> int:
 @pytest.mark.drawn
 @DRAWN
 @given(graphs(), st.sampled_from([(), ("layers",)]), st.booleans())
-def test_no_two_statements_overlap_and_every_one_has_a_node(made, unfolded, views):
+def test_no_two_statements_overlap_and_every_statement_has_a_node(made, unfolded, views):
     graph, sites = made
     layout = compute(graph, sites, unfolded=unfolded, views=views)
     assert overlaps(layout) == 0
@@ -117,7 +117,7 @@ def test_each_arc_starts_at_its_node_at_a_height_of_its_own(made, views):
     assert (nodes.side[arcs.source[cross]] != nodes.side[arcs.target[cross]]).all()
 
 
-def test_an_arc_to_the_statement_that_differentiates_its_own_is_horizontal():
+def test_an_arc_from_a_statement_to_its_derivative_is_horizontal():
     graph, sites = llama(1, fused=False)
     arcs = compute(graph, sites).arcs
     ids = [sites[group[0]].id for group in arcs.sites]
@@ -204,7 +204,7 @@ def test_columns_are_separate_and_within_the_width(width, lane):
     assert columns.backward[0] - columns.forward[1] > 70
 
 
-def test_a_hidden_view_passes_edges_and_arcs_to_the_statements_of_its_storage():
+def test_edges_and_arcs_of_a_hidden_view_go_to_the_statements_of_its_storage():
     made = Builder()
     origin = made.origin("", "linear", 3, "y = f(x.t())")
     weight, view, product, again, grad = [made.value((4,), name=name) for name in ("w", "w_t", "y", "y_t", "g")]
@@ -228,7 +228,7 @@ def test_a_hidden_view_passes_edges_and_arcs_to_the_statements_of_its_storage():
     layout = compute(graph, [site], views=False)
     assert [graph.statements.name[row] for row in layout.nodes.statement.tolist()] == ["mul", "matmul", "matmul"]
     assert layout.hidden.tolist() == [False, True, False, True, False]
-    # The view is at the statement that computes its storage; the backward's view is at its reader.
+    # The hidden view counts for the statement that computes its storage; the backward's view counts for its reader.
     assert layout.node_of.tolist() == [0, 0, 1, 2, 2]
     assert (layout.arcs.source.tolist(), layout.arcs.target.tolist()) == ([0], [2])
     drawn = payload(graph, layout, [site])
@@ -243,7 +243,7 @@ SILU = frozenset(f"saved:layers.{layer}.mlp/silu#0" for layer in range(4))
 
 
 def places(graph: Graph, layout: GraphLayout) -> dict[str, tuple[float, float]]:
-    """Return the place of each block: its upper edge and its height."""
+    """Return the upper edge and the height of each block."""
     keys = [block_key(graph, origin) for origin in layout.blocks.origin.tolist()]
     return dict(zip(keys, zip(layout.blocks.y.tolist(), layout.blocks.height.tolist(), strict=True), strict=True))
 
@@ -253,7 +253,7 @@ def test_choosing_and_undoing_move_no_block(views):
     stock, chosen = llama(4, fused=False), llama(4, fused=False, recompute=SILU)
     before = places(stock[0], compute(*stock, views=views))
     kept = {key: height for key, (_, height) in before.items()}
-    # Without memory of the last one, the layout makes room for recomputed values and moves the blocks below.
+    # Without the heights of the last layout, recomputed values take space and the blocks below them move.
     assert places(chosen[0], compute(*chosen, views=views)) != before
     after = compute(*chosen, views=views, kept=kept)
     assert places(chosen[0], after) == before
@@ -291,7 +291,7 @@ def unscoped_bytes(graph, layout, crossing) -> int:
     )
 
 
-def test_a_module_that_fills_its_parent_is_shown_as_one():
+def test_a_module_and_its_only_submodule_are_shown_as_one():
     made = Builder()
     x = made.value((4,))
     for line, scope in enumerate(("net.body.first", "net.body.first", "net.body.second", "")):

@@ -1,4 +1,4 @@
-"""The page's scene and geometry, tested by Node without a browser. `make extensions` checks their types."""
+"""Node tests the page's scene and geometry without a browser. `make extensions` checks their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits at the same point: one row in the graph, chosen together, and single rows on demand."""
+"""Waits at the same point are one row in the graph and are chosen together. The row can be opened to single waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 5
 
 
 def program() -> tuple[Graph, list[Site]]:
-    """Return a backward that ends with waits, and a site for each."""
+    """Return a backward that ends with waits, and a site for each wait."""
     builder = Builder()
     origin = builder.origin("", "embedding", 1, "x = embedding(tokens)")
     grads = [builder.value((4, 4)) for _ in range(COUNT)]

@@ -1,4 +1,4 @@
-"""Repeats of a loop that no module names: equal ones are shown as one, like layers."""
+"""Iterations of a loop outside of modules are repeats. Identical repeats are shown as one, like identical layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = 6
 
 
 def program(count: int = COUNT) -> tuple[Graph, list[Site]]:
-    """Return a function that loops over two lines, with a line before and one after."""
+    """Return the graph of a function that loops over two lines, with one line before the loop and one line after."""
     builder = Builder()
     value = builder.value((4, 4))
     builder.add("relu", FORWARD, builder.origin("f", "relu", 1, "x = relu(x)"), [], [value])
@@ -61,7 +61,7 @@ def test_identical_repeats_are_shown_as_one_and_chosen_together() -> None:
     assert len(view.peers(sites[0].id)) == 1
 
 
-def test_a_repeat_with_another_choice_is_shown_alone_and_the_others_stay_complete() -> None:
+def test_a_repeat_with_another_choice_is_shown_alone_and_other_repeats_stay_folded() -> None:
     graph, sites = program()
     sites[2] = dataclasses.replace(sites[2], choice="recompute")
     layout = compute(graph, sites)

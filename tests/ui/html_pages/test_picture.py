@@ -50,7 +50,7 @@ def test_nbconvert_shows_the_picture_and_no_failing_widget(bench):
     assert "Error displaying widget" not in page
 
 
-def test_a_notebook_gets_the_app_a_picture_and_a_text(bench):
+def test_a_notebook_output_has_the_app_and_a_picture_and_a_text(bench):
     app, picture = mimebundles(bench)
     assert set(app) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
     assert app["text/plain"].startswith("mlp(layers=3) on cpu")
@@ -97,7 +97,7 @@ def test_collectives_are_beside_the_columns_and_their_figures_are_not_cut():
     ends = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture.split("translate(0 ")[-1])]
     assert len(ends) == 2 * len(drawn) > 8
     assert all(columns.label[1] < x < columns.forward[0] or columns.backward[1] < x < columns.width for x in ends)
-    # Their figure has the longest title and text of all.
+    # The figure for collectives has the longest title and the longest text.
     assert {"Communication,", "in flight"} <= set(words(picture))
     assert any(line.startswith("simulated on ") for line in words(picture))
     assert "…" not in picture.split("No choices")[0]

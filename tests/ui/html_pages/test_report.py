@@ -33,7 +33,7 @@ def test_lines_are_drawn_at_their_figures() -> None:
     first, last = (tuple(map(float, point)) for point in re.findall(r'circle cx="([\d.]+)" cy="([\d.]+)"', picture))
     drawn = texts(chart)
     assert (first[0], last[0]) == (drawn["1"][0], drawn["2"][0])
-    # From 0 up: 20 is half as high as 40.
+    # The axis begins at 0, so 20 is half as high as 40.
     assert drawn["0"][1] - last[1] == pytest.approx((drawn["0"][1] - drawn["40"][1]) / 2, abs=5)
     assert "stroke-dasharray" in picture
 

@@ -100,11 +100,11 @@ def test_picture_of_a_long_program_stays_small():
         (-512, "−512 B"),
     ],
 )
-def test_bytes_are_written_for_people(size, text):
+def test_bytes_have_a_readable_unit(size, text):
     assert human_bytes(size) == text
 
 
-def test_other_figures_are_written_for_people():
+def test_seconds_counts_and_shapes_are_readable():
     assert [human_seconds(s) for s in (2e-6, 0.0123, 9.5)] == ["2 µs", "12.3 ms", "9.50 s"]
     assert [human_seconds(s) for s in (0.0, 3.4e-7, 1e-12, 9.999e-7, -0.003)] == [
         "0 µs",
@@ -138,7 +138,7 @@ def test_a_click_goes_to_the_next_legal_option_in_a_cycle():
     )
 
 
-def test_names_lose_their_common_part():
+def test_short_names_omit_common_prefixes_and_suffixes():
     assert [short_name(n) for n in ("torch.tanh", "torch_prims_reshape_impl", "nvFusion3")] == [
         "tanh",
         "reshape",
@@ -152,7 +152,7 @@ def test_settings_and_sites_are_listed_separately():
     assert setting_rows(both)[0]["options"][1] == {"name": "recompute", "reason": "no fusions"}
 
 
-def test_trace_lines_know_their_source_and_their_node():
+def test_trace_lines_have_their_source_and_their_node():
     graph, _ = llama(1)
     lines = trace_lines("import torch\n  t1 = torch.embedding(tokens)", graph, {"t1": "t:t1"})
     assert lines[0] == {"text": "import torch", "source": "", "id": ""}

@@ -19,7 +19,7 @@ from workbench.ui.tabs.compare_panel import ComparePanel
 
 @pytest.fixture(scope="module")
 def beside(mlp_bench: Workbench) -> ComparePanel:
-    """A comparison with two stored plans: one value recomputed, and the same in another order."""
+    """Return a panel with two stored plans: one recomputes a value, the other also has another order."""
     found = ComparePanel(mlp_bench)
     site = next(s.id for s in mlp_bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
     mlp_bench.choose({site: "recompute"})
@@ -52,7 +52,7 @@ def test_statements_are_aligned_and_differences_marked(mlp_bench: Workbench, con
     rows = content["steps"]["rows"]
     table = mlp_bench.stock_plan.graph.statements
     assert sum(row["cells"][0]["place"] != "–" for row in rows) == int((table.parent < 0).sum())
-    # A statement that stock does not have, recomputed in both others: in one row.
+    # The recomputed statement, which is not in stock, has one row for both other plans.
     again = next(row for row in rows if row["cells"][0]["place"] == "–")
     assert all(cell["place"] != "–" and cell["mark"] == "wb-differs" for cell in again["cells"][1:])
     assert all(row["alike"] for row in rows if all("differs" not in cell["mark"] for cell in row["cells"]))

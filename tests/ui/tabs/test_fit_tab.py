@@ -1,4 +1,4 @@
-"""The Fit tab: a stated peak is met, a point of the curve is tried, and the shown state is the bench's."""
+"""The Fit tab meets a stated peak, applies a point of the curve, and shows the state of the bench."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_clicked_point_is_chosen(bench: wb.Workbench) -> None:
 def test_each_kind_of_choice_has_a_line_that_can_be_clicked() -> None:
     bench = wb.open("mlp", device="cpu", layers=1)
     tab, _ = tab_of(bench)
-    # Offloading on a CPU is a stand-in for a GPU's.
+    # Offloading on a CPU only imitates a GPU, so that the tab leaves it out.
     assert tab.panel.content["each"] == ["recompute", "order"]
     assert tab.plot.content["sources"]["recompute"]["x"] == []
     tab.panel._handle_custom_msg({"type": "each"}, [])
@@ -110,7 +110,7 @@ def failing(*_: object) -> None:
     raise KeyError((81, "offload"))
 
 
-def test_a_curve_that_fails_reports_the_reason_and_leaves_the_earlier_one(
+def test_a_curve_that_fails_reports_the_reason_and_leaves_the_earlier_curve(
     opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab, _ = tab_of(opened)
@@ -190,7 +190,7 @@ def test_an_unexpected_error_in_the_background_is_shown(
     app.close()
 
 
-def test_a_choice_by_hand_makes_another_curve(bench: wb.Workbench) -> None:
+def test_a_choice_by_hand_starts_another_curve(bench: wb.Workbench) -> None:
     tab, _ = tab_of(bench)
     first = tab._curve
     site = next(site for site in bench.sites("saved") if site.values)
@@ -211,7 +211,7 @@ def test_without_a_backward_the_tab_shows_a_note() -> None:
     assert "has no backward" in tab.panel.content["error"]
 
 
-def test_the_app_finds_the_curve_when_its_tab_is_opened(bench: wb.Workbench) -> None:
+def test_opening_the_tab_finds_the_curve(bench: wb.Workbench) -> None:
     app = App(bench)
     assert app.fit._curve is None
     app.tabs.selected_index = app.tabs.titles.index("Fit")
@@ -221,7 +221,7 @@ def test_the_app_finds_the_curve_when_its_tab_is_opened(bench: wb.Workbench) -> 
     app.close()
 
 
-def test_a_run_of_a_busy_machine_leaves_the_curve_visible_and_is_reported() -> None:
+def test_a_run_with_a_long_step_leaves_the_curve_visible_and_is_reported() -> None:
     plot = CurvePlot(lambda _source, _index: None)
     plot.show((), None, [], "this CPU", 4096)
     empty = plot.content["set"]

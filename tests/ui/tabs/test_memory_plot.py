@@ -44,7 +44,7 @@ def within(start_ms: float, end_ms: float) -> list[list[float]]:
     return [[1e3 * t, b] for t, b in zip(TIMES_S, LIVE, strict=True) if start_ms <= 1e3 * t <= end_ms]
 
 
-def test_zoomed_out_there_are_as_many_points_as_pixels_and_zoomed_in_all_of_them(shown):
+def test_a_zoomed_out_curve_has_as_many_points_as_pixels_and_a_zoomed_in_curve_has_all(shown):
     assert shown.tab.content["sampled"] == {"statements": False, "time": True}
     far = shown.drawn("time", CURVE)["points"]
     assert len(far) <= 4 * 1001
@@ -57,7 +57,7 @@ def test_zoomed_out_there_are_as_many_points_as_pixels_and_zoomed_in_all_of_them
     assert near["points"] == within(near["start"], near["end"])
     assert len(near["points"]) == 301
 
-    # One screen on each side is loaded already, and zooming in further requests nothing.
+    # One screen on each side is already loaded, so that a move by less than a screen requests nothing.
     asked = len(shown.sent_bytes)
     shown.look("time", 198.5, 200.5)
     shown.page.wait_for_timeout(250)
@@ -65,7 +65,7 @@ def test_zoomed_out_there_are_as_many_points_as_pixels_and_zoomed_in_all_of_them
     assert moved["points"] == within(198.5, 200.5)
     assert len(shown.sent_bytes) == asked
 
-    # All of it again: the points of the first view.
+    # Zoomed out, the plot has the points of the first view again.
     shown.look("time", 0.0, shown.tab.content["set"]["time"]["end"])
     shown.page.wait_for_function(
         f"[...Bokeh.index.roots][0].model.document.get_model_by_name('{CURVE}').data.x.length === {len(far)}"
@@ -91,7 +91,7 @@ def test_the_tooltip_shows_bytes_as_text(shown):
     assert re.search(r"^torch\.\w+\s+predicted:\s+\d+ KiB\s+(forward|backward)", tip.inner_text().strip())
 
 
-def test_a_plot_removed_from_the_page_while_it_loads_is_drawn_once_back(shown):
+def test_a_plot_that_was_removed_while_it_loaded_is_drawn_when_it_is_back(shown):
     errors: list[str] = []
     shown.page.on("pageerror", lambda error: errors.append(str(error)))
     drawn = shown.page.evaluate("""async () => {
@@ -137,5 +137,5 @@ def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path:
     )
     page.close()
     assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, other choices"]
-    # Width of the plot beside the table of live values in a notebook cell of 1,000 pixels.
+    # In a notebook cell of 1,000 pixels, the plot beside the table of live values is this wide.
     assert right < 590

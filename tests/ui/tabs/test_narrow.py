@@ -1,4 +1,4 @@
-"""Panel texts in the width of a JupyterLab cell: nothing is cut that could fit."""
+"""In panels as wide as a JupyterLab cell, no text is cut if it could fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.ui.controls.help import TABS
 pytestmark = pytest.mark.browser
 
 CELL = 1008
-"""Width in pixels of a cell's output in JupyterLab, 1440 wide, with the file browser open."""
+"""Width of a cell's output in pixels, if JupyterLab is 1440 pixels wide and its file browser is open."""
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
     def open_page(module: str, content: dict[str, Any], width: int) -> Page:
         file = tmp_path / "view.html"
         text = page_text(module, {"content": content, "selected": "", "marked": []}, width=width)
-        # The parts query the width of the app.
+        # The panels query the width of the app.
         file.write_text(text.replace("<body ", '<body class="wb-app" ', 1).replace("padding:16px", f"width:{width}px"))
         blank.set_viewport_size({"width": 1440, "height": 900})
         blank.goto(file.as_uri())
@@ -79,7 +79,7 @@ def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
     assert link.inner_text() == label
     assert ends
     assert set(ends) <= {".", "/"}
-    # A number belongs to the name before it.
+    # No line break is allowed between a name and its number.
     page = mount("sites", {"rows": [site | {"label": "reshape.1/view.23"}]}, CELL)
     assert page.locator("tbody .wb-link wbr").count() == 1
 
@@ -108,7 +108,7 @@ def test_unique_fusions_are_not_cut_in_the_strip_of_a_program_on_ranks(mount):
 
 
 @pytest.mark.parametrize("width", [1083, CELL])
-def test_each_figure_of_a_program_on_ranks_is_marked_predicted_without_cuts(mount, width: int):
+def test_no_figure_of_a_program_on_ranks_is_cut(mount, width: int):
     shown = [{"text": "2.42 MiB", "kind": "predicted"}, {"text": "1.12 MiB", "kind": "measured"}]
     figures = [{"key": key, "title": "Saved for backward", "values": shown} for key in ("a", "b", "overlap", *"cdef")]
     page = mount("figure_strip", {"figures": figures}, width)
@@ -141,7 +141,7 @@ def test_a_preview_names_the_option_and_the_site_in_a_narrow_window(mount):
     assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name is cut"
 
 
-def test_each_button_is_visible_in_a_cell_beside_the_files_of_a_small_window(mount):
+def test_each_button_is_visible_in_a_small_window_with_an_open_file_browser(mount):
     page = mount("controls", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
     for part in page.locator(".wb-bar :is(button, input)").all():
         assert part.evaluate("el => el.getBoundingClientRect().right") <= 137, part.inner_text()
@@ -156,7 +156,7 @@ def test_a_statements_name_and_source_line_are_not_cut_if_they_fit(mount):
 
 @pytest.mark.parametrize(("width", "rows"), [(CELL, 1), (848, 2), (592, 2)])
 @pytest.mark.parametrize("program", ["llama", "fsdp_llama", "LlamaForCausalLM", "Qwen2VLForConditionalGeneration"])
-def test_the_buttons_are_in_one_row_or_in_two_of_a_smaller_window(mount, program: str, width: int, rows: int):
+def test_the_buttons_are_in_one_row_or_in_two_rows_in_a_smaller_window(mount, program: str, width: int, rows: int):
     content = {"program": program, "place": "planned, torchcompile_aten executor", "ranks": 1}
     page = mount("controls", content, width)
     bar = page.locator(".wb-bar:not(.wb-ranks)")
@@ -222,7 +222,7 @@ def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):
 
 
 @pytest.mark.parametrize("width", [1100, 372])
-def test_why_nothing_runs_is_whole(mount, width: int):
+def test_the_reason_that_nothing_can_run_is_not_cut(mount, width: int):
     reason = "No GPU attached: plan only"
     page = mount("controls", {"program": "llama", "place": "planned", "ranks": 1, "cannot_run": reason}, width)
     head = page.locator(".wb-live-head")

@@ -1,4 +1,4 @@
-"""The outline's tab: the page gets the open parts and those one click away, for programs of any size."""
+"""The outline's tab: the page gets the open parts and the parts that are one click away, for programs of any size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.ui.app.app import App
 
 @pytest.fixture(scope="module")
 def bench() -> workbench.Workbench:
-    """A new bench for each test, so that no test leaves a choice on it."""
+    """Return one bench for all tests; `app` asserts that each test leaves it without choices."""
     return workbench.open("llama", layers=2, device="cpu", executor="torch")
 
 
@@ -31,7 +31,7 @@ def sent(app: App) -> dict[str, dict[str, Any]]:
     return {row["key"]: row for row in app.outline.content["parts"]}
 
 
-def test_open_parts_and_one_level_more_are_sent(app):
+def test_open_parts_and_one_further_level_are_sent(app):
     parts = outline(app.bench.plan)
     known = {part.key: part for part in parts}
     above = {part.key: parts[part.parent] if part.parent >= 0 else None for part in parts}
@@ -49,7 +49,7 @@ def test_open_parts_and_one_level_more_are_sent(app):
         assert row["parent"] == (-1 if parent is None else list(rows).index(parent.key))
 
 
-def test_an_opened_part_is_sent_from_then_on(app):
+def test_the_contents_of_an_opened_part_are_sent(app):
     closed = next(row for row in sent(app).values() if row["kind"] == "line" and row["depth"] == 3)
     before = len(sent(app))
     app.outline._receive({"type": "open", "key": closed["key"]})
@@ -70,7 +70,7 @@ def test_the_path_to_the_selected_statement_is_sent(app):
     assert any(row["kind"] == "statement" and row["id"] == ids[hidden.statement] for row in sent(app).values())
 
 
-def test_choices_are_counted_as_they_are_made(app):
+def test_the_counts_of_a_part_equal_the_choices_that_it_makes(app):
     bench = app.bench
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})

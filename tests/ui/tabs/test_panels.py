@@ -107,7 +107,7 @@ def test_a_selected_statement_is_shown_once_it_is_sent(mount):
     assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
 
 
-def test_the_part_last_gone_to_stays_current_whatever_arrives(mount):
+def test_the_clicked_part_stays_current_after_updates(mount):
     page = mount("outline_tab", {"parts": PARTS, "machine": ""})
     page.evaluate("model.set('selected', 'order.statements')")
     page.locator("[data-key='layers.1']").click()
@@ -164,7 +164,7 @@ def test_a_long_name_in_the_ranking_is_cut_at_its_end(mount):
         ("experiments", {"rows": [], "plans": []}, ".wb-views"),
     ],
 )
-def test_a_part_without_anything_to_do_is_hidden(mount, module, content, part):
+def test_a_section_without_actions_is_hidden(mount, module, content, part):
     assert not mount(module, content).locator(part).first.is_visible()
 
 
@@ -192,7 +192,7 @@ def test_no_text_names_a_button_that_cannot_be_pressed(mount, module, content):
     assert page.get_by_role("checkbox").count() == 0
 
 
-def test_an_impossible_snapshot_gives_a_reason_beside_possible_variants(mount):
+def test_an_impossible_snapshot_gives_a_reason_and_variants_stay_possible(mount):
     ways = [{"name": "thunder", "label": "as it comes", "on": False}]
     page = mount("settings", {"rows": [], "runs": {"ways": ways, "snapshot": False, "no_snapshot": "of one process"}})
     assert page.get_by_role("checkbox", name="time against thunder").is_enabled()
@@ -222,7 +222,7 @@ def test_a_focused_option_is_previewed_and_stays_focused_while_effects_arrive(mo
     assert page.evaluate("document.activeElement.textContent") == "offload"
     page.evaluate("document.activeElement.blur()")
     page.wait_for_function("window.previews.at(-1).option === undefined")
-    # On a busy machine an option that was only passed may have had the focus for long enough, too.
+    # On a busy machine the option before may have kept the focus long enough for a preview, so only the last two count.
     assert page.evaluate("window.previews.slice(-2)") == [
         {"type": "preview", "id": "saved:a", "option": "offload"},
         {"type": "preview"},
@@ -244,7 +244,7 @@ def test_the_preview_line_stays_one_line(mount, width, most):
     assert "≈ −1.25 MiB" in view.inner_text()
 
 
-def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
+def test_a_pass_opens_at_its_first_change_and_a_button_goes_to_the_next(mount):
     lines = [[" ", f"a{i}"] for i in range(100)]
     lines[60:60] = [["-", "old"], ["+", "new"], ["+", "newer"]]
     lines[20:20] = [["+", "early"]]
@@ -262,7 +262,7 @@ def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
     assert row.inner_text().split() == ["−", "old", "+", "new"]
 
 
-def test_a_step_shows_its_name_and_time_and_uncut_lines(mount):
+def test_a_pass_shows_its_name_its_time_and_uncut_lines(mount):
     signature = "def computation(" + ", ".join(f"t_layers_{i}_weight" for i in range(40)) + "):"
     steps = [
         {"about": "The program as it was traced.", "left": "4 statements", "took": "1.20 s"},
