@@ -32,25 +32,25 @@ sys.dont_write_bytecode = False
 # this.
 os.environ["THUNDER_WORKBENCH_CACHE"] = "off"
 
-# Unmodified Thunder's step of a program is computed once for all tests and processes of a session, as for a person.
+# The step of unmodified Thunder is computed once for each program, and shared by all tests and processes of a session.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["THUNDER_WORKBENCH_REFERENCES"] = tempfile.mkdtemp(prefix="references-")
     atexit.register(shutil.rmtree, os.environ["THUNDER_WORKBENCH_REFERENCES"], ignore_errors=True)
 
-# Inductor normally starts two processes for each one that compiles: one imports PyTorch to try the vector instructions
-# that the processor reports, and one is a compile worker, which saves nothing on two cores. Together they take a
-# quarter of the time to compile a small program. `make gpu-check` and the benchmarks keep the default.
+# Each process that compiles would start two more: one imports PyTorch to try the vector instructions that the processor
+# reports, and one is a compile worker, which saves no time on two cores. Together they take a quarter of the time to
+# compile a small program. `make gpu-check` and the benchmarks keep the default.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-# By default Dynamo collects garbage after each compilation.
+# Without this, Dynamo collects garbage after each compilation.
 os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
 
 # Tracing makes millions of objects and hardly any cycles. A collection after every 700 objects would slow all tests.
 gc.set_threshold(50_000)
 
-# `ci` (and `long`, in `make long`): the same examples each time, so that a failure is due to the change. `full`: new
-# and more examples, for a search.
+# `ci`, and `long` in `make long`, use the same examples each time, so that a failure is due to a change of the code.
+# `full` uses new and more examples, for a search.
 for name in ("ci", "long"):
     settings.register_profile(
         name, derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests for processes that share them. Skip those marked `gpu` if no CUDA device is attached."""
+    """Order the tests for several processes. If no CUDA device is attached, skip tests marked `gpu`."""
     if hasattr(config, "workerinput"):
         items[:] = slowest_first(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
@@ -100,7 +100,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit:
 
 @pytest.fixture(scope="module")
 def mlp_bench() -> Any:
-    """A bench of a small program, planned for the CPU with nothing fused."""
+    """Return a bench of a small program, planned for the CPU without fusions."""
     import workbench
 
     return workbench.open("mlp", layers=1, executor="torch", device="cpu")
@@ -108,5 +108,5 @@ def mlp_bench() -> Any:
 
 @pytest.fixture(scope="module")
 def saved_mlp(mlp_bench: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The path of the bench's saved plan."""
+    """Save the plan of `mlp_bench`, and return the path."""
     return mlp_bench.save(tmp_path_factory.mktemp("saved") / "mlp.plan.json")

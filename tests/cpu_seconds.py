@@ -26,16 +26,16 @@ def used_s() -> float:
     total_s = sum(os.times()[:4])
     try:
         for pid in descendants(os.getpid()):
-            # The fields after the name, which may contain anything. Fields 14 to 17 of the line are used, see proc(5).
+            # The name may contain anything, so the line is split after it. Fields 14 to 17 are CPU times, see proc(5).
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
             total_s += sum(map(int, fields[11:15])) / _TICKS_PER_S
-    except OSError:  # it ended meanwhile: its seconds now count for its parent
+    except OSError:  # a process has ended: its seconds now count for its parent
         return used_s()
     return total_s
 
 
 class Costs:
-    """Record the cost of each test in its process, and sum up where the reports arrive.
+    """A plugin that records the CPU seconds of each test in its process, and sums them up in the main process.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ class Costs:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
-        # In other phases a fixture may forbid opening files. Browser tests are read in all phases: the time of a closed
-        # tab is lost.
+        # In other phases a fixture may forbid opening files. Browser tests are recorded in all phases, because the time
+        # of a tab is lost when it is closed.
         if call.when == "teardown" or item.get_closest_marker("browser"):
             now_s = used_s()
             report.cpu_s = max(now_s - self._before_s, 0.0)

@@ -23,11 +23,11 @@ LONGEST = (
     "tests/compiler/memory/test_fake_execution.py",
     "tests/examples/test_examples.py",
 )
-"""Files that take a process minutes, the longest first. `--cpu=20` shows the times."""
+"""Files whose tests take minutes, the longest first. `--cpu=20` shows the times."""
 
 
 def unit(nodeid: str) -> str:
-    """Return the unit that one process runs: file fixtures are made once, and JupyterLab starts once."""
+    """Return the unit of a test. One process runs a unit, so that module fixtures and JupyterLab are made only once."""
     return BROWSER if nodeid.startswith(BROWSER) else nodeid.partition("::")[0]
 
 

@@ -1,9 +1,9 @@
-"""Random programs and choices. The file has more than 600 lines because each kind of line uses all others.
+"""Random programs and choices. The file has more than 600 lines because a program mixes all kinds of lines.
 
 PyTorch can run and differentiate the programs. A seed or Hypothesis draws them.
 
-A program is drawn line by line and run as it grows, so that every line fits the existing values. The result is plain
-source, stored in `linecache`, so that traces have source lines and a failing example can be read and copied.
+A program is drawn line by line. Each line runs at once, so that every line fits the existing values. The result is
+plain source, which is stored in `linecache`: traces have source lines, and a failing example can be read and copied.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from workbench.core.lever import Site
 NAMESPACE = {"torch": torch, "F": F}
 MOST_ELEMENTS = 4096
 LARGEST = 1e4
-"""Largest allowed value in a program: infinities and NaN could hide a difference."""
+"""Largest allowed value in a program. Larger values could become infinite or NaN and hide a difference."""
 INPUT_SEED = 17
 PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET = "plain", "transposed", "every second", "offset"
 LAYOUTS = (PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET)
 WIDE = ("float32", "float16", "bfloat16")
-"""Types that become float64 for double precision."""
+"""Data types that double precision replaces by float64."""
 
 
 class Masks:
-    """The elements that dropouts keep: drawn as Thunder draws them, or given in order."""
+    """Masks of the elements that dropouts keep. They are drawn as Thunder draws them, or given in order."""
 
     def __init__(self, drawn: Iterable[torch.Tensor] | None = None) -> None:
         self.drawn: list[torch.Tensor] = []
@@ -173,7 +173,7 @@ class RandomProgram:
 
 
 class _Growing:
-    """A program being drawn, and the values of its names so far."""
+    """An unfinished program, and the current values of its names."""
 
     def __init__(self, random: Random, inputs: Iterable[Input], values: Iterable[torch.Tensor]) -> None:
         self.random = random
@@ -185,7 +185,7 @@ class _Growing:
         return self.random.choice(list(options))
 
     def some(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> str | None:
-        """Return a name with a fitting value, most likely a recent one: unread values are dead code."""
+        """Return a name with a fitting value, most likely a recent name, so that few values stay unread."""
         names = [name for name, value in self.values.items() if fits(value)]
         if not names:
             return None
@@ -195,7 +195,7 @@ class _Growing:
         return self.some(lambda v: v.is_floating_point() and fits(v))
 
     def reads(self, name: str) -> bool:
-        """Return whether a line reads the name."""
+        """Return whether any line reads the name."""
         return any(
             re.search(rf"\b{name}\b", line.partition(" = ")[2] or line.partition("_(")[2]) for line in self.lines
         )
@@ -206,7 +206,7 @@ class _Growing:
         return names
 
     def run(self, line: str) -> bool:
-        """Run a line and keep it, unless PyTorch refuses it or a result is large or not finite."""
+        """Run a line and add it to the program, unless PyTorch refuses it or a result is too large or not finite."""
         scope: dict[str, Any] = {**NAMESPACE, **self.values}
         try:
             exec(line, scope)
@@ -306,7 +306,7 @@ def _norm(grow: _Growing) -> None:
 
 
 def _batch_norm(grow: _Growing) -> None:
-    """Add running statistics written in place, like a batch norm's buffers."""
+    """Add a batch norm or another line that writes running statistics in place."""
     if (name := grow.floating(lambda v: v.dim() == 2 and min(v.shape) > 1)) is None:
         return
     value = grow.values[name]
@@ -336,7 +336,7 @@ def _matmul(grow: _Growing) -> None:
         forms += [f"{a} @ {plain} * 0.25"]
         if value.dim() == 2:
             forms += [
-                # A batch with stride 0 only: the results of batched kernels for it may vary.
+                # The batch dimension has stride 0 in both operands. Batched kernels may give varying results for it.
                 f"torch.bmm({a}.unsqueeze(0).expand(4, -1, -1), {plain}.unsqueeze(0).expand(4, -1, -1)) * 0.25",
                 f"torch.matmul({a}.reshape(2, -1, {value.shape[1]}), {plain}.expand(2, -1, -1)) * 0.25",
                 f"torch.baddbmm(({a} @ {plain})[None], {a}[None], {plain}[None]) * 0.25",
@@ -427,7 +427,7 @@ def _whole(grow: _Growing) -> None:
 
 
 def _index(grow: _Growing) -> None:
-    """Select rows by number: read, gather, or add."""
+    """Read rows, gather them, or add to them, by their numbers."""
     indices = grow.some(lambda v: v.dtype == torch.int64 and 0 < v.dim() < 3 and v.min() >= 0 and v.max() < 8)
     table = grow.floating(lambda v: v.dim() == 2 and v.shape[0] >= 8)
     if not indices or not table:
@@ -462,7 +462,7 @@ def _writable(value: torch.Tensor) -> bool:
 
 
 def _write(grow: _Growing) -> None:
-    """Write in place: to a name, or through a new view of one."""
+    """Write in place to a value, or through a new view of it."""
     forms = ("{}.add_({})", "{}.copy_({})", "{}.mul_({})", "{}.add_(1.0)", "{}.mul_(0.5)", "{}.copy_({} * 2.0)")
     if (a := grow.floating(lambda v: _writable(v))) is None:
         return
@@ -475,9 +475,7 @@ def _write(grow: _Growing) -> None:
 
 
 def _writes(grow: _Growing) -> None:
-    """Save an earlier value under a name and write it into another tensor after its tensor was overwritten, or into
-    two.
-    """
+    """Copy a value, then overwrite its tensor and write the copy into another tensor, or write the copy into both."""
     if (a := grow.floating(lambda v: _writable(v))) is None:
         return
     shape, dtype = grow.values[a].shape, grow.values[a].dtype
@@ -492,7 +490,7 @@ def _writes(grow: _Growing) -> None:
 
 
 def _scalar(grow: _Growing) -> None:
-    """Combine a zero-dimensional value with another on either side, with a gradient or without."""
+    """Combine a zero-dimensional value with another value, with or without a gradient."""
     forms = (
         *("{0} * {1}", "{1} * {0}", "{0} + {1}", "{1} - {0}", "{0} / ({1} ** 2 + 1.0)", "{1} / ({0} ** 2 + 1.0)"),
         *("torch.where({0} > {1}, {0}, {1})", "torch.where({1} > 0, {0}, {0} * 0.5)", "torch.maximum({0}, {1})"),
@@ -512,7 +510,7 @@ def _scalar(grow: _Growing) -> None:
 
 
 def _complex(grow: _Growing) -> None:
-    """Create, use and decompose complex numbers."""
+    """Create a complex value, or use or decompose an existing one."""
     if (z := grow.some(lambda v: v.is_complex())) is None or grow.random.random() < 0.3:
         a = grow.floating(lambda v: v.dim() > 0 and v.dtype in (torch.float32, torch.float64))
         if a is None:
@@ -549,7 +547,7 @@ def _complex(grow: _Growing) -> None:
 
 
 def _set_apart(grow: _Growing) -> None:
-    """Add a line with gradients off, or with products of lower precision."""
+    """Add a line without gradients, or a matrix product in lower precision."""
     a, b = grow.floating(), grow.floating()
     forms = (
         *("with torch.no_grad(): {2} = torch.sin({0})", "with torch.no_grad(): {2} = {0} + {1}"),
@@ -610,7 +608,7 @@ def drawn(
     if not any(input.requires_grad for input in inputs):
         inputs[0] = Input("x0", (8, 8), "float32", True)
     if writes and random.random() < 0.3:
-        # Running state that a batch norm or an optimizer keeps between steps.
+        # Two further inputs are running state, such as a batch norm or an optimizer has.
         width = inputs[0].shape[-1:] or (8,)
         inputs += [Input(f"x{len(inputs) + i}", width, inputs[0].dtype) for i in range(2)]
     shared = ""
@@ -636,7 +634,7 @@ def drawn(
         arguments = {input.name for input in inputs}
         if not any(v.is_floating_point() for name, v in grow.values.items() if name not in arguments):
             _one(grow, f"{grow.floating()} * 2.0")
-        # All unread values except a few unused ones, and sometimes intermediate values and inputs.
+        # The program returns its unread values except for a few, and sometimes intermediate values and inputs.
         ends = [name for name in grow.values if name not in arguments and not grow.reads(name)]
         unused = random.sample(ends, random.randint(0, min(2, len(ends) - 1))) if len(ends) > 1 else []
         others = random.sample(list(grow.values), min(random.randint(0, 2), len(grow.values)))
@@ -657,7 +655,7 @@ def legal_options(site: Site) -> list[str]:
 
 
 def choices_for(random: Random, sites: Iterable[Site], *, most: int = 10) -> dict[str, str]:
-    """Return choices, settings included, that are each legal under the choices in force."""
+    """Return random choices for sites and settings. Each choice alone is legal under the choices in force."""
     free = [site for site in sites if len(legal_options(site)) > 1]
     settings = [site for site in free if "." in site.id.partition(":")[0]]
     places = [site for site in free if site not in settings]

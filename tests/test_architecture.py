@@ -1,4 +1,4 @@
-"""Packages import only from those below them, and no module imports itself through others."""
+"""A package imports only from packages below it, and no module imports itself through others."""
 
 import ast
 import functools
@@ -88,11 +88,11 @@ DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
         ("workbench.runs.process.record", "workbench.runs.measure.accuracy"),
     ),
 }
-"""Imports inside functions that violate the order, by reason: the importing and the imported module."""
+"""Imports inside functions that violate the order. Each reason has pairs of the importing and the imported module."""
 
 
 def package_of(path: Path) -> str:
-    """Return the package of a file, as in `ORDER`. A file at the top is a package of its own."""
+    """Return the package of a file, as in `ORDER`. A file directly in `workbench` counts as a package."""
     parts = path.relative_to(ROOT).parts
     return "/".join(parts[:-1]) if len(parts) > 1 else parts[0].removesuffix(".py")
 
@@ -123,7 +123,7 @@ MODULES = {module_of(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 @functools.cache
 def own_imports(name: str) -> tuple[tuple[str, bool], ...]:
-    """Return the workbench modules that a module imports, and whether inside a function."""
+    """Return the workbench modules that a module imports, and whether each import is inside a function."""
     found = []
     for imported, deferred in imports(MODULES[name]):
         module = imported if imported in MODULES else imported.rpartition(".")[0]

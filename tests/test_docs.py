@@ -89,7 +89,7 @@ def pages() -> list[Path]:
 
 
 def blocks(language: str) -> list[tuple[Path, str]]:
-    """Every code block of a language on the pages, without its indentation."""
+    """Return every code block of a language on the pages, without its indentation."""
     pattern = re.compile(rf"^( *)```{language}\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
     texts = [*pages(), ROOT / "README.md"]
     return [(page, textwrap.dedent(body)) for page in texts for _, body in pattern.findall(page.read_text())]
@@ -122,13 +122,13 @@ def test_names_of_a_bench_on_the_pages_exist() -> None:
     assert [(page, name) for page, name in sorted(used) if name not in known] == []
 
 
-def test_pages_but_the_reference_have_two_thousand_words_at_most() -> None:
+def test_pages_outside_of_the_reference_have_two_thousand_words_at_most() -> None:
     free = ROOT / "docs" / "reference"
     long = {page.name: len(page.read_text().split()) for page in pages() if free not in page.parents}
     assert {name: words for name, words in long.items() if words > 2_000} == {}
 
 
-def test_pages_open_with_what_they_answer() -> None:
+def test_pages_begin_with_the_question_that_they_answer() -> None:
     without = [page.name for page in pages() if not re.match(r"# .+\n\nThis page (answers|takes) ", page.read_text())]
     assert without == ["index.md"]
 

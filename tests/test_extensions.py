@@ -1,4 +1,4 @@
-"""Widgets and JupyterLab extensions as shipped: built from the present sources, and installed."""
+"""The shipped widgets and JupyterLab extensions are built from the present sources, and are installed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_bundle_is_built_from_the_present_sources(folder: Path) -> None:
     assert made["bundle"] == now["bundle"], "the bundle was changed by hand, or not committed whole: `make extensions`"
 
 
-def test_the_module_of_each_widget_imports_nothing_and_exports_anywidgets_names() -> None:
+def test_the_module_of_each_widget_imports_nothing_and_has_one_default_export() -> None:
     built = sorted((Path(ui.__file__).parent / "frontend" / "built").glob("*.js"))
     assert len(built) > 20
     for path in built:
@@ -86,7 +86,7 @@ def test_the_app_and_the_extension_agree_on_events() -> None:
 
 
 def test_styles_of_an_extension_share_no_class_with_the_app() -> None:
-    # JupyterLab loads an extension's style into every page: a style for a dead kernel once marked lines of the app.
+    # JupyterLab loads the styles of an extension into every page. Such a style once changed lines of the app.
     sources = [path.read_text() for pattern in ("*.js", "*.css") for path in Path(ui.__file__).parent.rglob(pattern)]
     in_app = set(re.findall(r"(?<![\w-])wb-[\w-]+", "".join(sources)))
     styled = {

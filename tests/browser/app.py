@@ -8,7 +8,7 @@ from tests.browser.harness import Lab
 
 GRAPH = ".wb-graph"
 TALL = {"width": 1500, "height": 1350}
-"""A window that shows the app from its buttons to its tabs."""
+"""Size of a window that shows the whole app, from its buttons to its tabs."""
 
 
 def open_program(lab: Lab, program: str) -> None:
@@ -27,7 +27,7 @@ def show_cell(lab: Lab, index: int) -> None:
     lab.page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", index)
     lab.page.wait_for_selector(f"{GRAPH} canvas")
     lab.wait_until(lambda: graph(lab, "state().drawn_ms") > 0)
-    # The graph opens at Fit, which is large enough to point at each row.
+    # The graph opens at Fit. At zoom 1 each row is large enough to point at.
     graph(lab, "view.setZoom(1, 0, 0)")
 
 

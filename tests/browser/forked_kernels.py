@@ -1,8 +1,8 @@
 """Fork kernels from one process that has imported the libraries of the notebooks, which take 5 s to import.
 
-``python forked_kernels.py SOCKET`` starts that process. Jupyter starts ``python forked_kernels.py SOCKET
-CONNECTION_FILE`` for each kernel. This process requests a kernel, lives as long as the kernel, and forwards its
-signals.
+``python forked_kernels.py SOCKET`` starts the forking process. For each kernel, Jupyter starts ``python
+forked_kernels.py SOCKET CONNECTION_FILE``: a client that requests a kernel, lives as long as the kernel, and forwards
+signals to the kernel.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NAME = "forked"
-"""Name of these kernels in Jupyter. The kernel `python3` is unchanged."""
+"""Jupyter's name for forked kernels. The kernel `python3` is not forked."""
 
 
 def write_spec(folder: Path, address: Path) -> None:
-    """Write the kernel's description into a folder of kernel specs."""
+    """Write the kernel spec of forked kernels into a folder of kernel specs."""
     (folder / NAME).mkdir(parents=True)
     argv = [sys.executable, "-I", "-S", __file__, str(address), "{connection_file}"]
     spec = {"argv": argv, "display_name": "Python 3, forked", "language": "python", "interrupt_mode": "signal"}
@@ -36,7 +36,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
         address = Path(folder) / "door"
         write_spec(Path(folder) / "kernels", address)
-        # NumPy reads numbers of threads when it is imported, and a process that forks may have one thread only.
+        # A process that forks may have only one thread. NumPy reads this variable when it is imported.
         server = subprocess.Popen(
             [sys.executable, __file__, str(address)],
             env=environment | {"OPENBLAS_NUM_THREADS": "1"},
@@ -54,7 +54,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
 
 
 def ask(address: str, connection_file: str) -> None:
-    """Request a forked kernel and represent it to Jupyter: each of the two processes ends when the other ends."""
+    """Request a forked kernel, and end when the kernel ends. If this process ends first, the kernel ends."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(address)
         told = {"connection_file": connection_file, "environment": dict(os.environ), "folder": os.getcwd()}

@@ -1,4 +1,4 @@
-"""A real JupyterLab and a real browser, without a network: `LabServer` starts the one, `Lab` drives the other."""
+"""A real JupyterLab and a real browser, without a network: `LabServer` starts JupyterLab, `Lab` drives the browser."""
 
 import json
 import os
@@ -49,7 +49,7 @@ class LabServer:
     root : Path
         The root of JupyterLab's file browser.
     url : str
-        Without a slash at the end.
+        Address of JupyterLab, without a slash at the end.
     outside_path : Path
         The file in which the server, its kernels and their workers record connections beyond this machine.
     """
@@ -63,7 +63,7 @@ class LabServer:
             path = home / "settings" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(settings))
-        # This checkout's own extensions, whatever the environment has installed.
+        # JupyterLab loads the extensions of this checkout, even if others are installed.
         for bundle in EXTENSIONS.glob("*/labextension"):
             link = home / "share" / "labextensions" / json.loads((bundle / "package.json").read_text())["name"]
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class LabServer:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        # A path short enough for a socket, however long the home's path is.
+        # The path of a socket must be short, and the path of `home` may be long.
         self._address = Path(tempfile.mkdtemp()) / "kernels"
         forked_kernels.write_spec(home / "share" / "kernels", self._address)
         environment = os.environ | {
@@ -115,7 +115,7 @@ class LabServer:
                 )
 
             self.process = start(command)
-            # NumPy reads numbers of threads when it is imported, and a process that forks may have one thread only.
+            # A process that forks may have only one thread. NumPy reads this variable when it is imported.
             self._kernels = start(
                 [sys.executable, forked_kernels.__file__, str(self._address)], OPENBLAS_NUM_THREADS="1"
             )
@@ -158,12 +158,13 @@ class LabServer:
 def launch_browser(playwright: Playwright, profile: Path) -> BrowserContext:
     """Start Chromium with a profile of its own. It reaches only this machine.
 
-    A command-line argument restricts it. Routes would disable the cache, and each page would compile JupyterLab again.
+    A command-line argument blocks other addresses. Playwright's routes would do so, too, but they disable the cache, so
+    that each page would compile JupyterLab again.
     """
     arguments = ["--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"]
     arguments.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
     if os.geteuid() == 0:
-        arguments.append("--no-sandbox")  # Chromium does not sandbox root, and without this flag does not start
+        arguments.append("--no-sandbox")  # Chromium cannot sandbox root: without the flag it does not start
     return playwright.chromium.launch_persistent_context(
         profile, executable_path=find_chromium(), headless=True, args=arguments, viewport=VIEWPORT
     )
@@ -293,10 +294,10 @@ class Lab:
     def kernel_eval(self, code: str, timeout_s: float = 90) -> str:
         """Run code in the open notebook's kernel; return what it prints, then its last expression as text.
 
-        The notebook keeps no trace of it. Code that raises gives an `AssertionError` with the kernel's traceback. The
+        The notebook does not record the code. If the code raises, an `AssertionError` has the kernel's traceback. The
         code waits while a cell is running.
         """
-        # A cell that failed a moment ago aborts requests that arrived meanwhile. Those are sent again.
+        # A cell that fails aborts the requests that arrived while it ran. An aborted request is sent again.
         outputs = self.page.evaluate(
             """async ([code, timeout_ms]) => {
                 const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -328,7 +329,7 @@ class Lab:
     def click_canvas(self, x: float, y: float, canvas: str | Locator = ".jp-OutputArea canvas", **options: Any) -> None:
         """Click a position of a canvas, in CSS pixels from its upper left corner, after scrolling it into view.
 
-        `canvas` is a locator or a selector, which means its first match. `options` go to Playwright's `click`
+        `canvas` is a locator, or a selector whose first match is used. `options` are passed to Playwright's `click`
         (`button`, `modifiers`, `click_count`).
         """
         locator = self.page.locator(canvas).first if isinstance(canvas, str) else canvas

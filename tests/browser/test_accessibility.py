@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 CELL, TAB = ".jp-Notebook .wb-app", ".wb-tab"
-# Each program in the cell and in the tab, and each in both themes: the tab uses the theme that the cell does not.
+# Each of these tabs is checked in the cell and in the app's own tab: in one theme there, and in the other theme here.
 TABS = (
     "Memory",
     "Worth it",
@@ -74,7 +74,7 @@ def set_theme(lab: Lab, name: str) -> None:
 def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
     """Return the serious or critical findings of axe-core in the app, with each tab open in turn."""
     found = []
-    # All of the app once, then only what another tab changes: axe is slow on each element.
+    # The first check covers all of the app, later ones only the changed part, because axe needs long for each element.
     for name, part in zip(tabs, (where, *[f"{where} .jupyter-widget-tab"] * len(tabs)), strict=False):
         lab.page.locator(where).get_by_role("tab", name=name, exact=True).click()
         lab.page.wait_for_timeout(100)

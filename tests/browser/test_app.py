@@ -20,7 +20,7 @@ from workbench.compiler import api
 let, plan = threading.Event(), api.plan
 api.plan = lambda *given: let.wait(60) and plan(*given)
 """
-"""Code that holds each plan until it is released."""
+"""Code that makes each plan wait until `let` is set."""
 
 
 CONTROLS = """
@@ -49,13 +49,13 @@ def drawn_in_order(lab: Lab) -> list[str]:
 
 
 def asked(lab: Lab) -> list[str]:
-    """Return the arcs that are drawn as requested."""
+    """Return the arcs that are drawn with a requested option."""
     return [arc["id"] for arc in graph(lab, "state().arcs") if arc["asked"] is not None]
 
 
 def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     open_program(lab, "'llama', device='cpu'")
-    # The label of folded layers stays readable above the arcs that pass there.
+    # The label of folded layers is drawn over the arcs that cross it, so that it stays readable.
     assert drawn_in_order(lab).index("arcs") < drawn_in_order(lab).index(
         "2 identical layers shown as one, click to unfold"
     )
@@ -76,7 +76,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.keyboard.press("r")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
 
-    # A choice applies to both identical layers, or to the one that is shown alone.
+    # A choice applies to both identical layers, or to one layer alone.
     click(lab, lab.kernel_eval(f"print({IN_A_LAYER})"))
     for name, alone in (("this layer alone", True), ("all 2 identical layers", False)):
         lab.page.get_by_role("group", name="What a choice holds for").get_by_role("button", name=name).click()
@@ -87,7 +87,8 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.keyboard.press("u")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
 
-    # By keys alone: the selection is announced, identical layers unfold and fold, and the memory curve is walked.
+    # With keys alone, a selection is announced, identical layers unfold and fold, and a point moves along the memory
+    # curve.
     canvas, told = lab.page.locator(f"{GRAPH} canvas").first, lab.page.locator(f"{GRAPH} [role=status]")
     canvas.press("Escape")
     canvas.press("ArrowDown")
@@ -189,7 +190,7 @@ def below(lab: Lab, lower: str, upper: str) -> bool:
 
 
 def clipped(lab: Lab) -> list[str]:
-    """Return buttons and figures of the app that overflow it at a side."""
+    """Return buttons and figures that extend beyond the left or right edge of the app."""
     return lab.page.evaluate(
         """() => {
             const app = document.querySelector(".wb-app"), edge = app.getBoundingClientRect();

@@ -1,4 +1,4 @@
-"""Tests of the harness: it shows what a user of JupyterLab would see and do, without a network."""
+"""Tests of the harness: it sees and does what a user of JupyterLab can see and do, without a network."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_a_network_request_is_refused_and_reported(lab: Lab) -> None:
 
     address, name, *kernel = sorted(set(lab.asked_outside()))
     assert (address, name) == ("http://192.0.2.1/b.png", "https://page.example/a.png")
-    # Before a byte is sent, for a host name and for an address.
+    # Requests to a host name and to an address are refused before a byte is sent.
     lab.wait_until(lambda: [refused.get(url) for url in (address, name)] == ["net::ERR_NAME_NOT_RESOLVED"] * 2)
     assert [line.split(" from ")[0] for line in kernel] == ["socket.getaddrinfo kernel.example"]
     lab.forget_outside()

@@ -1,4 +1,4 @@
-"""A lesson in a real JupyterLab without a network: predictions locked in with the mouse, and a wrong answer's hint."""
+"""A lesson in a real JupyterLab without a network: the mouse locks in predictions, and a wrong answer gets a hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNRUN = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
 
 
 def write_part(lab: Lab, upto: str) -> dict[str, int]:
-    """Write the lesson up to the cell `upto`, without outputs; return the index of each one-line cell."""
+    """Write the lesson up to the cell `upto`, without outputs; return the index of each code cell by its last line."""
     notebook = nbformat.read(NOTEBOOKS / "lessons" / "4_rematerialization.ipynb", as_version=4)
     last = next(i for i, cell in enumerate(notebook.cells) if cell.source == upto)
     del notebook.cells[last + 1 :]

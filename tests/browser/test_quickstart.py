@@ -13,7 +13,7 @@ from tests.browser.app import TALL, click, figure, live, press, show_cell
 from tests.browser.harness import Lab
 from tests.notebooks.run import used_bytes
 
-# Three processes compile in it, one after the other. On two busy cores that may exceed the limit of other tests.
+# Three processes compile in this test, one after the other. On two busy cores this may exceed the usual time limit.
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(1200)]
 
 RUN_TIMEOUT_S = 240
@@ -64,7 +64,7 @@ def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> No
     assert "ok" in figure(lab, "accuracy")
     cut = "cells => cells.filter(cell => cell.scrollHeight > cell.clientHeight + 1).map(cell => cell.innerText)"
     assert not lab.page.locator(".wb-figure").evaluate_all(cut), "a figure is cut off"
-    # The live values at the measured peak are listed below those at the predicted one, in a list of their own.
+    # The live values at the predicted peak have one list, and the live values at the measured peak another below it.
     for kind in ("predicted", "measured"):
         lab.page.wait_for_selector(f'.wb-alive [data-kind="{kind}"] tbody tr', state="attached")
     lab.screenshot("quickstart-done")
@@ -75,7 +75,7 @@ def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> No
     click(lab, site)
     lab.wait_until(lambda: lab.kernel_eval(f"print(bench.site({site!r}).choice)") == "recompute")
     lab.wait_until(lambda: figure(lab, "saved") != saved and figure(lab, "peak") != peak)
-    # First an estimate, with the older measurement grey beside it.
+    # The strip first shows an estimate, and the older measurement in grey beside it.
     lab.wait_until(lambda: "estimated" not in figure(lab, "peak"))
     assert "other choices" in figure(lab, "peak"), "what was measured is not what is chosen now"
     lab.page.wait_for_selector(".wb-plot canvas")

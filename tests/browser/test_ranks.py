@@ -15,14 +15,14 @@ REDUCTION = "waits:transformer_wte_weight<reduce_scatter"
 
 
 def drag_wait(lab: Lab, id: str, node: int) -> None:
-    """Drag the filled end of a bar, which is its wait, to the start of a node of its side."""
+    """Drag the wait of a collective, the filled end of its bar, to the start of a node in the same column."""
     graph(lab, "view.fit()")
     bar = next(bar for bar in graph(lab, "state().bars") if bar["id"] == id)
     box = lab.page.locator(".wb-graph canvas").first.bounding_box()
     assert box is not None
     x, y = box["x"] + bar["x"], box["y"] + bar["wait"]
     assert graph(lab, "hit(given[0], given[1])", x, y) == f"{id}!wait"
-    # Not by `position`: that scrolls the bar into view at a readable size, and so moves it.
+    # `position` is not used, because it zooms and scrolls to the node, which moves the bar.
     edge = box["y"] + graph(lab, "view.places.locate(given[0])", node_id(lab, bar["side"], node))["y"]
     lab.page.mouse.move(x, y)
     lab.page.mouse.down()
@@ -42,7 +42,7 @@ def choices(lab: Lab) -> str:
 
 
 def said(lab: Lab, text: str) -> str:
-    """Wait for the message that contains a text, and return it."""
+    """Wait for a message that contains a text, and return the whole message."""
     message = lab.page.locator(".wb-message").filter(has_text=text)
     message.wait_for(timeout=60_000)
     return message.inner_text()
@@ -69,13 +69,13 @@ def cut_off(lab: Lab) -> list[str]:
 def test_bars_are_dragged_a_machine_is_chosen_and_the_best_order_is_found(lab: Lab) -> None:
     open_program(lab, PROGRAM)
 
-    # Later than its wait at the top: legal up to the reader, near the end.
+    # The wait is at the top. It may move down to the reader, which is near the end.
     drag_wait(lab, GATHER, 100)
     lab.wait_until(lambda: f"'{GATHER}!wait': 'at(" in choices(lab), 30)
     said(lab, "set to at(")
     placed = choices(lab)
 
-    # Before the gradient that it sends exists.
+    # The reduction may not move to a point at which its gradient does not exist yet.
     drag_wait(lab, REDUCTION, -1)
     refusal = said(lab, "is refused")
     assert refusal.startswith(f"{REDUCTION}!wait: 'at(")
@@ -106,7 +106,7 @@ def test_bars_are_dragged_a_machine_is_chosen_and_the_best_order_is_found(lab: L
     lab.screenshot("found")
 
     open_tab(lab, "Settings")
-    # It cannot run here, so no measurement stands beside the step.
+    # The program cannot run here, so the settings offer no measurements.
     assert lab.page.locator(".wb-setting .wb-reason", has_text="No GPU attached: plan only").count() == 1
     assert lab.page.get_by_role("checkbox", name="time against thunder").count() == 0
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")

@@ -80,7 +80,7 @@ def window(lab: Lab, workspace: str, held: dict[Request, Page]) -> Page:
 
 
 def follow(page: Page, held: dict[Request, Page]) -> None:
-    """Keep in `held` the long polls that this window has open."""
+    """Record the open long polls of this window in `held`."""
 
     def over(request: Request) -> None:
         held.pop(request, None)

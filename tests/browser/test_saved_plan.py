@@ -64,7 +64,7 @@ def test_a_saved_plan_is_rendered_without_a_kernel(lab: Lab) -> None:
     open_too(lab, "newer.plan.json")
     lab.page.get_by_text("saved in format version 99; this view reads version 1").wait_for()
 
-    # The output of a cell that nobody has run here.
+    # A saved plan in the stored output of a cell is rendered without running the cell.
     output = nbformat.v4.new_output("display_data", data={saved_plan.MIME_TYPE: document, "text/plain": "a plan"})
     cell = nbformat.v4.new_code_cell("display(plan)", outputs=[output])
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), lab.folder / "output.ipynb")

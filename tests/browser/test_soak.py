@@ -79,7 +79,7 @@ def act(lab: Lab, draw: random.Random, settings: dict[str, list[str]], number: i
         button.evaluate("button => button.click()")  # no effect if it has just been disabled
     else:
         id = draw.choice(sorted(settings))
-        # An option that is refused beside the choices in force gives a message and changes nothing.
+        # If the choices in force do not allow the option, it is refused and changes nothing.
         lab.kernel_eval(
             f"try:\n    bench.choose({{{id!r}: {draw.choice(settings[id])!r}}})\nexcept wb.ChoiceError:\n    pass"
         )

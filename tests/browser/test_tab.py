@@ -27,7 +27,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
     assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
 
-    # A click there makes a choice in the shared bench, and the cell's view follows.
+    # A click in the tab makes a choice in the shared bench, and the view in the cell shows the choice.
     lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
     site = lab.kernel_eval(f"print({TURNABLE})")
     lab.page.evaluate("() => jupyterapp.commands.execute('thunder-workbench:open-tab')")
@@ -47,7 +47,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     assert boxes(lab) == places, "a choice moved parts of the app"
     lab.screenshot("tab-light")
 
-    # The tab "Worth it": a row leads to its site, and its button chooses.
+    # In the tab "Worth it", a click on a row selects its site, and the row's button makes its choice.
     lab.page.locator(TAB).get_by_role("tab", name="Worth it", exact=True).click()
     row = lab.page.locator(f"{TAB} .wb-worth tbody tr").filter(has=lab.page.locator(".wb-good")).first
     row.wait_for(timeout=60_000)
@@ -59,7 +59,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     row.get_by_role("button", name="Choose").click()
     lab.wait_until(lambda: f"set to {option}" in lab.page.locator(f"{TAB} .wb-message").inner_text())
 
-    # The outline beside the graph opens, moves and chooses by keys, in step with the graph.
+    # Keys open the outline beside the graph, move in it, and choose. The graph selects the same statement.
     pane = lab.page.locator(f"{TAB} .wb-beside")
     assert pane.locator("[role=row]").filter(visible=True).count() == 0
     bar = pane.get_by_role("button", name="Outline")
@@ -74,7 +74,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().selected") != id)
     assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
     lab.screenshot("tab-outline-light")
-    # Keys change its width, and the graph gets the freed space. Columns that do not fit are hidden, not cut off.
+    # Keys change the outline's width, and the graph gets the freed space. Columns without space are hidden, not cut.
     wide, room = box(lab, ".wb-beside")["width"], box(lab, ".wb-graph")["width"]
     pane.get_by_role("separator", name="Width of the outline").focus()
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
     pane.get_by_role("separator", name="Width of the outline").dblclick()
     lab.wait_until(lambda: box(lab, ".wb-beside")["width"] == wide)
-    # Zoomed in beside the open pane, both columns of the graph are visible, also in a narrow window.
+    # If the outline is open and the graph is zoomed in, both columns are visible, also in a narrow window.
     for width in (1440, 900, 700):
         lab.page.set_viewport_size({"width": width, "height": 900})
         lab.wait_until(lambda: in_tab(lab, "view.places.width") == in_tab(lab, "view.canvas.clientWidth"))
@@ -100,7 +100,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.page.locator(TAB).get_by_role("button", name="Undo").click()
     lab.wait_until(lambda: style(lab, site) == 1)
 
-    # A bar moved by keys keeps its place in the next tab.
+    # A newly opened tab remembers where keys moved the bar between graph and inspector.
     wide = box(lab, ".wb-graph")["width"]
     lab.page.locator(f"{TAB} .wb-split-x").focus()
     for _ in range(3):
@@ -137,7 +137,7 @@ def in_tab(lab: Lab, what: str, *given: object) -> object:
 
 
 def style(lab: Lab, site: str) -> int:
-    """Return the style of a site in the cell's view, which is hidden beside the tab."""
+    """Return the style of a site's arc in the cell's view, which is hidden while the tab is shown."""
     arcs = "Array.from(document.querySelectorAll('.jp-Notebook .wb-graph'), el => el.__workbench.state().arcs)[0]"
     return next(arc["style"] for arc in lab.page.evaluate(f"() => {arcs}") if arc["id"] == site)
 
@@ -193,7 +193,7 @@ def test_the_tab_of_a_program_in_parts_has_a_row_of_parts(lab: Lab) -> None:
     row.get_by_role("button", name="part2").click()
     lab.wait_until(lambda: shown.count() == 1 and "part2" in shown.inner_text())
     lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
-    # All of the part is visible below the row.
+    # The app of the part is visible as a whole, below the row of parts.
     assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
     assert box(lab, ".wb-controls")["y"] >= row.bounding_box()["y"] + row.bounding_box()["height"]
     assert lab.page.locator(TAB).count() == 1

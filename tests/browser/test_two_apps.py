@@ -1,4 +1,4 @@
-"""Several apps in one notebook: apps of one bench show the same, others do not; a cell runs again during a run."""
+"""Several apps in one notebook: only apps of one bench show the same choices, and a cell may run again during a run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab)
     assert "Nothing has run yet" in lab.page.locator(APPS).nth(0).locator(".wb-live").inner_text()
     assert not [line for line in lab.console if "uncaught" in line]
 
-    # Under another theme its memory view is still there.
+    # The memory view of the other app is still drawn in another theme.
     memory = lab.page.locator(APPS).nth(1).locator(".wb-memory")
     said = memory.inner_text()
     assert "(max " in said
@@ -60,7 +60,7 @@ def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab)
         lab.page.wait_for_timeout(100)
         assert memory.inner_text() == said
 
-    # Its measurements stay visible in a narrower window.
+    # The measurements of the other app stay visible in a narrower window.
     lab.page.locator(APPS).nth(1).get_by_role("tab", name="Experiments", exact=True).click()
     lab.page.locator(APPS).nth(1).locator("[data-run]").first.wait_for()
     for width in (1440, 1100, 700):

@@ -21,7 +21,7 @@ def schema(command: str) -> Any:
 
 
 def held(command: str, document: Any, way: int = 0) -> None:
-    """Check a document against one alternative of the command's schema, by its index. Each key must be described."""
+    """Check a document against alternative number `way` of the command's schema, which must describe each key."""
     jsonschema.validate(document, schema(command))
     jsonschema.validate(document, schema(command)["anyOf"][way])
     assert undescribed(document, schema(command)["anyOf"][way]) == []

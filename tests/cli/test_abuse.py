@@ -31,7 +31,9 @@ def test_a_crash_of_the_process_is_reported(folder: Path) -> None:
     assert abuse_cli.abuse_process(at, 0, folder) == 1
 
 
-def test_the_abuse_test_notices_execution_and_destruction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_abuse_test_notices_executed_input_and_destroyed_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(abuse_cli, "load", lambda path: exec(path.read_text()))
     monkeypatch.setattr(abuse_cli, "config_bytes", lambda _: abuse_cli.EXECUTED.encode())
     monkeypatch.chdir(folder)

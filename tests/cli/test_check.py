@@ -100,7 +100,7 @@ def test_a_program_that_grew_fails_with_a_line_for_each_figure(call: Call, folde
 
 
 @pytest.mark.slow
-def test_choices_that_no_longer_fit_fail_and_are_not_written(call: Call, folder: Path) -> None:
+def test_choices_that_no_longer_fit_fail_the_check_and_make_no_baseline(call: Call, folder: Path) -> None:
     text = CONFIG.format(program="net.py:factory", choices={"saved:gone/sin": "recompute"})
     (folder / "stale.py").write_text(text)
     status, _, err = call("check", "stale.py", "--write")

@@ -369,7 +369,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
 ]
 
 
-def test_the_end_of_options_alone_is_not_a_command(call: Call) -> None:
+def test_a_double_dash_alone_is_not_a_command(call: Call) -> None:
     assert call("--") == (2, "", "thunder-workbench: Missing command.\n")
 
 
@@ -455,7 +455,7 @@ def test_a_run_against_another_variant_prints_records(call: Call, tmp_path: Path
 
 
 class FailingRun:
-    """A run that fails, as a replacement."""
+    """A stand-in for a run that fails."""
 
     state = "failed"
     warnings = ()
@@ -515,7 +515,7 @@ def test_an_interrupted_run_is_cancelled(call: Call, monkeypatch: pytest.MonkeyP
     assert run.state == "cancelled"
 
 
-def test_lab_opens_a_copy_of_the_quickstart_and_keeps_the_users_own(
+def test_lab_opens_a_copy_of_the_quickstart_and_keeps_the_users_own_copy(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[list[str]] = []
@@ -578,7 +578,7 @@ def test_sites_are_listed_with_their_sizes(capfd: pytest.CaptureFixture[str]) ->
     assert "KiB" in out.partition("size")[2]
 
 
-def test_a_sweeps_figures_have_units() -> None:
+def test_figures_of_a_sweep_have_units() -> None:
     from workbench.cli.sweep import _cell
 
     assert _cell("measured_peak_bytes", 1536) == "1.50 KiB"

@@ -77,7 +77,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("body", "how"), ENDS)
-def test_a_process_that_ends_in_the_middle_is_reported(body: str, how: str, tmp_path: Path) -> None:
+def test_a_process_that_ends_before_the_command_is_done_is_reported(body: str, how: str, tmp_path: Path) -> None:
     status, out, err = outcome(body, tmp_path, "--json")
     assert (status, json.loads(out)) == (1, {"ok": False, "error": f"the command ended before it was done: {how}"}), err
     assert "Traceback" not in err
@@ -93,13 +93,13 @@ def test_without_json_the_report_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
-def test_a_reported_status_stays_whatever_happens_next(status: int, tmp_path: Path) -> None:
+def test_a_reported_status_stays_even_if_the_process_then_crashes(status: int, tmp_path: Path) -> None:
     body = f"import atexit; atexit.register(os.abort); output.print_json({{'a': 1}}); return {status}"
     assert outcome(body, tmp_path, "--json")[:2] == (status, '{\n  "a": 1\n}\n')
 
 
 def test_a_background_process_of_the_command_is_not_waited_for(tmp_path: Path) -> None:
-    # It sleeps longer than `outcome` waits.
+    # The background process sleeps longer than `outcome` waits.
     body = "os.fork() or (os.close(1), os.close(2), time.sleep(150), os._exit(0)); os._exit(3)"
     assert outcome(body, tmp_path)[0] == 1
 
@@ -201,7 +201,7 @@ def test_a_command_without_standard_streams_works(body: str, tmp_path: Path) -> 
     assert redirected(body, tmp_path, "<&- >&- 2>&-") == (1, "", "")
 
 
-def test_an_opened_file_does_not_take_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+def test_an_opened_file_does_not_get_the_descriptor_of_a_closed_stream(tmp_path: Path) -> None:
     body = "file = open('mine', 'w'); os.write(1, b'lost') if os.fstat(1).st_mode & 0o100000 else None; return 0"
     assert redirected(body, tmp_path, ">&-")[0] == 0
     assert (tmp_path / "mine").read_text() == ""
@@ -209,7 +209,7 @@ def test_an_opened_file_does_not_take_the_number_of_a_closed_stream(tmp_path: Pa
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", ["", "--json"])
-def test_a_reader_that_closes_the_pipe_does_no_harm(
+def test_if_the_reader_closes_the_pipe_the_command_ends_silently(
     unbuffered: str, arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
@@ -218,7 +218,7 @@ def test_a_reader_that_closes_the_pipe_does_no_harm(
     assert (status, out, err) == (141, "", "")
 
 
-def test_a_terminal_without_the_characters_gets_replacements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_a_terminal_cannot_show_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     status, out, _ = outcome("output.print_line('Größe ✓')", tmp_path)
     assert (status, out) == (0, "Gr\\xf6\\xdfe \\u2713\n")

@@ -86,7 +86,7 @@ def test_a_check_of_steps_follows_its_schema(printed: Printed, tmp_path: Path, m
 
 
 @pytest.mark.slow
-def test_cuts_and_a_fit_to_them_follow_their_schemas(printed: Printed) -> None:
+def test_cuts_and_a_fit_with_cuts_follow_their_schemas(printed: Printed) -> None:
     fused = ("mlp", "--set", "layers=1", "--device", "planned", "--executor", "nvfuser")
     table = printed("cuts", *fused)
     held("cuts", table)
@@ -162,7 +162,7 @@ def test_the_loop_proposes_nothing_twice_and_ends_after_all_proposals(loop: Modu
         (False, "slower", 1, False),
     ],
 )
-def test_the_loop_keeps_proposals_that_are_faster_or_lower_and_bitwise_equal(
+def test_the_loop_keeps_bitwise_equal_proposals_that_are_faster_or_have_a_lower_peak(
     loop: ModuleType, bitwise: bool, other: str, peak_bytes: int, keep: bool
 ) -> None:
     run = {

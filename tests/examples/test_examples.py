@@ -1,4 +1,4 @@
-"""The scripts of `examples/`, run as in their README: a config keeps the losses and saves memory."""
+"""The scripts of `examples/` run as their README says: a config keeps the losses and saves memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows(*command: str) -> dict[str, list[float]]:
     return found
 
 
-def test_an_own_training_loop_has_the_same_losses_and_saves_less() -> None:
+def test_a_training_loop_with_a_config_has_the_same_losses_and_saves_fewer_bytes() -> None:
     found = rows(str(EXAMPLES / "train.py"))
     eager, stock, chosen = (
         found[name] for name in ("eager PyTorch", "Thunder without choices", "Thunder with the config")
@@ -51,7 +51,7 @@ def test_an_own_training_loop_has_the_same_losses_and_saves_less() -> None:
 
 
 @pytest.mark.long
-def test_two_ranks_have_the_losses_of_ddp_and_hold_half() -> None:
+def test_two_ranks_have_the_losses_of_ddp_and_hold_half_of_the_parameters() -> None:
     launched = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     found = rows(*launched, str(EXAMPLES / "train_on_ranks.py"))
     whole, shards = found["DDP"], found["FSDP with the config"]
@@ -61,7 +61,7 @@ def test_two_ranks_have_the_losses_of_ddp_and_hold_half() -> None:
 
 
 @pytest.mark.long
-def test_a_trainer_has_the_losses_without_a_config() -> None:
+def test_a_trainer_has_the_same_losses_with_and_without_a_config() -> None:
     found = rows(str(EXAMPLES / "train_in_trainer.py"))
     assert found["with the config"] == pytest.approx(found["as it is"], rel=1e-3)
     assert len(set(found["as it is"])) == STEPS

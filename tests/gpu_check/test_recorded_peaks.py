@@ -1,4 +1,4 @@
-"""Peaks measured on a GPU, as recorded, against those predicted now, planned without a GPU."""
+"""Recorded peaks from a GPU are compared with the current predictions, which are planned without a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(why_no_nvfuser()), reason="nvFuser does not
 
 
 def recorded(part: str, step: str) -> int:
-    """Return the measured peak of a step of the check."""
+    """Return the measured peak of a step of the recorded check."""
     steps: list[dict[str, Any]] = json.loads(RECORDED.read_text())["parts"][part]["steps"]
     return int(next(each for each in steps if each["step"] == step)["figures"]["measured_peak_bytes"])
 
@@ -38,9 +38,10 @@ def planned(program: str, choices: Mapping[str, str] | None = None, **settings: 
 
 
 def as_measured_then(bench: Workbench) -> int:
-    """Return the predicted peak, counted as the recorded runs were.
+    """Return the predicted peak as the recorded runs counted peaks.
 
-    They counted arguments by their elements and, in the backward, one block each for a stand-in loss and its gradient.
+    These runs counted arguments by their elements. In the backward they counted one block for a loss and one for its
+    gradient.
     """
     graph, line = bench.plan.graph, bench.plan.timeline
     arguments = (graph.values.flags & ValueFlag.ARGUMENT) != 0
@@ -57,17 +58,17 @@ def depths() -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(("layers", "policy"), list(depths()))
-def test_peaks_of_a_few_hundred_bytes_are_measured_to_the_byte(layers: int, policy: str) -> None:
+def test_predicted_peaks_of_small_programs_equal_recorded_peaks_to_the_byte(layers: int, policy: str) -> None:
     bench = planned("residual_chain", depth.POLICIES[policy], layers=layers, grad=True)
     assert as_measured_then(bench) == recorded("depth", f"{layers} layers, {policy}")
 
 
-def test_the_peak_of_an_mlp_is_measured_to_the_byte() -> None:
+def test_the_predicted_peak_of_an_mlp_equals_the_recorded_peak_to_the_byte() -> None:
     assert as_measured_then(planned("mlp", layers=1)) == recorded("environment", "a program runs")
 
 
-def test_the_peak_of_a_llama_is_within_the_tolerance() -> None:
-    """The difference is the rest of a block that PyTorch does not split. The choice of block depends on history."""
+def test_the_predicted_peak_of_a_llama_is_within_the_tolerance() -> None:
+    """The difference is the rest of a block that PyTorch does not split. PyTorch chose this block by its history."""
     bench = planned("llama", layers=2, dim=512, heads=8, sequence=256)
     measured = recorded("main", "run, float32")
     assert abs(bench.plan.peak_bytes / measured - 1) < MOST_OFF_SHARE
@@ -75,8 +76,8 @@ def test_the_peak_of_a_llama_is_within_the_tolerance() -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_peaks_of_large_layers_are_within_the_tolerance(layers: int) -> None:
-    """Up to a few blocks: fake tensors have the attention seeds on the GPU, PyTorch has them on the host."""
+def test_predicted_peaks_of_large_layers_are_within_the_tolerance(layers: int) -> None:
+    """The difference is a few blocks: the seeds of attention are on the host, but fake tensors have them on the GPU."""
     bench = planned("llama", layers=layers, sequence=4096, batch=1, **LLAMA_7B)
     measured = recorded("memory", f"{layers} {'layer' if layers == 1 else 'layers'}, 4096 tokens")
     assert abs(bench.plan.peak_bytes / measured - 1) < MOST_OFF_SHARE

@@ -1,4 +1,4 @@
-"""Statements about GPUs are measured: the page is generated from the stored results."""
+"""The page on GPU checks is generated from the stored results, so that it contains only measurements."""
 
 from __future__ import annotations
 

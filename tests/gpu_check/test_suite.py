@@ -1,4 +1,4 @@
-"""A check runs step by step, each step once, even if processes die meanwhile. Failures are reported and recorded."""
+"""A check runs each step once, even if its processes die. Failures are reported and recorded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def began(folder: Path) -> list[str]:
     return (folder / trials.BEGAN).read_text().split()
 
 
-def test_a_step_that_kills_its_process_is_reported_and_the_others_run(tmp_path: Path) -> None:
+def test_a_step_that_kills_its_process_is_reported_and_other_steps_run(tmp_path: Path) -> None:
     plan = [
         ("a", "0"),
         ("b", "crash"),
@@ -109,7 +109,7 @@ def test_a_check_killed_at_random_moments_loses_and_repeats_nothing(tmp_path: Pa
         since = len(began(tmp_path)) if kept else 0
         check = subprocess.Popen([sys.executable, "-c", CARRY_OUT, str(tmp_path)], stdin=subprocess.DEVNULL)
         give_up_s = time.monotonic() + 120
-        # It is killed only after its first step has begun. Its progress by then is random.
+        # The check is killed only after it has recorded a step, at a random moment.
         while len(Log(tmp_path, trials.NAME).lines()) <= len(kept) and check.poll() is None:
             assert time.monotonic() < give_up_s
             time.sleep(0.01)
@@ -127,7 +127,7 @@ def test_a_check_killed_at_random_moments_loses_and_repeats_nothing(tmp_path: Pa
 
 
 def wait_for_silence(folder: Path) -> None:
-    """Wait until no process of the check is left: its children end with it."""
+    """Wait until no process of the check is left. Its children end when the check ends."""
     give_up_s = time.monotonic() + 120
     while alive := [pid for pid in os.listdir("/proc") if pid.isdigit() and str(folder) in command_of(pid)]:
         assert time.monotonic() < give_up_s, alive
@@ -140,7 +140,7 @@ def command_of(pid: str) -> str:
     return ""
 
 
-def test_a_step_that_ends_during_the_query_is_not_reported_as_running(tmp_path: Path) -> None:
+def test_a_step_that_ends_during_a_query_is_not_reported_as_running(tmp_path: Path) -> None:
     ended = threading.Event()
 
     def carry_out() -> None:
@@ -189,7 +189,7 @@ def test_the_first_steps_of_all_parts_run_before_the_rest(tmp_path: Path, monkey
     assert {part["state"] for part in result["parts"].values()} == {"done"}
 
 
-def test_a_resumed_check_skips_the_search_for_first_steps_if_all_are_done(
+def test_if_all_first_steps_are_done_a_resumed_check_does_not_search_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -203,7 +203,7 @@ def test_a_resumed_check_skips_the_search_for_first_steps_if_all_are_done(
     found = suite.check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))["parts"]
     assert {part["state"] for part in found.values()} == {"done"}
     assert len((tmp_path / trials.TURNS).read_text().splitlines()) == before + 2
-    # Among repeated steps, the first steps come first again.
+    # If steps are repeated, first steps run first again.
     plans = {name: [(f"{name} a", "wrong", True), *plan[1:]] for name, plan in plans.items()}
     Log(tmp_path, "one").path.write_text("")
     (tmp_path / suite.RESULT_FILE).unlink()
@@ -219,11 +219,11 @@ def test_scarce_time_is_shared_by_the_parts(tmp_path: Path, monkeypatch: pytest.
     counts = {name: len(part["steps"]) for name, part in found.items()}
     assert min(counts.values()) > 2, counts
     assert {part["state"] for part in found.values()} == {"out of time"}
-    # No step was cut off while there was time left.
+    # No step was cut off before the time was over.
     assert not [line for part in found.values() for line in part["steps"] if line["error"]]
 
 
-def test_bytecode_of_one_process_is_reused_by_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytecode_of_one_process_is_reused_by_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told(tmp_path, [("a", "lose the device"), ("b", "0"), ("c", "0")])
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -242,12 +242,12 @@ def test_each_part_has_first_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     first = {name: [step.id for step in its if step.first] for name, its in steps.items()}
     assert all(first.values())
     assert first["main"] == ["plan", "run, float32", "cancel", "run, recomputed"]
-    # Only a short part may consist of first steps alone.
+    # Only these short parts have no other steps than first steps.
     rest = {name for name, its in steps.items() if len(first[name]) < len(its)}
     assert rest == steps.keys() - {"environment", "tests", "ranks"}
 
 
-def test_steps_of_a_killed_check_count_whatever_its_summary_holds(tmp_path: Path) -> None:
+def test_steps_of_a_killed_check_count_even_if_its_summary_lacks_them(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0"), ("b", "hang")])
     checked(tmp_path, step_limit_s=0.5)
     # Imitate a kill during this part: the summary covers only the part before.
@@ -260,7 +260,7 @@ def test_steps_of_a_killed_check_count_whatever_its_summary_holds(tmp_path: Path
     assert found["seconds"] >= 0.5
 
 
-def test_a_torn_record_is_run_again(tmp_path: Path) -> None:
+def test_a_step_with_an_incomplete_record_runs_again(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0"), ("b", "0")])
     checked(tmp_path)
     path = tmp_path / f"{trials.NAME}.jsonl"
@@ -352,5 +352,5 @@ What it does.
 """
 
 
-def test_the_page_reports_faults_first_and_every_figure_with_its_unit() -> None:
+def test_the_page_lists_faults_first_and_every_figure_with_its_unit() -> None:
     assert page.page([RESULT]) == PAGE

@@ -1,4 +1,4 @@
-"""A student in a real kernel: runs a lesson unanswered, then gives wrong answers, then the folded solutions."""
+"""A student in a real kernel runs a lesson without answers, then gives wrong answers, then the folded solutions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Student:
     asked : dict of str to str
         Code that asks each question, by the question's name.
     solutions : list of str
-        Code of the folded solutions, in order.
+        Code of the lesson's folded solutions, in order.
     """
 
     def __init__(self, kernel: Session) -> None:
@@ -40,7 +40,7 @@ class Student:
         self.asked: dict[str, str] = dict(_ASKED.findall(code))
 
     def shown(self) -> str:
-        """Return all that the notebook shows."""
+        """Return all outputs of the notebook as text."""
         return "\n".join(text_of(cell) for cell in self.kernel.notebook.cells if cell.cell_type == "code")
 
     def answers(self, name: str, answer: str) -> str:

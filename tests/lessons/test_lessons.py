@@ -1,4 +1,4 @@
-"""Each lesson in a real kernel, as a student works: unanswered, answered wrong, and answered with the solutions."""
+"""Each lesson runs in a real kernel: without answers, with wrong answers, and with the folded solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.notebooks.source import NOTEBOOKS, SOURCES, notebook_of, read
 from workbench.lessons.notebook_text import plain
 
 CPU_S = 35
-"""CPU limit, without imports: each kernel is forked from a process that has imported everything."""
+"""Limit in CPU seconds. Imports do not count, because each kernel is forked from a process that has imported all."""
 PEAK_BYTES = 2e9
 
 WRONG = {
@@ -204,7 +204,7 @@ def at_work(request: pytest.FixtureRequest, kernels: None) -> Iterator[tuple[str
         yield request.param, one
 
 
-def test_an_unanswered_lesson_reveals_nothing_and_is_small(at_work: tuple[str, Student]) -> None:
+def test_an_unanswered_lesson_reveals_no_answer_and_needs_little_time_and_memory(at_work: tuple[str, Student]) -> None:
     name, one = at_work
     shown = one.shown()
     assert shown.count("Lock in a prediction first") >= sum(question.startswith("q") for question in one.asked)

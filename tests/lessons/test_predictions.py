@@ -1,4 +1,4 @@
-"""Predictions and exercises: locked in before the answer is computed, with a hint for each wrong answer."""
+"""A prediction is locked in before the answer is computed. Each wrong prediction or exercise gets a hint."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_locked_prediction_cannot_be_changed() -> None:
     question = colours(Asked({"red", "blue"}))
     assert question.given == []
     assert repr(question.lock("blue", "red")) == "Locked in: red, blue"
-    question.lock("red", "blue")  # the same cell run again
+    question.lock("red", "blue")  # as if the cell ran again
     with pytest.raises(LessonError, match=r"red, blue is locked in and cannot be changed; given red\."):
         question.lock("red")
     assert question.given == ["red", "blue"]
@@ -75,7 +75,7 @@ def test_each_wrong_option_has_its_own_hint() -> None:
     assert "red is one" not in text
 
 
-def test_options_that_are_wrong_for_one_reason_share_its_hint() -> None:
+def test_options_that_are_wrong_for_the_same_reason_share_a_hint() -> None:
     question = lessons.Predict("?", ["a", "b", "c"], lambda: {"c"}, wrong={"a": "no", "b": "no"}, missed={"c": "yes"})
     question.lock("a", "b")
     assert str(question.reveal()).count("no") == 1
@@ -114,7 +114,7 @@ def test_a_single_answer_allows_a_single_option() -> None:
     assert str(question.reveal()).endswith("✗ `a`: look again")
 
 
-def test_an_answer_outside_the_options_is_the_authors_mistake() -> None:
+def test_an_answer_that_is_not_an_option_is_reported_as_the_authors_mistake() -> None:
     question = lessons.Predict("?", ["a"], lambda: {"z"}, wrong={"a": ""})
     question.lock("a")
     with pytest.raises(LessonError, match="is not among the options"):
@@ -160,7 +160,7 @@ def test_a_prediction_that_is_not_a_number_is_refused(given: tuple[Any, ...]) ->
         bytes_of_a_float().lock(*given)
 
 
-def test_an_exercise_without_a_matching_mistake_is_right() -> None:
+def test_an_attempt_without_a_listed_mistake_is_right() -> None:
     def attempt(choices: dict[str, str]) -> int:
         if "bad" in choices:
             raise ChoiceError("no site 'bad'")
@@ -188,7 +188,7 @@ def test_an_exercise_without_a_matching_mistake_is_right() -> None:
     assert [verdict.right for verdict in exercise.verdicts] == [False, False, False, False, True]
 
 
-def test_an_exercise_without_mistakes_is_refused() -> None:
+def test_an_exercise_without_listed_mistakes_is_refused() -> None:
     with pytest.raises(LessonError, match="calls every answer right"):
         lessons.Exercise("?", lambda answer: answer, [])
 
@@ -209,7 +209,7 @@ def test_a_notebook_shows_markdown_and_a_terminal_shows_text() -> None:
     assert repr(exercise) == exercise._repr_mimebundle_()["text/plain"] == "Write f with one product, x ** 2."
 
 
-def test_a_picture_that_is_not_rendered_tells_how_to_see_it() -> None:
+def test_the_text_of_a_picture_says_how_to_see_the_picture() -> None:
     picture = lessons.picture(wb.open("mlp", device="cpu", executor="torch", layers=1).plan)
     data, _ = DisplayFormatter().format(picture)
     assert data["image/svg+xml"].startswith("<svg")
@@ -217,7 +217,7 @@ def test_a_picture_that_is_not_rendered_tells_how_to_see_it() -> None:
     assert "trust the notebook" in data["text/plain"]
 
 
-def test_a_saved_question_tells_how_to_get_its_buttons(monkeypatch) -> None:
+def test_the_text_of_a_saved_question_says_how_to_get_its_buttons(monkeypatch) -> None:
     kept: list[dict[str, Any]] = []
     monkeypatch.setattr("IPython.display.display", lambda bundle, raw: kept.append(bundle))
     colours(Asked(()))._ipython_display_()
@@ -256,5 +256,5 @@ def test_the_widget_accepts_a_number() -> None:
 
 
 @pytest.mark.parametrize("module", [exercises, predictions])
-def test_examples_are_shown(module: Any) -> None:
+def test_examples_in_docstrings_give_the_shown_output(module: Any) -> None:
     assert doctest.testmod(module).failed == 0

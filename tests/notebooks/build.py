@@ -1,7 +1,6 @@
-"""``make notebooks``: turn each source into a notebook, run it from top to bottom in a kernel, and write it with
-outputs.
+"""``make notebooks``: turn each source into a notebook, run the notebook in a kernel, and write it with its outputs.
 
-``python -m tests.notebooks.build [--text] [NAME ...]`` builds those whose path contains one of the names. With
+``python -m tests.notebooks.build [--text] [NAME ...]`` builds the notebooks whose path contains one of the names. With
 ``--text`` nothing runs: outputs stay, and only text cells are updated. A source with changed code is refused.
 """
 
@@ -19,12 +18,12 @@ from tests.notebooks.source import NOTEBOOKS, notebook_of, read, sources, write
 
 
 def retold(source: Path) -> NotebookNode:
-    """Return the existing notebook with the text of its source.
+    """Return the existing notebook with its outputs and with the text cells of its source.
 
     Raises
     ------
     ValueError
-        If its code differs from the source's: the notebook has to be run.
+        If the code of the notebook differs from the source, so that the notebook has to run.
     """
     notebook, old = read(source), nbformat.read(notebook_of(source), as_version=4)
     codes = [[cell for cell in each.cells if cell.cell_type == "code"] for each in (notebook, old)]

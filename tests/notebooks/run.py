@@ -1,4 +1,4 @@
-"""Run a notebook in a real kernel: its cells in order, then queries on its state from outside.
+"""Run the cells of a notebook in a real kernel, then query the kernel's state.
 
 ::
 
@@ -29,7 +29,7 @@ from tests.notebooks.source import ROOT
 CELL_TIMEOUT_S = 1800
 SAMPLED_EVERY_S = 1.0
 _NO_DRIVER = "No CUDA runtime is found"
-"""PyTorch prints this on machines with CUDA's compiler but no GPU. It is not an output of the notebook."""
+"""PyTorch prints this line on machines with CUDA's compiler but no GPU. It does not belong to the notebook."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _CPU = """
 import os, resource
@@ -39,12 +39,12 @@ sum(resource.getrusage(who).ru_utime + resource.getrusage(who).ru_stime
 
 
 class Session:
-    """A notebook with its kernel running.
+    """A notebook and its running kernel.
 
     Attributes
     ----------
     notebook : NotebookNode
-        Receives the outputs.
+        The notebook, which receives the outputs.
     peak_bytes : int
         Largest sampled memory of the kernel and its child processes, counted as in `used_bytes`.
     """
@@ -53,12 +53,12 @@ class Session:
         self.notebook = notebook
         self.peak_bytes = 0
         self._client = client
-        # For a forked kernel, the process that Jupyter started is only the client of the forking process.
+        # For a forked kernel, Jupyter's child process is only the client that requested the kernel.
         pid = self.value("__import__('os').getpid()") if forked else client.km.provisioner.process.pid
         self._kernel = psutil.Process(pid)
 
     def sample(self) -> None:
-        """Sample the memory in use."""
+        """Sample the memory that the kernel and its child processes use."""
         self.peak_bytes = max(self.peak_bytes, used_bytes(self._kernel))
 
     def run_all(self) -> None:
@@ -67,7 +67,7 @@ class Session:
         Raises
         ------
         CellExecutionError
-            From the first cell that fails.
+            If a cell fails.
         """
         count = 0
         for i, cell in enumerate(self.notebook.cells):
@@ -97,23 +97,25 @@ class Session:
 
 
 def environment() -> dict[str, str]:
-    """Return a kernel's environment. PyTorch's profiler prints a note on a missing GPU if it is imported before the
-    workbench.
+    """Return a kernel's environment.
+
+    If PyTorch is imported before the workbench, its profiler would print a note on a missing GPU.
     """
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2", "KINETO_LOG_LEVEL": "99"}
 
 
 @contextmanager
 def session(notebook: NotebookNode, folder: Path, *, forked: bool = False) -> Iterator[Session]:
-    """Run a kernel for a notebook, whose files go to `folder`; end it with all its child processes.
+    """Run a kernel for a notebook during the `with` block. In the end, end the kernel and all its child processes.
 
     Parameters
     ----------
     notebook : NotebookNode
     folder : Path
-        The kernel's working directory, and the place of its runs.
+        The kernel's working directory, which also receives its runs.
     forked : bool
-        Whether to fork the kernel from a process that has imported everything, inside `forked_kernels.served`.
+        If true, the kernel is forked from a process that has imported everything. This works only inside
+        `forked_kernels.served`.
     """
     client = NotebookClient(
         notebook,
@@ -143,25 +145,26 @@ def _watch(session: Session, stop: threading.Event) -> None:
 def used_bytes(process: psutil.Process) -> int:
     """Return the memory of a kernel and its child processes.
 
-    Pages of files, such as PyTorch's libraries, count once, for the process that has most of them. Mappings by other
-    processes of the machine make no difference.
+    Pages of files, such as PyTorch's libraries, count once: only for the process that has the most of them. Other
+    processes of the machine that map the same files do not change the result.
     """
     try:
         started = process.children(recursive=True)
     except psutil.NoSuchProcess:
         started = []
-    # All pages of the kernel count, because an unforked kernel would own those that a forked one shares.
+    # All pages of the kernel count, also pages that a forked kernel shares with the forking process: an unforked kernel
+    # would own them.
     pages = [_pages(process, "Anonymous"), *(_pages(each, "Pss_Anon") for each in started)]
     return sum(own for own, _ in pages) + max(of_files for _, of_files in pages)
 
 
 def _pages(process: psutil.Process, own: str) -> tuple[int, int]:
-    """Return the anonymous bytes of a process, by the system's field `own`, and its file-backed bytes."""
+    """Return the anonymous bytes of a process, from the field `own` of `smaps_rollup`, and its file-backed bytes."""
     try:
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:
         lines = []
-    if not lines:  # it has ended
+    if not lines:  # the process has ended
         return 0, 0
     kib = {name: int(amount.split()[0]) for name, amount in (line.split(":") for line in lines)}
     return (kib[own] + kib["Pss_Shmem"]) * 1024, (kib["Rss"] - kib["Anonymous"]) * 1024
@@ -179,12 +182,12 @@ def text_of(cell: NotebookNode) -> str:
 
 
 def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[str, float]]:
-    """Run a notebook from top to bottom; return it as it is committed, and the cost.
+    """Run a notebook from top to bottom; return the notebook in the form for a commit, and its cost.
 
     Returns
     -------
     notebook : NotebookNode
-        As `cleaned` leaves it: the text and picture of a widget stay.
+        The notebook after `cleaned`, which keeps the text and the picture of a widget.
     took : dict
         ``seconds``, ``cpu_s``, ``peak_bytes``.
     """
@@ -196,7 +199,7 @@ def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[s
 
 
 def cleaned(notebook: NotebookNode) -> NotebookNode:
-    """Remove from the notebook, in place, the parts that need a kernel: a widget's view."""
+    """Remove the views of widgets from the notebook, in place, because they need a kernel."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if "outputs" in cell:

@@ -1,4 +1,4 @@
-"""The quickstart copy that `make lab` opens. `tests/browser/test_quickstart.py` runs its contents."""
+"""`make lab` opens a copy of the quickstart. `tests/browser/test_quickstart.py` runs the cells of the quickstart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""*Run All* of lessons, and of notebooks with a Hugging Face model whose app is shown: no cell fails."""
+"""*Run All* fails in no cell of a lesson, and in no cell of a notebook that shows the app of a Hugging Face model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM"}
 
 
 def of_model(name: str, options: str) -> NotebookNode:
-    """Return a notebook that shows the app of a model, followed by cells that plan."""
+    """Return a notebook with a cell that shows the app of a model, and cells that make plans."""
     cells = [
         f"import torch, transformers, workbench as wb\nfrom transformers import {KINDS[name]}, {name}Config\n"
         f"torch.manual_seed(0)\nmodel = {KINDS[name]}({MODELS[name]})\n"

@@ -1,7 +1,7 @@
-"""Each story, run from top to bottom in a real kernel: its claims are asserted from outside on its final state.
+"""Each story runs from top to bottom in a real kernel. Then the tests assert its claims on the kernel's final state.
 
-With ``WORKBENCH_WRITE_NOTEBOOKS=1`` in the environment, a story that passes is written with its outputs, as by ``make
-notebooks``: one execution for both.
+With ``WORKBENCH_WRITE_NOTEBOOKS=1`` in the environment, a story that passes is also written with its outputs, as by
+``make notebooks``, so that one execution serves for both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_BYTES = 2.5e9
 
 @contextmanager
 def told(name: str, folder: Path) -> Iterator[Session]:
-    """Give a story that ran within its limits."""
+    """Run a story, give its session, and assert that it stayed within its limits."""
     source = SOURCES / "stories" / f"{name}.py"
     with session(read(source), folder) as story:
         story.run_all()
@@ -54,7 +54,7 @@ def test_compile_time_against_depth_holds_its_claims(tmp_path: Path) -> None:
         assert compilations[3] == forms[3][0] < compilations[2] == 65
         unique = story.value("[unique for unique, _ in by_k.values()]")
         assert unique == sorted(unique)
-        # The predicted compilations, and their measured cost.
+        # First the predicted compilations, then the measured compile times.
         patch, cut = story.value("list(predicted.values())")
         assert patch == {"1": 3, "2": 5, "4": 9}
         assert cut["4"] < patch["4"]

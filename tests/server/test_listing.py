@@ -1,4 +1,4 @@
-"""The server's list of runs of all kernels: changes since a page's last request, and unreadable folders."""
+"""The server's list of the runs of all kernels has the changes since a page's last request, and unreadable folders."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_deleted_run_is_not_listed(tmp_path: Path, listing: Listing) -> None:
         listing.run(before["ids"][0])
 
 
-def test_an_unreadable_folder_hides_no_other(tmp_path: Path, listing: Listing) -> None:
+def test_an_unreadable_folder_hides_no_other_run(tmp_path: Path, listing: Listing) -> None:
     make(tmp_path, "good", DONE)
     torn = make(tmp_path, "torn", DONE)
     (torn / request.REQUEST_FILE).write_text("{")
@@ -89,7 +89,7 @@ def test_an_unreadable_folder_hides_no_other(tmp_path: Path, listing: Listing) -
     assert list(answer["unreadable"]) == [str(torn)]
 
 
-def test_the_version_of_an_earlier_server_counts_as_older(tmp_path: Path) -> None:
+def test_a_version_from_an_earlier_server_counts_as_outdated(tmp_path: Path) -> None:
     earlier = Listing()
     time.sleep(0.005)
     later = Listing()
@@ -130,7 +130,7 @@ def test_a_live_run_is_followed_and_cancelled_without_its_starter(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_three_live_runs_are_sampled_at_20_hz_at_once(tmp_path: Path, listing: Listing) -> None:
+def test_samples_of_three_live_runs_are_listed_at_20_hz(tmp_path: Path, listing: Listing) -> None:
     count, seconds = 40, 2.0
     children, folders = [], []
     try:
@@ -162,7 +162,7 @@ def test_three_live_runs_are_sampled_at_20_hz_at_once(tmp_path: Path, listing: L
                     came[run["name"]] += tuple(size for _, size in run["samples"])
             time.sleep(0.02)
         writer.join()
-        # Each sample of each run once and in order, as they arrived and not all at the end.
+        # Each sample of each run was listed once and in order, soon after it was written and not only at the end.
         assert set(came.values()) == {tuple(range(1000, 1000 + count))}
         assert answers >= 10
     finally:
@@ -172,7 +172,7 @@ def test_three_live_runs_are_sampled_at_20_hz_at_once(tmp_path: Path, listing: L
 
 
 def until(listing: Listing, there: Any, timeout_s: float = 10) -> dict[str, Any]:
-    """Return the only run once a condition holds for it."""
+    """Wait until a condition holds for the only run, and return the run."""
     give_up = time.monotonic() + timeout_s
     while True:
         answer = listing.since(0)
@@ -184,7 +184,7 @@ def until(listing: Listing, there: Any, timeout_s: float = 10) -> dict[str, Any]
         time.sleep(0.02)
 
 
-def test_runs_are_searched_beside_notebooks_and_in_kernel_folders(tmp_path: Path) -> None:
+def test_runs_are_searched_in_the_folders_of_notebooks_and_of_kernels(tmp_path: Path) -> None:
     places = RunFolders(tmp_path)
     found = places.update([{"path": "deep/er/a.ipynb"}], [os.getpid()])
     assert tmp_path / ".workbench" / "runs" in found
@@ -194,7 +194,7 @@ def test_runs_are_searched_beside_notebooks_and_in_kernel_folders(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_following_runs_needs_no_pytorch() -> None:
+def test_following_runs_imports_no_pytorch() -> None:
     code = "import sys, workbench.server.listing; print('torch' in sys.modules, 'ipywidgets' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.split() == ["False", "False"]
