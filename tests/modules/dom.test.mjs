@@ -1,16 +1,16 @@
-// What panels share: bytes in words, and previews that wait a moment.
+// Functions that all panels use: bytes as text, and previews after a short wait.
 
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 
 import { humanBytes, previews } from "../../workbench/ui/frontend/dom.js";
 
-test("bytes are written as Python writes them", () => {
+test("the page and Python write bytes equally", () => {
   for (const [bytes, text] of [[0, "0 B"], [1023, "1.00 KiB"], [1536, "1.50 KiB"], [15 * 2 ** 20, "15.0 MiB"], [3 * 2 ** 30, "3.00 GiB"], [-512, "−512 B"]])
     assert.equal(humanBytes(bytes), text);
 });
 
-test("what is pointed at for a moment is asked for once, and what is passed is not", () => {
+test("a preview is requested once, after the pointer has stayed on an element, and not if the pointer passes", () => {
   mock.timers.enable({ apis: ["setTimeout"] });
   globalThis.window = /** @type {any} */ (globalThis);
   const sent = [];

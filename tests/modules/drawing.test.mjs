@@ -1,4 +1,4 @@
-// What is written on the canvas, and where.
+// Texts on the canvas, and their positions.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { drawLines, range } from "../../workbench/ui/frontend/graph/graph_drawin
 
 const measureText = (text) => ({ width: 6 * text.length });
 
-/** The words of a source line from `start` to `end`, beside a module's box from 60 to 84, and where they stand. */
+/** Return the texts of a source line from `start` to `end`, with their heights; a module's box is from 60 to 84. */
 function words(start, end) {
   const written = [];
   const context = { fillRect() {}, fillText: (text, _, y) => written.push([text, y]), measureText };
@@ -23,7 +23,7 @@ function words(start, end) {
   return written;
 }
 
-test("a line that goes on into a module's box has its words above the box, which has the module's name", () => {
+test("a source line that overlaps a module's box has its text above the box, because the box has the module's name", () => {
   assert.equal(words(40, 58).length, 1);
   for (const start of [30, 42, 54]) {
     for (const end of [58, 70, 84, 120]) {
@@ -32,7 +32,7 @@ test("a line that goes on into a module's box has its words above the box, which
   }
 });
 
-test("a heading with little room says which layers it stands for", () => {
+test("a heading with little space is shortened, and names the first and the last layer", () => {
   const pen = /** @type {any} */ ({ context: { measureText } }), layers = { first: "model.layers.0", last: "model.layers.31" };
   const said = [600, 150, 20].map((room) => range(pen, layers, room));
   assert.deepEqual(said, ["model.layers.0 … model.layers.31", "model.layers.0 … 31", "layers.0 … 31"]);

@@ -1,4 +1,4 @@
-// Where everything is on the screen, and what is at a place of it.
+// Positions of elements on the screen, and the element at a position.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -13,7 +13,7 @@ function view(width = 900, zoom = 1) {
   return made;
 }
 
-test("columns stand apart inside of any width, and the boxes keep their share", () => {
+test("columns are separate at any width, and leave space for arcs", () => {
   for (let width = 200; width < 2000; width += 37) {
     const { label, sides, width: all } = view(width).columns();
     const edges = [...label, ...sides[0], ...sides[1], all];
@@ -23,7 +23,7 @@ test("columns stand apart inside of any width, and the boxes keep their share", 
   }
 });
 
-test("heights on the screen and in the graph are each other's inverse, whatever the zoom", () => {
+test("at each zoom, a height in the graph is converted to the screen and back without change", () => {
   for (const zoom of [0.05, 0.7, 1, 2.5]) {
     const made = view(900, zoom);
     made.top = 123;
@@ -31,12 +31,12 @@ test("heights on the screen and in the graph are each other's inverse, whatever 
   }
 });
 
-test("zooming out leaves the columns as wide as the view, and zooming in makes them wider", () => {
+test("columns are as wide as the view if the graph is zoomed out, and wider if it is zoomed in", () => {
   assert.equal(view(900, 0.1).columns().width, 900);
   assert.equal(view(900, 2).columns().width, 1800);
 });
 
-test("what is pointed at is found where it is drawn", () => {
+test("an element is hit at the position at which it is drawn", () => {
   const made = view(), { sides } = made.columns();
   const hit = (x, y) => made.hit(x, y)?.id ?? null;
   assert.equal(hit((sides[0][0] + sides[0][1]) / 2, made.y(40)), "t:a");
@@ -46,30 +46,30 @@ test("what is pointed at is found where it is drawn", () => {
   assert.equal(hit(2, 390), null);
 });
 
-test("the distance to a curve is nothing on it and what it is beside it", () => {
+test("the distance of a point to a curve is 0 on the curve, and the shortest distance elsewhere", () => {
   const straight = [0, 0, 10, 0, 20, 0, 30, 0];
   assert.ok(distanceTo(straight, 15, 0) < 1e-9);
   assert.ok(Math.abs(distanceTo(straight, 15, 4) - 4) < 1e-9);
   assert.ok(Math.abs(distanceTo(straight, -3, 4) - 5) < 1e-9);
 });
 
-test("from far away the innermost modules with room for their names are shown, and near none", () => {
+test("a zoomed out graph shows the innermost modules with space for their names, and a near graph shows none", () => {
   const far = (zoom, heights = [70, 20, 40]) => {
     const made = view(900, zoom);
     made.scene.module.height.set(heights);
     return made.far ? made.bands() : [];
   };
   assert.deepEqual(far(1), []);
-  assert.deepEqual(far(0.59), [1, 2]); // 12 and 24 pixels
-  assert.deepEqual(far(0.3), [2]); // 6 and 12: the larger is most of the whole
-  assert.deepEqual(far(0.2), [0]); // 14 pixels of the whole
+  assert.deepEqual(far(0.59), [1, 2]); // modules 1 and 2 have 12 and 24 pixels
+  assert.deepEqual(far(0.3), [2]); // they have 6 and 12 pixels: the larger one is most of module 0
+  assert.deepEqual(far(0.2), [0]); // only module 0 has space, 14 pixels
   assert.deepEqual(far(0.1), []);
   assert.deepEqual(far(0.5, [70, 40, 10]), [1]);
-  assert.deepEqual(far(0.5, [70, 30, 10]), [0]); // the one that has room is less than half of it
-  assert.deepEqual(far(0.5, [70, 20, 20]), [0]); // neither has room
+  assert.deepEqual(far(0.5, [70, 30, 10]), [0]); // the module with space is less than half of module 0
+  assert.deepEqual(far(0.5, [70, 20, 20]), [0]); // neither module 1 nor 2 has space
 });
 
-test("a module answers where it is shown, and the arcs between the columns do, too", () => {
+test("a module is hit in the columns where it is shown, but not between the columns", () => {
   const made = view(900, 0.5), { sides, label } = made.columns(), y = made.y(80);
   for (const x of [label[0] + 5, sides[0][0] + 5, sides[1][0] + 5]) assert.equal(made.hit(x, y)?.id, "module:2");
   assert.equal(made.hit((sides[0][1] + sides[1][0]) / 2, y), null);

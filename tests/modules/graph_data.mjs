@@ -1,6 +1,6 @@
-// A small graph as Python sends it.
+// A small graph in the form in which Python sends graphs.
 
-/** Tables as Python sends them: `columns` are lists of numbers by name, all of 32 bits, floats where they end in `!`. */
+/** Return a table as Python sends it. `columns` are lists of 32-bit integers by name, or of floats if the name ends in `!`. */
 function table(columns) {
   return Object.fromEntries(Object.entries(columns).map(([name, values]) => {
     const float = name.endsWith("!"), list = float ? Float32Array.from(values) : Int32Array.from(values);
@@ -8,7 +8,7 @@ function table(columns) {
   }));
 }
 
-/** Two forward statements and two backward ones, an arc that crosses, one in the forward, a mark with an alias, and an edge. */
+/** Return two forward and two backward statements, an arc across, an arc in the forward, a mark with an alias, and an edge. */
 export function data() {
   const strings = ["t:a", "t:b", "t:c", "t:d", "saved:a", "remat:b", "copies:b", "copies:b2", "keep", ""];
   return {

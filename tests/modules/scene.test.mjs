@@ -1,4 +1,4 @@
-// The scene: what Python sends, indexed for drawing.
+// The scene: a graph from Python, indexed for drawing.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { deflateSync } from "node:zlib";
 import { firstBelow, scene, unpacked } from "../../workbench/ui/frontend/graph/graph_scene.js";
 import { data } from "./graph_data.mjs";
 
-test("every name leads to what stands for it, an alias to the mark that it shares", () => {
+test("each id leads to its node, arc or mark, and an alias leads to its shared mark", () => {
   const made = scene(data());
   assert.deepEqual(made.at.get("t:c"), { kind: "node", index: 2 });
   assert.deepEqual(made.at.get("saved:a"), { kind: "arc", index: 0 });
@@ -15,26 +15,26 @@ test("every name leads to what stands for it, an alias to the mark that it share
   assert.equal(made.at.has("t:z"), false);
 });
 
-test("columns are in order, and edges lead both ways", () => {
+test("columns list their nodes in order, and each node lists its arcs and its neighbours", () => {
   const made = scene(data());
   assert.deepEqual(made.columns, [[0, 1], [2, 3]]);
   assert.deepEqual(made.arcsFrom.get(0), [0, 1]);
   assert.deepEqual(made.neighbours.get(1), { into: [0], out: [] });
 });
 
-test("arrays are copied, so that a buffer may begin anywhere", () => {
+test("columns are copied, so that they may begin at any byte of a buffer", () => {
   const given = data(), bytes = new Uint8Array(4 + 16);
   bytes.set(new Uint8Array(Int32Array.from([3, 2, 1, 0]).buffer), 4);
   given.tables.node.id = ["i", new DataView(bytes.buffer, 4)];
   assert.deepEqual(Array.from(scene(given).node.id), [3, 2, 1, 0]);
 });
 
-test("what is in view begins with the first node that ends below a height", () => {
+test("the visible nodes begin with the first node that ends below a height", () => {
   const { node, columns } = scene(data());
   for (const [y, place] of [[0, 0], [51, 0], [52, 1], [97, 1], [98, 2]]) assert.equal(firstBelow(columns[0], node, y), place, `at ${y}`);
 });
 
-test("what a fusion's box is in pieces is joined, from the first to the last", () => {
+test("the pieces of a fusion are joined by a line from the first to the last piece", () => {
   assert.deepEqual(scene(data()).spines, [{ from: 42, to: 84, side: 0, pieces: 2, fusion: 7 }]);
 });
 
@@ -42,7 +42,7 @@ test("without a graph there is no scene", () => {
   assert.equal(scene({}), null);
 });
 
-test("what is packed is what was packed", async () => {
+test("unpacking a packed graph gives the same graph", async () => {
   const given = data(), columns = Object.values(given.tables).flatMap((table) => Object.values(table));
   const head = { ...given, tables: structuredClone(given.tables) };
   for (const table of Object.values(head.tables)) for (const column of Object.values(table)) column[1] = column[1].byteLength;
