@@ -281,7 +281,7 @@ def abuse_config(seed: int, folder: Path) -> str:
         config = load(path)
     except WorkbenchError as error:
         message, what = str(error), "refused"
-        assert message.isprintable(), f"steers a terminal: {message!r}"
+        assert message.isprintable(), f"control characters in a message: {message!r}"
         assert len(message) < 2000, f"a message of {len(message)} characters"
         assert "choices.py" in message, message
     else:
@@ -493,7 +493,7 @@ def _check(line: list[str], status: int, out: str, err: str) -> None:
     assert status in (0, 1, 2, 130), f"status {status}"
     steering = [c for c in out + err if not c.isprintable() and c not in "\n\t"]
     # Output of the programs themselves is not checked.
-    assert not steering, f"steers a terminal: {steering[:5]!r} in {(out + err)[:500]!r}"
+    assert not steering, f"control characters {steering[:5]!r} in {(out + err)[:500]!r}"
     if "--json" in line and "-h" not in line and "--help" not in line:
         document = json.loads(out)
         assert isinstance(document, dict)
@@ -528,7 +528,7 @@ def abuse_line(seed: int, folder: Path) -> int:
     _check(line, status or 0, out, err)
     _check_left(folder, before)
     assert took_s < MOST_S, f"took {took_s:.1f} s"
-    assert psutil.Process().num_fds() <= open_before + 1, "a descriptor is left"
+    assert psutil.Process().num_fds() <= open_before + 1, "a descriptor is left open"
     return status or 0
 
 

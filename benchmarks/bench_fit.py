@@ -154,13 +154,13 @@ def broken(found: dict[str, Any]) -> list[str]:
             said.append(f"the step under {larger['limit_bytes']} bytes is longer than under {row['limit_bytes']}")
     for row in rows:
         if row["peak_bytes"] > row["limit_bytes"]:
-            said.append(f"{row['peak_bytes']} bytes under a budget of {row['limit_bytes']}")
+            said.append(f"a peak of {row['peak_bytes']} bytes under a budget of {row['limit_bytes']} bytes")
         if any(o["peak_bytes"] < row["peak_bytes"] and o["added_s"] < row["added_s"] * (1 - 1e-9) for o in rows):
-            said.append(f"the point under {row['limit_bytes']} bytes is beaten in both")
+            said.append(f"another plan is better in both than that under {row['limit_bytes']} bytes")
         if row["peak_bytes"] < (1 - CLOSE) * row["limit_bytes"] and row["closer"]:
-            said.append(f"{row['closer']} quicker plans are nearer {row['limit_bytes']} bytes than its own")
+            said.append(f"{row['closer']} faster plans are nearer to the budget of {row['limit_bytes']} bytes")
         if row["everything"] and row["peak_bytes"] > min(o["peak_bytes"] for o in rows if not o["everything"]):
-            said.append(f"everything is recomputed under {row['limit_bytes']} bytes, where less of it peaks lower")
+            said.append(f"everything is recomputed under {row['limit_bytes']} bytes, but another plan has a lower peak")
     return said
 
 
@@ -173,7 +173,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a Markdown table with a row for each model."""
     lines = [
         "| model | choices | stock to least peak, GiB | all recomputed, GiB | over budget | within 1 % | further "
-        "below, a nearer plan quicker | first plan: gap, CPU s, at most | refined: gap at most | CPU s of a budget, "
+        "below, nearer plan faster | first plan: gap, CPU s, at most | refined: gap at most | CPU s of a budget, "
         "median and most | plain milp: gap, CPU s, at most | broken |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]

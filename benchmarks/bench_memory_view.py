@@ -85,8 +85,8 @@ def test_a_memory_timeline_of_a_million_events(benchmark: Any, tmp_path: Path) -
         for name, found in (("moved", moved), ("zoomed", zoomed))
     )
     print(
-        f"\n{EVENTS:,} events: {sent / 1e3:.0f} KB at first, at most {max(shown.sent_bytes) / 1e3:.0f} KB for what is "
-        f"come near to; first paint {painted:.0f} ms; frames {frames}; {len(exact)} events in sight in the end, "
+        f"\n{EVENTS:,} events: {sent / 1e3:.0f} KB at first, at most {max(shown.sent_bytes) / 1e3:.0f} KB for each "
+        f"zoomed part; first paint {painted:.0f} ms; frames {frames}; {len(exact)} events visible in the end, "
         f"{len(drawn['points'])} of them drawn"
     )
     benchmark.extra_info.update(sent_bytes=sent, painted_ms=painted, moved=moved, zoomed=zoomed)

@@ -87,7 +87,7 @@ def rows(name: str) -> list[dict[str, Any]]:
         module, args, kwargs = zoo.build(name)
         bench = workbench.open(module, *args, device="cpu", executor="torch", **kwargs)
     if isinstance(bench, PartsBench):
-        raise SystemExit(f"{name} comes in as several graphs")
+        raise SystemExit(f"{name} is captured in several parts")
     found = [row(name, bench, "as it is")]
     bench.choose({"order.statements": "stock"})
     again = {
@@ -150,7 +150,7 @@ def adamw(*, foreach: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of tests/models/zoo.py, llama_builtin or torch_adam")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="in tests/models/zoo.py, or llama_builtin, torch_adam")
     parser.add_argument("--planned", action="store_true", help="predict a 7B-shaped Llama, GPT-2 and ViT")
     parser.add_argument("--adamw", action="store_true", help="predict the optimizer's part of a training step")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -176,7 +176,7 @@ def main() -> None:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     wrong = [each["name"] for each in found if each["peak_bytes"] > each["stock_peak_bytes"] or not each["bitwise"]]
     if wrong:
-        sys.exit(f"higher than stock, or other bits: {', '.join(wrong)}")
+        sys.exit(f"a higher peak than in stock order, or other bits: {', '.join(wrong)}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("name", nargs="?", choices=list(MODELS), default="llama")
     asked.add_argument("--executor", choices=("torchcompile", "torchcompile_aten"), default="torchcompile")
-    asked.add_argument("--scale", type=int, default=1, help="times the width and the sequence")
+    asked.add_argument("--scale", type=int, default=1, help="factor of the width and of the sequence length")
     asked.add_argument("--steps", type=int, default=60)
     asked.add_argument("--json", type=Path)
     options = asked.parse_args()
@@ -73,7 +73,7 @@ def main() -> int:
     print(f"{options.name}: CPU ms of a step, the median of {options.steps}")
     for name, seconds in steps.items():
         print(f"  {name:18} {1e3 * seconds:7.2f}")
-    print("of our step: regions, PyTorch's ops between them, all around the two traces")
+    print("our step: regions, PyTorch's ops between them, and the rest outside of both traces")
     for name, seconds in (*statements.items(), ("the rest", rest)):
         print(f"  {name:18} {1e3 * seconds:7.2f}")
     if options.json is not None:

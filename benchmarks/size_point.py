@@ -36,7 +36,7 @@ def peak_rss_bytes() -> int:
 
 def opened_and_chosen(open_it: Callable[[], Any]) -> dict[str, Any]:
     """Open a program with its stock plan, then make three choices in different layers; return the figures."""
-    # Importing Thunder and nvFuser takes seconds, once in each process. It is not measured.
+    # The import of Thunder and nvFuser takes seconds once in each process, and is not measured.
     importlib.import_module("workbench.compiler.api")
     begun = time.process_time()
     bench = open_it()

@@ -34,14 +34,14 @@ _PREPARE = """
     const began = performance.now();
     const late = setTimeout(() => reject(new Error(`no answer to ${what} ${id}`)), %d);
     const done = () => {
-      // What is being planned is said before it is done.
+      // While a choice is planned, the message begins with its name.
       if (what === "turn" && said.textContent.startsWith("Planning ")) return;
       clearTimeout(late);
       watch.disconnect();
       view.model.off("change:data", done);
       requestAnimationFrame(() => resolve(performance.now() - began));
     };
-    // A choice says what it did last of all, after graph and figures; undo and redo say nothing.
+    // After a choice the message changes last, after graph and figures. Undo and redo show no message.
     const watch = new MutationObserver(done);
     if (what === "turn") watch.observe(said, { childList: true, subtree: true, characterData: true });
     else view.model.on("change:data", done);

@@ -62,7 +62,7 @@ settings.load_profile(PROFILE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cpu", type=int, default=0, metavar="N", help="name the N tests and files that took most CPU")
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help="list N tests and N files with most CPU time")
 
 
 def pytest_configure(config: pytest.Config) -> None:

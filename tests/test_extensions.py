@@ -34,8 +34,8 @@ def loaded(path: Path, name: str) -> ModuleType:
 def test_the_bundle_is_built_from_the_present_sources(folder: Path) -> None:
     extension = loaded(folder / "build.py", f"build_{folder.name}").EXTENSION
     made, now = json.loads(extension.record_path.read_text()), extension.record()
-    assert made["sources"] == now["sources"], "a widget or an extension changed: `make extensions`, and commit"
-    assert made["bundle"] == now["bundle"], "the bundle was changed by hand, or not committed whole: `make extensions`"
+    assert made["sources"] == now["sources"], "a widget or an extension changed: run `make extensions` and commit"
+    assert made["bundle"] == now["bundle"], "the bundle was changed by hand or committed in part: `make extensions`"
 
 
 def test_the_module_of_each_widget_imports_nothing_and_has_one_default_export() -> None:

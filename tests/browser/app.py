@@ -63,7 +63,7 @@ def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
     """Return tables, lists and rows of the open tab that are wider than their box, except program text."""
     found: list[str] = lab.page.locator(where).evaluate(
         """async app => {
-            // Two frames: what is too wide is laid out anew in the next.
+            // Wait two frames: wide elements get a new layout in the next frame.
             for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame);
             const open = app.querySelector(".jupyter-widget-tab .widget-tab-contents");
             return [open, ...open.querySelectorAll("*")]

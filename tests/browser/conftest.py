@@ -72,4 +72,4 @@ def lab(
         print(f"screenshot: {where}", "browser console:", *lab.console, sep="\n")
     asked = lab.asked_outside()
     lab.close()
-    assert failed or not asked, f"asked for the network: {asked}"
+    assert failed or not asked, f"requested addresses beyond this machine: {asked}"

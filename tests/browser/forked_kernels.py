@@ -45,7 +45,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
         )
         try:
             while not address.exists():
-                assert server.poll() is None, "no kernel can be forked; what was printed says why"
+                assert server.poll() is None, "the forking process ended; its output says why"
                 time.sleep(0.02)
             yield folder
         finally:

@@ -287,7 +287,7 @@ class Lab:
         """Wait until `condition()` is true, while the page keeps running."""
         give_up, pause_ms = time.monotonic() + timeout_s, 30.0
         while not condition():
-            assert time.monotonic() < give_up, f"did not come true in {timeout_s} s"
+            assert time.monotonic() < give_up, f"the condition did not become true in {timeout_s} s"
             self.page.wait_for_timeout(pause_ms)
             pause_ms = min(1.1 * pause_ms, LEAST_OFTEN_MS)
 

@@ -80,7 +80,7 @@ def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
         lab.page.wait_for_timeout(100)
         told = lab.page.evaluate(
             """async ([where, values]) => {
-                // Of what passes only how many rules did is told: to find a selector for each element takes long.
+                // For passed rules only the number is needed: axe would need long to find a selector for each element.
                 const asked = { runOnly: values, resultTypes: ["violations"], selectors: false };
                 const { violations, passes } = await axe.run(where, asked);
                 const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
@@ -89,6 +89,6 @@ def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
             }""",
             [part, RULES],
         )
-        assert told["looked"] > (10 if part == where else 5), "axe saw next to nothing of the app"
+        assert told["looked"] > (10 if part == where else 5), "axe checked hardly anything of the app"
         found += [f"{name}: {fault}" for fault in told["serious"]]
     return found

@@ -135,7 +135,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.screenshot("narrow")
     open_tab(lab, "Sites")
     names = lab.page.locator(".wb-sites td:nth-child(2)")
-    assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "cut letter by letter"
+    assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "a line for each letter"
     # In narrow windows the cells of a table are stacked with their names. Screen readers still see a table.
     lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
     for width in (900, 520):

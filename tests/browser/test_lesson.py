@@ -64,7 +64,7 @@ def test_a_lesson_takes_predictions_and_shows_the_answer(lab: Lab) -> None:
     lab.screenshot("lesson-open", options)
     options.get_by_role("button", name="Lock in").click()
     options.get_by_text("Locked in").wait_for()
-    assert options.get_by_role("button", name="Lock in").count() == 0, "what is locked in cannot be changed"
+    assert options.get_by_role("button", name="Lock in").count() == 0, "a locked prediction cannot be changed"
     assert options.locator('input[value="a"]').is_disabled()
     lab.screenshot("lesson-locked", options)
     says(lab, at["q2.reveal()"], "left out")

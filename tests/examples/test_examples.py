@@ -44,7 +44,7 @@ def test_a_training_loop_with_a_config_has_the_same_losses_and_saves_fewer_bytes
     eager, stock, chosen = (
         found[name] for name in ("eager PyTorch", "Thunder without choices", "Thunder with the config")
     )
-    assert chosen[1:] == stock[1:], "the kernels are the same: so is every digit"
+    assert chosen[1:] == stock[1:], "equal kernels give equal digits"
     assert chosen[1:] == pytest.approx(eager[1:], rel=1e-4)
     assert len(set(chosen[1:])) == STEPS, "it trains"
     assert chosen[0] < 0.8 * stock[0]

@@ -6,7 +6,7 @@ from benchmarks import gpu_page
 
 
 def test_the_page_and_the_transfer_times_come_from_the_stored_checks() -> None:
-    assert gpu_page.text() == gpu_page.PAGE.read_text(), "python -m benchmarks.gpu_page makes it anew"
+    assert gpu_page.text() == gpu_page.PAGE.read_text(), "the page is outdated: run python -m benchmarks.gpu_page"
     assert gpu_page.elsewhere() == gpu_page.ELSEWHERE.read_text()
 
 

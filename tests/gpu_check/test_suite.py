@@ -231,7 +231,7 @@ def test_bytecode_of_one_process_is_reused_by_other_processes(tmp_path: Path, mo
     place = b["figures"]["bytecode"]
     assert place
     assert place == c["figures"]["bytecode"]
-    assert not Path(place).exists(), "nothing of it is left"
+    assert not Path(place).exists(), "the folder of bytecode is removed"
     assert not list(tmp_path.rglob("*.pyc"))
 
 

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     names = [argument for argument in arguments if argument != "--text"]
     wanted = [source for source in sources() if not names or any(name in str(source) for name in names)]
     if not wanted:
-        print(f"no source is named like {', '.join(names)}", file=sys.stderr)
+        print(f"no path of a source contains {' or '.join(names)}", file=sys.stderr)
         return 2
     for source in wanted:
         if "--text" in arguments:

@@ -448,9 +448,9 @@ def break_stores(folder: Path, count: int, first_seed: int, set_root: Callable[[
                     until_released(before, found, f"store {seed}")
                 found.stores += 1
                 if (place / "executed").exists():
-                    found.faults.append(f"store {seed}: something of it was executed")
+                    found.faults.append(f"store {seed}: code of the store was executed")
                 if (place / "thesis.tex").read_text() != "all of it\n":
-                    found.faults.append(f"store {seed}: what a link leads to was written to")
+                    found.faults.append(f"store {seed}: the target of a link was changed")
                 if bystander.poll() is not None:
                     found.faults.append(f"store {seed}: an unrelated process was killed")
                     break

@@ -176,7 +176,7 @@ def run_hostile(folder: Path, seed: int, bystander: subprocess.Popen[bytes]) -> 
     if (run.run_dir / request.SCRATCH).exists():
         faults.append("temporary files are left")
     if (folder / "thesis.tex").read_text() != "all of it\n":
-        faults.append("a file of the user's was written to")
+        faults.append("a file of the user was changed")
     if bystander.poll() is not None:
         faults.append("an unrelated process was killed")
     if run.run_dir.exists() and (run.run_dir / request.REQUEST_FILE).exists():

@@ -310,7 +310,7 @@ def test_the_tab_cancels_a_weighing_and_a_newer_weighing_ends_an_older_weighing(
     assert said == []
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="interrupts by a timer")
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the test needs a timer that interrupts the process")
 def test_an_interrupted_cut_search_leaves_the_bench_unchanged(chain: Workbench) -> None:
     began = time.perf_counter()
     whole = chain.cuts()

@@ -105,7 +105,7 @@ def test_a_failed_export_is_reported_and_a_possible_export_is_written(app, tmp_p
     (tmp_path / "notes.txt").write_text("mine")
     app._on_message({"type": "export", "path": str(tmp_path / "notes.txt")})
     told = app.controls.content["message"]["text"]
-    assert told.endswith("; give another name"), "of what the app cannot do nothing is said"
+    assert told.endswith("; give another name"), "the message names only what the app can do"
     app._on_message({"type": "export", "path": str(tmp_path / "x.py")})
     assert not app.controls.content["message"]["bad"]
     assert wb.load(tmp_path / "x.py").program == "mlp"
@@ -427,7 +427,7 @@ def test_messages_go_to_the_subshell_that_the_page_names_and_not_to_a_busy_subsh
         assert subshells(widget.comm) == ["page"]
 
 
-@pytest.mark.skipif(not hasattr(BaseComm, "_reply_subshell_for"), reason="this ipykernel routes as the page says")
+@pytest.mark.skipif(not hasattr(BaseComm, "_reply_subshell_for"), reason="this ipykernel already obeys the page")
 def test_the_kernel_sends_messages_of_a_plain_comm_to_the_busy_subshell(monkeypatch):
     monkeypatch.setattr(BaseComm, "publish_msg", lambda *args, **kwargs: None)
     plain = BaseComm(target_name="plain", primary=False)
@@ -458,7 +458,7 @@ def test_the_selection_is_marked_in_every_panel_that_shows_statements(app, bench
     app.graph.selected = site.id
     marked = app.graph.marked(site.id)
     sides = [app.graph.shown.layout.nodes.side[app.graph.shown.node_of[id]] for id in marked]
-    assert sides == [0, 1], "an arc stands at both of its ends"
+    assert sides == [0, 1], "an arc is marked at both of its ends"
     for panel in (app.memory, app.timeline, app.passes, app.trace):
         assert panel.marked == marked
     app.graph.selected = marked[0]
@@ -502,7 +502,7 @@ def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unchanged_peak
             choose(app, site.id, "recompute")
             assert "Peak unchanged: it is inside" in app.controls.content["message"]["text"]
             return
-    raise AssertionError("every site moves the peak")
+    raise AssertionError("every site changes the peak")
 
 
 def test_the_timeline_of_ranks_is_marked_as_simulated():

@@ -63,7 +63,7 @@ def test_a_planned_program_shows_a_command_for_another_machine_and_no_button(tmp
     assert (parsed.params["program"], parsed.params["device"].value) == ("mlp", "cuda")
     with pytest.raises(RunError, match="not there to run on"):
         app.bench.run()
-    assert not list(tmp_path.iterdir()), "what never ran would be listed as a failed run"
+    assert not list(tmp_path.iterdir()), "a folder would be listed as a failed run"
     app.close()
 
 
@@ -418,7 +418,7 @@ def test_a_run_is_compared_with_plans_by_the_statements_of_its_own_choices(bench
     assert app.experiments.content["written"] == str(tmp_path / "page.html")
     app.experiments.refresh()
     until(lambda: not app.experiments.content["loading"])
-    assert app.experiments.content["beside"] == found, "reading the runs again takes nothing away"
+    assert app.experiments.content["beside"] == found, "reading the runs again must not remove the comparison"
     app.experiments._receive({"type": "beside", "plans": ["stock"], "runs": []})
     until(lambda: "two plans or runs" in (app.controls.content["message"] or {}).get("text", ""))
     app.close()

@@ -25,7 +25,7 @@ def no_plans(monkeypatch):
     """Fail the test if anything makes a plan."""
 
     def refused(*_args, **_named):
-        raise AssertionError("a preview planned")
+        raise AssertionError("a preview made a plan")
 
     monkeypatch.setattr(api, "plan", refused)
 

@@ -65,7 +65,7 @@ def test_the_focused_element_is_outlined(mount) -> None:
             }"""
         )
         names.append(at[0])
-        assert at[1], f"nothing shows that {at[0]} has the focus"
+        assert at[1], f"{at[0]} has the focus, but no outline"
     assert {"wb-map", "legend", "in", "out", "fit"} <= set(names)
 
 
@@ -167,7 +167,7 @@ def test_a_zoomed_out_graph_shows_modules_and_a_click_on_a_module_zooms_in(mount
     assert {one["scope"].rpartition(".")[2] for one in shown} >= {"attn", "mlp"}
     assert all(one["height"] >= 11 for one in shown)
     edges = [edge for one in shown for edge in (one["y"], one["y"] + one["height"])]
-    assert edges == sorted(edges), "modules are drawn over each other"
+    assert edges == sorted(edges), "modules overlap"
     first = shown[-1]
     box, left = page.locator("canvas").first.bounding_box(), page.evaluate(f"{VIEW}.view.places.columns().sides[0][0]")
     at = box["x"] + left + 20, box["y"] + first["y"] + first["height"] / 2
@@ -180,7 +180,7 @@ def test_a_zoomed_out_graph_shows_modules_and_a_click_on_a_module_zooms_in(mount
     assert page.evaluate(f"{VIEW}.view.places.top") > 0
     page.keyboard.press("f")
     page.locator("input[type=search]").fill("silu")
-    assert page.evaluate(f"{VIEW}.state().modules") == [], "what the search found is covered"
+    assert page.evaluate(f"{VIEW}.state().modules") == [], "modules cover the matches of the search"
 
 
 def test_every_shown_arc_and_statement_can_be_pointed_at(mount):
@@ -251,7 +251,7 @@ def test_a_resized_view_is_never_empty(mount):
       const el = document.getElementById("view"), {{ canvas, pen: {{ context }} }} = {VIEW}.view;
       return await new Promise((done) => {{
         let first = true;
-        // After the view's own, in the same frame.
+        // This observer runs after the view's own observer, in the same frame.
         new ResizeObserver(() => {{
           if (!first) done(Array.from(context.getImageData(canvas.width >> 1, 2, 1, 1).data));
           else {{ first = false; el.style.width = "700px"; }}
@@ -304,7 +304,7 @@ def test_the_legend_opens_over_the_graph_and_closes(mount):
     box = page.locator(".wb-legend-box")
     for word in ("Saved", "Recomputed", "Offloaded", "The cut", "Fusion", "forward", "backward", "Selected"):
         assert word in box.inner_text()
-    assert "collective" not in box.inner_text(), "this program has none"
+    assert "collective" not in box.inner_text(), "this program has no collectives"
     inside, outside = box.bounding_box(), page.locator("#view").bounding_box()
     assert inside["y"] >= outside["y"]
     assert inside["x"] + inside["width"] <= outside["x"] + outside["width"]

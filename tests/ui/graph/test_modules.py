@@ -18,7 +18,7 @@ def test_scene_and_geometry_pass_their_node_tests() -> None:
     node = shutil.which("node")
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout if node else ""
     if not version or int(version.lstrip("v").partition(".")[0]) < LEAST_MAJOR:
-        pytest.skip(f"no Node of version {LEAST_MAJOR} or later here")
+        pytest.skip(f"Node {LEAST_MAJOR} or later is not installed")
     files = sorted(str(path) for path in MODULES.glob("*.test.mjs"))
     assert len(files) >= 3
     done = subprocess.run([str(node), "--test", *files], capture_output=True, text=True, check=False)

@@ -98,7 +98,7 @@ def test_a_plot_that_was_removed_while_it_loaded_is_drawn_when_it_is_back(shown)
       const el = document.createElement("div"), before = new Set(Bokeh.index.roots), embed = Bokeh.embed.embed_item;
       const fresh = () => [...Bokeh.index.roots].find((root) => !before.has(root));
       document.body.append(el);
-      // As where a cell is run again: gone before Bokeh comes to it.
+      // As if the cell ran again: the element is removed before Bokeh draws into it.
       let gone = 0;
       Bokeh.embed.embed_item = (...given) => { if (!gone++) el.remove(); return embed(...given); };
       const stop = window.mount(el), sleep = (ms) => new Promise((next) => setTimeout(next, ms));

@@ -43,9 +43,9 @@ def test_a_live_value_is_named_on_one_line_with_its_source_line(mount):
     listed = {"head": "4 storages", "rows": rows}
     page = mount("peak_table", {"predicted": listed, "measured": listed}, 400)
     heights = page.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.clientHeight)")
-    assert max(heights) == min(heights), "a name goes over two lines"
+    assert max(heights) == min(heights), "a name has two lines"
     for box in page.locator(".wb-scroll").all():
-        assert box.evaluate("el => el.scrollWidth <= el.clientWidth"), "a column is out of sight"
+        assert box.evaluate("el => el.scrollWidth <= el.clientWidth"), "a column is not visible"
     inside = """(el) => {
         const range = document.createRange(), text = el.lastChild;
         range.selectNode(text);
@@ -166,7 +166,7 @@ def test_the_buttons_are_in_one_row_or_in_two_rows_in_a_smaller_window(mount, pr
     assert len(middles) == 7
     assert len(set(middles)) == rows
     name = bar.locator(".wb-program")
-    assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name runs into the first button"
+    assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name overlaps the first button"
     for button in bar.locator("button").all():
         assert button.evaluate("el => el.scrollWidth <= el.clientWidth"), button.inner_text()
 
@@ -202,7 +202,7 @@ def test_each_value_of_a_run_is_visible_under_its_column_name(mount, width: int)
     assert cells.evaluate_all("all => Math.max(...all.map((el) => el.getBoundingClientRect().right))") <= edge
     heads = cells.evaluate_all("all => all.map((el) => getComputedStyle(el, '::before').content)")
     assert ('"compile"' in heads) == (width < CELL)
-    assert table.get_by_role("columnheader").count() > 8, "a screen reader is not told of columns"
+    assert table.get_by_role("columnheader").count() > 8, "a screen reader does not find the columns"
 
 
 def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):

@@ -275,9 +275,9 @@ def test_a_pass_shows_its_name_its_time_and_uncut_lines(mount):
     assert "1.20 s" in page.get_by_role("button", name="initial").inner_text()
     box, line = page.locator(".wb-text"), page.locator(".wb-line code").first
     assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), "the end of a line is cut"
-    assert box.evaluate("el => el.scrollWidth > el.clientWidth"), "what is wider cannot be scrolled to"
+    assert box.evaluate("el => el.scrollWidth > el.clientWidth"), "the end of a wide line cannot be scrolled to"
     page.get_by_label("side by side").check()
-    assert box.evaluate("el => el.scrollWidth") < 2600, "the right half is out of reach"
+    assert box.evaluate("el => el.scrollWidth") < 2600, "the right half is too far away"
 
 
 def test_the_trace_has_uncut_lines_beside_their_source(mount):
