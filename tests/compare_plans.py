@@ -14,7 +14,7 @@ _OF_PLAN = ("census", "counts", "sites", "unmatched", "warnings", "proof", "plac
 
 
 def columns(table: Any) -> dict[str, Any]:
-    """Return all contents of a table or a timeline in a form that compares by value."""
+    """Return the columns of a table or a timeline as lists, which compare by value."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(table):
         column = getattr(table, field.name)

@@ -40,7 +40,7 @@ class Costs:
     Parameters
     ----------
     shown : int
-        How many tests, and how many files, the summary names.
+        Number of tests, and number of files, that the summary names.
     """
 
     def __init__(self, shown: int) -> None:

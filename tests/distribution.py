@@ -1,4 +1,4 @@
-"""Distribution of tests over processes: file by file, browser tests together, the longest first."""
+"""Distribution of tests over processes: one process runs a whole file, one runs all browser tests, long files first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def unit(nodeid: str) -> str:
 
 
 def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Sort the tests so that no long file begins when the other processes are about to end."""
+    """Sort the tests so that no process begins a long file when other processes have nearly finished."""
     slow = {unit(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def rank(item: pytest.Item) -> int:

@@ -111,7 +111,8 @@ class RandomProgram:
     lines : tuple of str
     returned : tuple of str
     shared : str
-        Relation of the last input to the first: the same tensor (``same``), its first row (``row``), or none (empty).
+        Whether the last input is the first input (``same``), the first row of the first input (``row``), or its own
+        tensor (empty).
     input_seed : int
         Seed of the inputs' values.
     """
@@ -456,7 +457,7 @@ def _dropout(grow: _Growing) -> None:
 
 
 def _writable(value: torch.Tensor) -> bool:
-    """Return whether autograd allows a write and no two elements share memory."""
+    """Return whether autograd allows an in-place write and no two elements share memory."""
     strides = (stride for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1)
     return not (value.is_leaf and value.requires_grad) and 0 not in strides
 

@@ -14,7 +14,7 @@ class NoBrowserError(RuntimeError):
 
 
 def find_chromium() -> Path:
-    """Return the browser named by `WORKBENCH_CHROMIUM`, or else the first one on the PATH."""
+    """Return the browser named by `WORKBENCH_CHROMIUM`, or else the first Chromium on the PATH."""
     named = os.environ.get(VARIABLE)
     if named:
         found = shutil.which(named)

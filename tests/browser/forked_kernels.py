@@ -32,7 +32,7 @@ def write_spec(folder: Path, address: Path) -> None:
 
 @contextlib.contextmanager
 def served(environment: dict[str, str]) -> Iterator[str]:
-    """Run the forking process during the `with` block. Gives a folder for ``JUPYTER_PATH``."""
+    """Run the forking process during the `with` block, and give a folder for ``JUPYTER_PATH``."""
     with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
         address = Path(folder) / "door"
         write_spec(Path(folder) / "kernels", address)

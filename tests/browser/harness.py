@@ -219,7 +219,7 @@ class Lab:
             self.console.append(f"{message.type}: {message.text}")
 
     def write_notebook(self, name: str, cells: Sequence[str]) -> Path:
-        """Write a notebook of these code cells into this test's folder; its kernel is a forked one."""
+        """Write a notebook of these code cells into this test's folder; the notebook has a forked kernel."""
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source) for source in cells],
             metadata={"kernelspec": {"name": forked_kernels.NAME, "display_name": "Python 3", "language": "python"}},
@@ -244,7 +244,7 @@ class Lab:
         self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=timeout_s * 1000)
 
     def run_all(self) -> None:
-        """Start all cells of the open notebook. `wait_marker` waits for output of the last one."""
+        """Start all cells of the open notebook. `wait_marker` waits for the output of the last cell."""
         self.page.evaluate("() => { void jupyterapp.commands.execute('notebook:run-all-cells'); }")
 
     def run_cell(self, index: int) -> None:
@@ -351,7 +351,7 @@ class Lab:
         return self.outside + self.server.outside()[self._outside_before :]
 
     def forget_outside(self) -> None:
-        """Forget the requests so far, for a test that makes some on purpose."""
+        """Forget the requests so far, for a test that makes requests on purpose."""
         self.outside.clear()
         self._outside_before = len(self.server.outside())
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 CELL, TAB = ".jp-Notebook .wb-app", ".wb-tab"
-# Each of these tabs is checked in the cell and in the app's own tab: in one theme there, and in the other theme here.
+# Each of these tabs is checked twice: in the notebook cell with one theme, and in JupyterLab's tab with the other one.
 TABS = (
     "Memory",
     "Worth it",

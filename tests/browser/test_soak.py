@@ -76,7 +76,7 @@ def act(lab: Lab, draw: random.Random, settings: dict[str, list[str]], number: i
         graph(lab, "view.turn(given[0])", draw.choice(turnable))
     elif kind < 0.9:
         button = lab.page.locator(".wb-controls").get_by_role("button", name="Undo" if kind < 0.8 else "Redo")
-        button.evaluate("button => button.click()")  # no effect if it has just been disabled
+        button.evaluate("button => button.click()")  # a disabled button ignores the click
     else:
         id = draw.choice(sorted(settings))
         # If the choices in force do not allow the option, it is refused and changes nothing.

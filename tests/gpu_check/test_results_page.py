@@ -10,7 +10,7 @@ def test_the_page_and_the_transfer_times_come_from_the_stored_checks() -> None:
     assert gpu_page.elsewhere() == gpu_page.ELSEWHERE.read_text()
 
 
-def test_a_check_on_a_gpu_replaces_the_note_that_none_was_run() -> None:
+def test_a_check_on_a_gpu_replaces_the_note_that_no_check_was_run() -> None:
     on_gpus = [result for result in gpu_page.kept() if not result["rehearsal"]]
     assert ("No check on a GPU is kept yet" in gpu_page.text()) is (not on_gpus)
     for result in on_gpus:

@@ -100,7 +100,7 @@ def test_a_step_that_hangs_is_skipped_and_a_part_out_of_time_resumes_later(tmp_p
     assert began(later) == ["a", "b", "b"]
 
 
-def test_a_check_killed_at_random_moments_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_a_check_killed_at_random_moments_loses_no_step_and_repeats_no_step(tmp_path: Path) -> None:
     names = [f"s{i}" for i in range(12)]
     told(tmp_path, [(name, "0.15") for name in names])
     moments = random.Random(0)
@@ -242,7 +242,7 @@ def test_each_part_has_first_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     first = {name: [step.id for step in its if step.first] for name, its in steps.items()}
     assert all(first.values())
     assert first["main"] == ["plan", "run, float32", "cancel", "run, recomputed"]
-    # Only these short parts have no other steps than first steps.
+    # Only these short parts consist of first steps alone.
     rest = {name for name, its in steps.items() if len(first[name]) < len(its)}
     assert rest == steps.keys() - {"environment", "tests", "ranks"}
 
@@ -270,7 +270,7 @@ def test_a_step_with_an_incomplete_record_runs_again(tmp_path: Path) -> None:
     assert began(tmp_path) == ["a", "b", "b"]
 
 
-def test_a_folder_belongs_to_one_check_and_one_process(tmp_path: Path) -> None:
+def test_a_folder_is_used_by_one_check_and_one_process(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0")])
     checked(tmp_path)
     note = json.loads((tmp_path / "check.json").read_text())

@@ -26,7 +26,7 @@ class Student:
     Attributes
     ----------
     asked : dict of str to str
-        Code that asks each question, by the question's name.
+        For each question's name, the code that asks the question.
     solutions : list of str
         Code of the lesson's folded solutions, in order.
     """

@@ -232,7 +232,7 @@ def test_the_folded_solutions_are_right(at_work: tuple[str, Student]) -> None:
 
 
 @pytest.mark.parametrize("source", sorted((SOURCES / "lessons").glob("*.py")), ids=lambda path: path.stem)
-def test_the_committed_notebook_has_the_sources_cells_and_no_local_paths(source: Path) -> None:
+def test_the_committed_notebook_has_the_cells_of_its_source_and_no_local_paths(source: Path) -> None:
     committed = json.loads(notebook_of(source).read_text())
     fresh = read(source).cells
     assert [(c["cell_type"], "".join(c["source"])) for c in committed["cells"]] == [

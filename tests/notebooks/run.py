@@ -99,7 +99,7 @@ class Session:
 def environment() -> dict[str, str]:
     """Return a kernel's environment.
 
-    If PyTorch is imported before the workbench, its profiler would print a note on a missing GPU.
+    It silences PyTorch's profiler, which otherwise prints a note on a missing GPU if PyTorch is imported first.
     """
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2", "KINETO_LOG_LEVEL": "99"}
 

@@ -41,7 +41,7 @@ def read(source: Path) -> NotebookNode:
     Raises
     ------
     ValueError
-        If a line of a text cell is not a comment, or a cell is empty; with the line's number.
+        If a line of a text cell is not a comment, or a cell is empty. The message has the line's number.
     """
     cells: list[NotebookNode] = []
     lines = source.read_text().splitlines()

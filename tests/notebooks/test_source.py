@@ -1,4 +1,4 @@
-"""Notebooks as plain text."""
+"""Conversion of plain text to notebooks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.notebooks.source import read, write
 
 
-def test_cells_have_their_text_metadata_and_ids(tmp_path: Path) -> None:
+def test_cells_have_their_text_their_metadata_and_ids(tmp_path: Path) -> None:
     source = tmp_path / "a_story.py"
     source.write_text('"""For."""\n\n# %% [markdown]\n# # Head\n#\n# text\n\n# %% {"tags": ["x"]}\nx = 1\n\nx\n')
     notebook = read(source)
@@ -22,7 +22,7 @@ def test_cells_have_their_text_metadata_and_ids(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "a_story.ipynb").read_text().endswith("}\n")
 
 
-def test_a_text_line_that_is_not_a_comment_is_named(tmp_path: Path) -> None:
+def test_a_line_of_a_text_cell_that_is_not_a_comment_is_reported(tmp_path: Path) -> None:
     source = tmp_path / "x.py"
     source.write_text('"""X."""\n\n# %% [markdown]\n# A heading\nno comment\n')
     with pytest.raises(ValueError, match=r"x\.py:5: a line of text begins with #"):

@@ -141,7 +141,7 @@ def hostile(seed: int, folder: Path) -> Hostile:
 
 
 def left_of(token: str) -> list[int]:
-    """Return the processes with a unique token in their command line: a program started them."""
+    """Return the processes that a program started: their command line has a unique token."""
     found = []
     for pid in os.listdir("/proc"):
         if pid.isdigit():

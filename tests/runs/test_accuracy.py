@@ -1,4 +1,4 @@
-"""The accuracy check passes right programs and catches wrong ones, tensor by tensor."""
+"""The accuracy check accepts right programs and finds wrong programs, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def product() -> Parts:
 
 
 class Doubled(torch.autograd.Function):
-    """Right forward, wrong backward."""
+    """A function with a right forward and a wrong backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -76,12 +76,12 @@ class Rows(nn.Module):
         return (self.rows(torch.tensor([1, 2, 1])).tanh() + x[:3]).sum()
 
 
-def test_a_right_program_passes_against_thunder_and_eager() -> None:
+def test_a_right_program_agrees_with_thunder_and_eager() -> None:
     checked = outcome(product)
     assert checked.ok
     assert checked.against == "thunder.jit and eager"
     assert {tensor.name for tensor in checked.tensors} == {"output", "grad(args[0])", "grad(kwargs['y'])"}
-    # A notebook prints it in one line, however many tensors there are.
+    # A notebook prints the accuracy in one line, for any number of tensors.
     assert "max_error=" in repr(checked)
     assert "TensorError" not in repr(checked)
 

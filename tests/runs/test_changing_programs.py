@@ -69,7 +69,7 @@ def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(prog
 
 
 def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
-    """Dynamo takes another program for the same code. Calls of that program come before and after."""
+    """For Dynamo, both programs have the same code. Calls of the other program come before and after."""
     x = torch.randn(2, 4)
     module, other = Counts(), Grows()
     counting, growing = (

@@ -30,7 +30,7 @@ def test_an_address_without_a_scheduler_is_refused(monkeypatch: pytest.MonkeyPat
         raise AssertionError("it has no workers")
 
 
-def test_a_folder_of_a_killed_process_is_removed_when_the_next_is_made(
+def test_the_folder_of_a_killed_process_is_removed_when_the_next_folder_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -78,8 +78,8 @@ def test_a_program_that_never_releases_the_interpreter_lock_is_ended_in_time(tmp
 def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
     """Kill workers at random moments, several workers at once; return the number of killed workers for each phase.
 
-    The first workers live until their steps are timed, so that the duration of a life on this machine is known. Each
-    worker compiles for at least 2 s, so that some are killed during compilation.
+    The first workers live until their steps are timed, so that the usual lifetime on this machine is known. Each worker
+    compiles for at least 2 s, so that some are killed during compilation.
     """
     draw = random.Random(0)
     phases: Counter[str] = Counter()

@@ -192,7 +192,7 @@ def test_a_snapshot_records_frees_and_lists_memory_that_was_not_freed() -> None:
     assert [(segment["address"], segment["total_size"]) for segment in snap["segments"]] == [(0xB, 32), (0xC, 16)]
 
 
-def test_a_run_without_a_snapshot_reports_how_to_take_one(bench: wb.Workbench, tmp_path: Path) -> None:
+def test_a_run_without_a_snapshot_reports_how_to_take_a_snapshot(bench: wb.Workbench, tmp_path: Path) -> None:
     run = Run(request.prepare(tmp_path / "run", bench.program))
     with pytest.raises(RunError, match=r"run it with RunOptions\(memory_snapshot=True\)"):
         memory_snapshot.write(run, tmp_path / "s.pickle")

@@ -1,4 +1,4 @@
-"""Meters: the measured peak equals the one counted by hand."""
+"""The measured peak equals a peak that is counted by hand."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_reaping_ends_a_process_group_even_if_no_process_has_the_mark(start: Sta
     assert alone.wait(120) == -9
 
 
-def test_a_process_group_that_is_gone_is_not_an_error(start: Start, tmp_path: Path) -> None:
+def test_a_process_group_that_has_ended_is_not_an_error(start: Start, tmp_path: Path) -> None:
     gone = start()
     gone.kill()
     gone.wait()

@@ -164,7 +164,7 @@ def test_a_run_that_was_done_when_it_was_cancelled_stays_done(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("error", [ValueError("broken view"), SystemExit(3), KeyboardInterrupt()])
-def test_an_observer_that_raises_does_not_starve_others(
+def test_an_observer_that_raises_does_not_affect_other_observers(
     tmp_path: Path, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(event: Event) -> None:

@@ -71,7 +71,7 @@ def assert_nothing_left(run: Run) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of a module given as objects, by unmodified Thunder, with all measurements."""
+    """Return a finished run of a module by unmodified Thunder, with all measurements."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.BatchNorm1d(32))
     program = programs.resolve(model, torch.randn(8, 16, requires_grad=True))

@@ -43,7 +43,7 @@ def check(run_dir: Path, made: Callable[[], Any], off: float = 0.0, **given: Any
     return accuracy.check(recorded, made, references=SavedReferences(run_dir, SPEC), **given)
 
 
-def test_the_second_run_is_compared_with_the_reference_that_the_first_one_made(run_dir: Path) -> None:
+def test_the_second_run_is_compared_with_the_reference_of_the_first_run(run_dir: Path) -> None:
     first, second = check(run_dir, build()), check(run_dir, build())
     assert (first.is_saved, second.is_saved) == (False, True)
     assert dataclasses.replace(second, is_saved=False) == first

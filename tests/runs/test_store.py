@@ -197,7 +197,7 @@ def test_a_request_that_is_not_a_file_gives_one_clear_error(make_other: Callable
     assert ([run.run_dir for run in runs], list(unreadable)) == ([good], [bad])
 
 
-def test_a_run_of_another_user_is_marked_and_hides_no_other() -> None:
+def test_a_run_of_another_user_is_marked_and_hides_no_other_run() -> None:
     good, bad = make("a", DONE), make("b", DONE)
     child = os.fork()
     if child == 0:

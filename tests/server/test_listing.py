@@ -1,4 +1,4 @@
-"""The server's list of the runs of all kernels has the changes since a page's last request, and unreadable folders."""
+"""The server lists the runs of all kernels: changes since a page's last request, and folders that cannot be read."""
 
 from __future__ import annotations
 

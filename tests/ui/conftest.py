@@ -14,7 +14,7 @@ from tests.browser.chromium import find_chromium
 # tests.
 @pytest.fixture(scope="module")
 def blank() -> Iterator[Page]:
-    """One page for the tests of a module."""
+    """Give one page for all tests of a module."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
         yield browser.new_page(viewport={"width": 900, "height": 720})

@@ -772,7 +772,7 @@ def test_recomputing_and_offloading_a_llama_is_faster_than_either_alone() -> Non
     alone = [Fitter(bench, bench._captured, bench.machine, using=(option,)) for option in (RECOMPUTE, OFFLOAD)]
     both = Fitter(bench, bench._captured, bench.machine)
     lowest, stock = max(fitter.least()[1].peak_bytes for fitter in alone), bench.plan.peak_bytes
-    # A fit may stop at a step up to 1 % longer than the best. Near the least peak, both kinds together gain no more.
+    # A fit may stop at a step up to 1 % longer than the best. At the least peak, both kinds together may gain less.
     least = min(fitter.within(lowest)[0].added_s for fitter in alone)
     assert both.within(lowest)[0].added_s <= least + 0.01 * both.step_s
     for share in (0.1, 0.3, 0.6):

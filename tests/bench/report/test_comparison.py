@@ -62,7 +62,7 @@ def test_differing_choices_of_sites_are_listed(found: SideBySide, recomputed: st
     }
 
 
-def test_equal_statements_share_a_row_and_new_or_moved_ones_are_marked(found: SideBySide) -> None:
+def test_equal_statements_share_a_row_and_new_or_moved_statements_are_marked(found: SideBySide) -> None:
     for i, column in enumerate(found.columns):
         keys = [each.values[i].key for each in found.statements if each.values[i] is not None]
         assert sorted(keys) == sorted(one.key for one in column.statements or ())
@@ -95,7 +95,7 @@ def test_equal_plans_have_no_differences(mlp_bench: Workbench, saved_mlp: Path) 
     assert not any(any(each.differs) for each in same.figures)
 
 
-def test_figures_that_a_saved_plan_cannot_predict_are_empty_with_a_note(
+def test_figures_that_a_saved_plan_cannot_predict_are_empty_and_have_a_note(
     saved_mlp: Path, recomputed: str, tmp_path: Path
 ) -> None:
     document = json.loads(saved_mlp.read_text())

@@ -121,7 +121,7 @@ def test_a_report_is_rendered_without_a_network_and_its_graph_zooms(
 
 
 @pytest.mark.browser
-def test_axe_finds_no_serious_fault_in_the_pages(
+def test_axe_finds_no_serious_fault_in_the_html_pages(
     bench: wb.Workbench, path: Path, offline: Page, tmp_path: Path
 ) -> None:
     compared = wb.compare(bench, bench, names=("one", "other")).write(tmp_path / "compared.html")

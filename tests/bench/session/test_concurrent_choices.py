@@ -101,7 +101,7 @@ def test_a_newer_choice_does_not_wait_for_the_plan_of_an_older_one(
     assert bench.choices == {**first, **second}
 
 
-def test_the_plan_in_force_can_be_read_while_another_is_made(
+def test_the_plan_in_force_can_be_read_while_another_plan_is_made(
     bench: Workbench, sites: list[str], waiting: Callable[[dict[str, str]], Planning]
 ) -> None:
     before = bench.plan
@@ -115,7 +115,7 @@ def test_the_plan_in_force_can_be_read_while_another_is_made(
     assert bench.plan is not before
 
 
-def test_a_refused_choice_does_not_refuse_a_concurrent_one(
+def test_a_refused_choice_does_not_affect_a_concurrent_choice(
     bench: Workbench, sites: list[str], waiting: Callable[[dict[str, str]], Planning]
 ) -> None:
     first = {sites[0]: "recompute"}

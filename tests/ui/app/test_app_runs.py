@@ -144,7 +144,7 @@ def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
         bench.runs = ()
 
 
-def test_the_strip_compares_with_a_chosen_pin(bench, tmp_path, monkeypatch):
+def test_the_strip_compares_the_plan_with_the_pinned_run(bench, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     site = legal(bench)
     bench.choose({site.id: "recompute"})

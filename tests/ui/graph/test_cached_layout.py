@@ -27,7 +27,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def able(bench: wb.Workbench) -> list[tuple[Site, list[str]]]:
-    """Return sites with the legal options that are not in force."""
+    """Return each site with its legal options that are not in force."""
     found = []
     for site in bench.plan.sites:
         options = [option for option in site.options if option != site.choice and option not in site.illegal]

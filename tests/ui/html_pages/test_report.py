@@ -26,7 +26,7 @@ def test_a_table_is_text_and_markdown() -> None:
         Table([{"variant": "a", "MB": 1}, {"MB": 1}])
 
 
-def test_lines_are_drawn_at_their_figures() -> None:
+def test_a_plotted_line_passes_through_its_figures() -> None:
     chart = LinePlot({"stock": {1: 10, 2: 20}}, title="Peak", x="layers", y="GB", limits={"card": 40})
     assert repr(chart) == "Peak (layers, GB)\nstock: 1 10, 2 20"
     picture = chart._repr_svg_()

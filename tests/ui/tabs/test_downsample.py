@@ -1,4 +1,4 @@
-"""Curves with more points than pixels: drawn like all points, and complete when zoomed in."""
+"""A curve with more points than pixels looks as if all points were drawn, and has all points when zoomed in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_pixel_column_keeps_its_first_lowest_highest_and_last(steps, pixels
 
 
 @given(STEPS, st.floats(-5, 500), st.floats(0.5, 300), st.integers(1, 40))
-def test_the_visible_part_has_its_points_and_one_on_each_side(steps, start, span, pixels):
+def test_the_visible_part_has_its_points_and_one_further_point_on_each_side(steps, start, span, pixels):
     curve = curve_of(steps)
     rows, whole = in_sight(curve, start, start + span, pixels)
     inside = np.flatnonzero((curve.x >= start) & (curve.x <= start + span))

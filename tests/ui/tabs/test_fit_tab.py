@@ -130,7 +130,9 @@ def test_a_curve_that_fails_reports_the_reason_and_leaves_the_earlier_curve(
         opened.undo()
 
 
-def test_a_curve_that_fails_after_some_points_keeps_them(opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_curve_that_fails_after_some_points_keeps_the_points(
+    opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     within = FitterWithCuts.within
 
     def some(among: FitterWithCuts, limit_bytes: int) -> object:

@@ -55,7 +55,7 @@ def test_a_live_value_is_named_on_one_line_with_its_source_line(mount):
     assert all(place.evaluate(inside) for place in page.locator("tbody tr:first-child .wb-place").all())
 
 
-def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
+def test_the_name_of_a_site_breaks_after_a_dot_or_a_slash(mount):
     site = {"lever": "saved", "source": "modeling_ernie4_5.py:259 hidden_states = hidden_states * 1", "bytes": 16384}
     label = "model.layers.0.input_layernorm/rsqrt"
     site |= {"id": f"saved:{label}", "label": label, "choice": "save", "outcome": "save"}
