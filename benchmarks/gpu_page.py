@@ -24,22 +24,22 @@ ELSEWHERE = Path(workbench.__file__).parent / "gpu_check" / suite.ELSEWHERE_FILE
 HEAD = """\
 # GPU checks
 
-This page answers which checks `thunder-workbench gpu-check` makes on a GPU, and what they found.
+This page answers which checks `thunder-workbench gpu-check` makes on a GPU, and what the checks found.
 [Use a borrowed GPU](../howto/use_a_borrowed_gpu.md) has the steps.
 
 ```sh
 thunder-workbench gpu-check                    # 40 minutes at most; results in gpu-check/
 thunder-workbench gpu-check --minutes 10       # the same command resumes an interrupted check
-thunder-workbench gpu-check --only main        # one part
+thunder-workbench gpu-check --only main        # run one part
 thunder-workbench gpu-check --retry            # repeat failed and wrong steps
-thunder-workbench gpu-check --rehearse         # without a GPU: every part, small, on the CPU or planned
+thunder-workbench gpu-check --rehearse         # without a GPU: every part with small shapes, on the CPU or planned
 ```
 
-The check needs no network and no browser. The most informative steps of each part come first. Each part is a process
-with a time limit, and each step is stored when it is done, in `PART.jsonl`. `gpu-check.json` and `gpu-check.md` are
-written after each part. A step that crashes or hangs is reported, and the next one starts. A step is wrong, and the
-exit status 1, if results differ from unmodified Thunder's, a predicted peak is more than 3 % off, or less than 95 % of
-the compile time is attributed.
+The check needs no network and no browser. The most informative steps of each part run first. Each part is a process
+with a time limit. The result of each step is written to `PART.jsonl` at once; `gpu-check.json` and `gpu-check.md` are
+written after each part. If a step crashes or hangs, it is reported and the next step starts. A step is wrong if results
+differ from those of unmodified Thunder, if a predicted peak differs by more than 3 % from the measured peak, or if less
+than 95 % of the compile time is attributed. If a step is wrong, the exit status is 1.
 
 | part | what it does | at most |
 |---|---|---|
@@ -48,13 +48,14 @@ the compile time is attributed.
 FOUND = """\
 ## Results
 
-Each table has one check as it was on its day. All figures are in `gpu-check.json` of the machine's folder in
-`benchmarks/results`. [Memory](../explanation/memory.md#on-cuda) says how today's predictions compare with them.
+Each table shows one check, with the predictions of its day. All figures are in `gpu-check.json` of the machine's folder
+in `benchmarks/results`. [Memory](../explanation/memory.md#on-cuda) says how today's predictions compare with these
+measurements.
 
 """
 
 NOT_YET = """\
-**No check on a GPU is kept yet: whatever this project says of CUDA was planned, not run.** {how}
+**No check on a GPU is kept yet: all statements of this project about CUDA come from plans, not from runs.** {how}
 """
 
 

@@ -42,11 +42,11 @@ _COLUMNS = (
 _WHAT = f"""
 This page answers which models open, plan, run and replay. `python -m tests.models.table` writes it ({{versions}}).
 **{{right}} of {{rows}}** model classes open, plan, run accurately, export and replay, with a measured peak within 1 %
-of the predicted one. Each has random weights and tiny shapes, and runs forward, loss and backward on the CPU under
-{CHOICES} random choices. *Fusions* are those of nvFuser's plan for a planned GPU. *Right*: the first step has the
-outputs and gradients of unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the same plan.
-`tests/models/zoo.py` has the shapes. `litgpt` needs `pip install --no-deps`: it asks for huggingface-hub before 1.4,
-and transformers 5 for 2.
+of the predicted peak. Each model has random weights and tiny shapes. It runs forward, loss and backward on the CPU
+with {CHOICES} random choices. *Fusions*: the number of fusions in nvFuser's plan for a planned GPU. *Right*: the first
+step has the outputs and gradients of unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the
+same plan. `tests/models/zoo.py` has the shapes. Install `litgpt` with `pip install --no-deps`, because it needs
+huggingface-hub before 1.4, but transformers 5 needs huggingface-hub 2.
 """
 
 _ADVICE = "## Inputs to give, and models that cannot be opened"
