@@ -64,9 +64,11 @@ def _stock(conditions: Conditions, layers: int, sequence: int, _: Known) -> Figu
 
 def _ran(bench: Workbench, against: Mapping[str, Any] | None = None) -> Figures:
     run = runs.ran(bench, runs.QUICK, against)
+    reserved = bench.plan.reserved
     return {
         "saved_bytes": bench.plan.saved_bytes,
         **runs.memory_of(run),
+        **({"predicted_reserved_bytes": reserved.reserved_bytes} if reserved is not None else {}),
         "reserved_bytes": run.memory["reserved_bytes"],
         "compile_s": run.compile_s,
         "step_s": run.step_s,
